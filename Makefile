@@ -10,7 +10,8 @@
 # make bench   how fast servers are built
 # make chaos   build and delete while the cloud is killed: make chaos SEED=7 BUILDS=200 DURATION=60; over many processes,
 #              NATS and PostgreSQL: make chaos DEPLOYMENT=processes; FROM_RELEASE=1 begins with processes of the last
-#              release (FROM_RELEASE=0.5.0: of that one) and replaces them one by one, forth, back and forth
+#              release (FROM_RELEASE=0.5.0: of that one) and replaces them one by one, forth, back and forth; NO_RESTORE=1
+#              restores no backup, so that servers move while faults happen
 # make soak    the same for ten minutes while schedulers and the backends they share are killed: make soak SOAK_ARGS="--backend nats"
 #              chaos, soak and the benchmarks are the laboratory (lab/), which `scripts/bootstrap lab` installs
 # make lock    resolve the dependencies anew
@@ -52,7 +53,7 @@ bench: install-run
 
 chaos: install-lab $(if $(filter processes,$(DEPLOYMENT)),system-packages)
 	@.venv/bin/python -m skep_lab.chaos --deployment $(DEPLOYMENT) --builds $(BUILDS) --duration $(DURATION) \
-		$(if $(SEED),--seed $(SEED)) $(if $(FROM_RELEASE),--from-release $(FROM_RELEASE))
+		$(if $(SEED),--seed $(SEED)) $(if $(FROM_RELEASE),--from-release $(FROM_RELEASE)) $(if $(NO_RESTORE),--no-restore)
 
 soak: install-lab system-packages
 	@.venv/bin/python -m skep_lab.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)

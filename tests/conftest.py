@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from skep.processes.servers.postgres import PostgresServer
 from skep.processes.servers.programs import find_program
 from skep.telemetry import logs
-from tests.support import durations, limits, samples
+from tests.support import durations, file_order, limits, samples
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -93,17 +93,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Obey `sampled`, and begin with what takes longest: files whose tests have the longest time limits.
-
-    A worker that takes up such a file as the last would be waited for.
-    """
+    """Obey `sampled`, and order the files."""
     wanted = {item.nodeid for item in items} if samples.everywhere() else _drawn(items)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in wanted])
-    limits: dict[Path, float] = defaultdict(float)
+    longest: dict[PurePath, float] = defaultdict(float)
     for item in items:
         limit = max((marker.args[0] for marker in item.iter_markers("timeout") if marker.args), default=0)
-        limits[item.path] = max(limits[item.path], limit)
-    items[:] = sorted((item for item in items if item.nodeid in wanted), key=lambda item: -limits[item.path])
+        longest[_file(item)] = max(longest[_file(item)], limit)
+    place = {file: number for number, file in enumerate(file_order.in_order(longest))}
+    items[:] = sorted((item for item in items if item.nodeid in wanted), key=lambda item: place[_file(item)])
+
+
+def _file(item: pytest.Item) -> PurePath:
+    return PurePath(item.nodeid.partition("::")[0])
 
 
 def _drawn(items: list[pytest.Item]) -> set[str]:

@@ -20,6 +20,7 @@ MAY_RECUR = {
     "Builds": OF_SERVICES,
     "ComputeSettings": OF_SETTINGS,
     "Deletes": OF_SERVICES,
+    "GuestQuestions": OF_SERVICES,
     "Guests": OF_SERVICES,
     "Hearing": "who was heard: noted by a cell conductor, kept by the schedulers",
     "Hosts": OF_SERVICES,

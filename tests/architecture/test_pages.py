@@ -71,6 +71,18 @@ def test_every_link_of_a_page_leads_somewhere(page: str) -> None:
     assert lost == []
 
 
+def test_each_decision_has_a_number_of_its_own() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    numbers = [page.name.partition("-")[0] for page in pages]
+    assert len(numbers) > 40
+    assert sorted(set(numbers)) == numbers
+    assert [page.name for page, number in zip(pages, numbers, strict=True) if str(int(number)) not in title(page)] == []
+
+
+def title(page: Path) -> str:
+    return page.read_text().partition("\n")[0]
+
+
 def test_a_path_that_is_not_there_is_found() -> None:
     assert list(named_files("`make up` `domain/` `a/b.py` `x.y` `builds.py`")) == ["domain/", "a/b.py", "builds.py"]
     assert not is_there("domain/no_such.py")

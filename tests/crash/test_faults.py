@@ -298,13 +298,14 @@ class Operated:
             return httpx.Response(200, json={"audit": {"differences": self.differences, "unread": []}})
         if method == "GET":
             return httpx.Response(200, json={"servers": [{"id": one} for one in sorted(self.servers)]})
-        server = path.rpartition("/")[2]
-        self.decided.append((server, body or {"delete": True}))
-        if body is None or "undo" not in body:
+        server = path.removesuffix("/action").rpartition("/")[2]
+        deleted = body == {"forceDelete": None}
+        self.decided.append((server, {"delete": True} if deleted else body))
+        if "undo" not in body:
             self.differences = [one for one in self.differences if one["subject"] != server]
-        if body is None:
+        if deleted:
             self.servers.discard(server)
-        return httpx.Response(200 if body else 204)
+        return httpx.Response(202 if deleted else 200)
 
 
 async def test_an_operator_decides_about_everything_that_a_restore_leaves_in_doubt(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from skep.database.cell import agents
 from skep.domain.clock import Clock
 from skep.domain.instances import State
 from skep.messages.to_scheduler import GetHostStates
-from skep.processes.mapping import compute_settings
+from skep.processes.hosts import compute_settings
 from skep.transport.base import SCHEDULER
 
 

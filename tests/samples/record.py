@@ -23,7 +23,8 @@ from skep.compute.entries import Entry
 from skep.domain.actions import ActionRequest
 from skep.domain.builds import Alternate, Explanation
 from skep.domain.context import RequestContext
-from skep.domain.instances import Fault, Instance
+from skep.domain.instances import Fault, Instance, Shelved
+from skep.domain.moves import Size
 from skep.domain.request_specs import RequestSpec
 from skep.messages import (
     to_cell_conductor,
@@ -54,7 +55,18 @@ REPLIES: dict[str, Any] = {
 }
 ROWS: dict[str, Any] = {
     found.__name__: found
-    for found in (Instance, RequestSpec, RequestContext, Fault, Explanation, Alternate, Given, ActionRequest)
+    for found in (
+        Instance,
+        RequestSpec,
+        RequestContext,
+        Fault,
+        Explanation,
+        Alternate,
+        Given,
+        ActionRequest,
+        Shelved,
+        Size,
+    )
 }
 FILES: dict[str, Any] = {found.__name__: found for found in (*get_args(Entry), GuestEvent)}
 RECORDS: dict[str, Any] = {f"record-{namespace}": kind for namespace, kind in KINDS.items()}

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from skep.compute.agent import JOURNAL_FILE, Agent
+from skep.compute.drivers.contents import Opener, keeps_closed
 from skep.compute.drivers.fake import GUESTS_FILE, FakeDriver, FakeSettings
 from skep.compute.drivers.guest_log import GuestEvent, read_events
 from skep.compute.exchange import Exchange
@@ -29,10 +30,11 @@ from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, Request
 from skep.domain.images import Image
 from skep.domain.instances import Instance, Task
 from skep.domain.resources import Resources
-from skep.domain.sessions import seal_to_run
+from skep.domain.sessions import contents_label, seal_to_run
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import (
     ActPermission,
+    AnswerAboutGuest,
     AttemptFailed,
     Built,
     Destroyed,
@@ -130,6 +132,7 @@ class ScriptedConductor:
             TaskDone: lambda _: Done(),
             MayMove: self._may_act,
             MoveStepDone: lambda _: Done(),
+            AnswerAboutGuest: lambda _: Done(),
             GuestsFound: lambda _: Done(),
             ReportGuests: lambda _: None,
             RegisterAgent: lambda _: Registration(incarnation=1, mapped=self.mapped, takes_tickets=self.takes_tickets),
@@ -184,7 +187,8 @@ class ScriptedConductor:
         """Seal what the level above would open for the latest run of the agent."""
         if self.contents is None:
             return SealedContents(sealed=None)
-        key, about = self.all(RegisterAgent)[-1].exchange_key, ("contents", message.instance, message.attempt)
+        key = self.all(RegisterAgent)[-1].exchange_key
+        about = contents_label(message.instance, message.attempt, message.task_id)
         return SealedContents(sealed=seal_to_run(key, about, self.contents))
 
     def _ticket(self, message: RequestTicket) -> SealedTicket:
@@ -269,6 +273,7 @@ class AgentStage:
         self.images: ImageCache | None = None
         self.exchange: Exchange | None = None
         self.snapshots: Snapshots | None = None
+        self.open_contents: Opener = keeps_closed
         self.agent: Agent
         self.driver: FakeDriver
         self._agents: list[Agent] = []
@@ -302,6 +307,7 @@ class AgentStage:
             images=self.images,
             exchange=self.exchange,
             snapshots=self.snapshots,
+            open_contents=self.open_contents,
         )
         self._agents.append(self.agent)
         await self.agent.start()
@@ -353,7 +359,18 @@ class AgentStage:
         """Ask for all that the host has, as after a database went back."""
         await self.transport.cast(compute(CELL, HOST), TellGuests(timeline=timeline))
 
-    async def move(self, step: str, attempt: int, *, move: str = MOVE, start: bool = True, vcpus: int = 1) -> None:
+    async def move(
+        self,
+        step: str,
+        attempt: int,
+        *,
+        move: str = MOVE,
+        start: bool = True,
+        vcpus: int = 1,
+        kept: int = 0,
+        target: int = 0,
+        wish: str = "",
+    ) -> None:
         """Send an order to take a step of a move of the first server."""
         made = instance(1, flavor=Flavor(flavorid="moved", name="moved", vcpus=vcpus, memory_mb=512, root_gb=1))
         await self.transport.cast(
@@ -367,6 +384,9 @@ class AgentStage:
                 node=self.agent.node,
                 resources=made.flavor.resources(),
                 start=start,
+                kept=kept,
+                target=target,
+                wish=wish,
             ),
         )
 
@@ -396,7 +416,13 @@ class AgentStage:
         )
 
     async def run_action(
-        self, action: str, task_id: str, number: int = 1, attempt: int = 1, arguments: dict[str, Any] | None = None
+        self,
+        action: str,
+        task_id: str,
+        number: int = 1,
+        attempt: int = 1,
+        arguments: dict[str, Any] | None = None,
+        secrets: bytes | None = None,
     ) -> None:
         """Send an order to act on a guest."""
         await self.transport.cast(
@@ -408,6 +434,7 @@ class AgentStage:
                 action=action,
                 task_id=task_id,
                 arguments=arguments or {},
+                secrets=secrets,
             ),
         )
 

@@ -67,7 +67,7 @@ class WsgiService(ChildServer):
 
     def _answers(self, pid: int) -> bool:  # noqa: ARG002 - its port is its own
         with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(self.url, timeout=1.0, trust_env=False).status_code < 500
+            return httpx.get(self.url, timeout=1.0, trust_env=False, verify=False).status_code < 500
         return False
 
     def _last_words(self) -> str:
@@ -255,9 +255,15 @@ async def real_neighbours(folder: Path, compute_url: str) -> AsyncIterator[RealN
     """Run both for the length of a block, with `compute_url` in the catalogue."""
     services = RealNeighbours(folder)
     await asyncio.to_thread(services.prepare)
-    async with services.keystone, services.glance:
+    try:
+        async with asyncio.TaskGroup() as starting:
+            starting.create_task(services.keystone.start())
+            starting.create_task(services.glance.start())
         await services.populate(compute_url)
         yield services
+    finally:
+        for service in (services.glance, services.keystone):
+            await asyncio.to_thread(service.stop)
 
 
 async def sign_in(keystone: httpx.AsyncClient, user: str, project: str) -> str:

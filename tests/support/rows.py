@@ -18,11 +18,12 @@ from skep.database.cell import (
     instances,
     move_steps,
     moves,
+    offloads,
     reschedules,
     tasks,
 )
 from skep.database.cell import tables as cell_tables
-from skep.domain.actions import ACTIONS, Action, of_task
+from skep.domain.actions import ACTIONS, Action, ShelveServer, of_task
 from skep.domain.builds import Placed
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
@@ -102,7 +103,15 @@ LEFT_IN = {
     State.SOFT_DELETED: PowerState.SHUTDOWN,
 }
 """How an action left the guest of a server in this state."""
-LIVED = (State.ACTIVE, *LEFT_IN, State.RESIZED, State.DELETED)
+LIVED = (
+    State.ACTIVE,
+    *LEFT_IN,
+    State.RESCUED,
+    State.RESIZED,
+    State.SHELVED,
+    State.SHELVED_OFFLOADED,
+    State.DELETED,
+)
 """States after a build that went well."""
 
 
@@ -136,6 +145,20 @@ def bring_to(connection: sa.Connection, state: State, *, now: int = 10) -> None:
         _FURTHER[state](connection, now)
 
 
+def shelve(connection: sa.Connection, now: int) -> None:
+    """Shelve server `ONE`, which runs, into the image `image`."""
+    arguments = ShelveServer(image_id="image", disk_format="raw", was=State.ACTIVE, project_id=PROJECT)
+    assert tasks.begin(connection, ONE, ACTIONS["shelve"], context("req-shelve"), now, arguments=arguments)
+    assert tasks.done(connection, ONE, 1, "req-shelve", PowerState.SHUTDOWN, None, now)
+
+
+def _offload(connection: sa.Connection, now: int) -> None:
+    shelve(connection, now)
+    assert offloads.begin(connection, ONE, context("req-offload"), now)
+    assert attempts.close_one(connection, ONE, HOST, 1, now)
+    assert offloads.finish(connection, 0, now, 10)
+
+
 def _delete(connection: sa.Connection, now: int) -> None:
     assert deletes.begin(connection, ONE, context("req-delete"), now) is not None
     assert attempts.close(connection, ONE, HOST, 2, now)
@@ -154,11 +177,20 @@ def move(connection: sa.Connection, host: str, *, now: int = 10) -> None:
         ("transfer", waiting.attempt, host),
         ("take_up", waiting.attempt, host),
     ):
-        assert move_steps.done(connection, known.uuid, step, attempt, where, PowerState.RUNNING, now) is not None
+        told, running = known.context.request_id, PowerState.RUNNING
+        assert move_steps.done(connection, known.uuid, step, attempt, where, running, now, 3, task_id=told) is not None
+
+
+def _rescue(connection: sa.Connection, now: int) -> None:
+    assert tasks.begin(connection, ONE, ACTIONS["rescue"], context("req-rescue"), now, secrets=b"sealed")
+    assert tasks.done(connection, ONE, 1, "req-rescue", PowerState.RUNNING, None, now)
 
 
 _FURTHER: dict[State, Callable[[sa.Connection, int], None]] = {
+    State.RESCUED: _rescue,
     State.RESIZED: lambda connection, now: move(connection, "host2", now=now),
+    State.SHELVED: shelve,
+    State.SHELVED_OFFLOADED: _offload,
     State.DELETED: _delete,
 }
 """What brings a server that runs into a state."""

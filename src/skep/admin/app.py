@@ -31,6 +31,7 @@ from skep.admin import (
     namespace_states,
     namespaces,
     placement,
+    plans,
     recovery,
 )
 from skep.admin.callers import Caller, authenticate, bearer
@@ -59,6 +60,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("PATCH", "/hosts/{host}", hosts.update),
     ("POST", "/hosts/{host}/fence", fences.fence),
     ("DELETE", "/hosts/{host}/fence", fences.unfence),
+    ("GET", "/hosts/{host}/plan", plans.show),
     ("DELETE", "/hosts/{host}/key", enrolments.release_key),
     ("GET", "/recovery", recovery.show),
     ("POST", "/recovery/hosts/{host}/release", recovery.release),

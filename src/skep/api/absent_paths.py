@@ -39,15 +39,12 @@ _OF_THE_CLOUD = {
 
 _OF_A_SERVER = {
     "consoles": "consoles",
-    "diagnostics": "diagnostics of servers",
-    "migrations": "actions on live migrations",
     "os-interface": "network interfaces",
     "os-server-password": "passwords that guests set",
     "os-virtual-interfaces": "network interfaces",
     "os-volume_attachments": "volume attachments",
     "remote-consoles": "consoles",
     "shares": "shares",
-    "topology": "topologies of servers",
 }
 """The word behind `/servers/{id}` -> what is not there."""
 

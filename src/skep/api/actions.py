@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from skep.api.microversions import MAXIMUM, MINIMUM
 from skep.api.roles import ADMIN, MANAGER_OR_ADMIN, MEMBER_OR_ADMIN
 from skep.api.schemas import servers as bodies
-from skep.api.schemas.server_answers import IMAGE_MADE
+from skep.api.schemas.server_answers import CONSOLE_OUTPUT, EVACUATED, IMAGE_MADE, REBUILT, RESCUED
 from skep.api.schemas.validation import AnswerShape, Body
 
 
@@ -22,7 +22,7 @@ class ActionRow:
 
     key: str
     actions: tuple[str, ...]
-    """Names in `skep.domain.actions.ACTIONS`; where there are several, the body says which."""
+    """Names in `skep.domain.actions.ACTIONS`; where there are several, the body says which. None: it only asks."""
     rule: str
     """Name of the policy rule."""
     _: KW_ONLY
@@ -62,6 +62,43 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
         body=bodies.ACTION_CREATE_BACKUP,
         response=IMAGE_MADE,
     ),
+    ActionRow(
+        "rescue",
+        ("rescue",),
+        "os_compute_api:os-rescue",
+        body=bodies.ACTION_RESCUE,
+        status=200,
+        response=RESCUED,
+    ),
+    ActionRow("unrescue", ("unrescue",), "os_compute_api:os-unrescue"),
+    ActionRow(
+        "changePassword",
+        ("change_password",),
+        "os_compute_api:os-admin-password",
+        body=bodies.ACTION_CHANGE_PASSWORD,
+    ),
+    ActionRow(
+        "trigger_crash_dump",
+        ("trigger_crash_dump",),
+        f"{_SERVERS}:trigger_crash_dump",
+        body=bodies.ACTION_TRIGGER_CRASH_DUMP,
+        since=17,
+    ),
+    ActionRow("shelve", ("shelve",), "os_compute_api:os-shelve:shelve"),
+    ActionRow("shelveOffload", ("shelve_offload",), "os_compute_api:os-shelve:shelve_offload", check=ADMIN),
+    ActionRow(
+        "unshelve",
+        ("unshelve", "unshelve_offloaded"),
+        "os_compute_api:os-shelve:unshelve",
+        body=bodies.ACTION_UNSHELVE,
+    ),
+    ActionRow(
+        "rebuild",
+        ("rebuild",),
+        f"{_SERVERS}:rebuild",
+        body=bodies.ACTION_REBUILD,
+        response=REBUILT,
+    ),
     ActionRow("restore", ("restore",), "os_compute_api:os-deferred-delete:restore"),
     ActionRow(
         "migrate",
@@ -69,6 +106,23 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
         "os_compute_api:os-migrate-server:migrate",
         check=MANAGER_OR_ADMIN,
         body=bodies.ACTION_MIGRATE,
+    ),
+    ActionRow(
+        "os-migrateLive",
+        ("live_migrate",),
+        "os_compute_api:os-migrate-server:migrate_live",
+        check=MANAGER_OR_ADMIN,
+        body=bodies.ACTION_LIVE_MIGRATE,
+    ),
+    ActionRow("resize", ("resize",), f"{_SERVERS}:resize", body=bodies.ACTION_RESIZE),
+    ActionRow(
+        "evacuate",
+        ("evacuate",),
+        "os_compute_api:os-evacuate",
+        check=ADMIN,
+        body=bodies.ACTION_EVACUATE,
+        status=200,
+        response=EVACUATED,
     ),
     ActionRow("confirmResize", ("confirm_resize",), f"{_SERVERS}:confirm_resize", status=204),
     ActionRow("revertResize", ("revert_resize",), f"{_SERVERS}:revert_resize"),
@@ -80,6 +134,20 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
         "os_compute_api:os-admin-actions:reset_state",
         check=ADMIN,
         body=bodies.ACTION_RESET_STATE,
+    ),
+    ActionRow(
+        "injectNetworkInfo",
+        ("inject_network_info",),
+        "os_compute_api:os-admin-actions:inject_network_info",
+        check=ADMIN,
+    ),
+    ActionRow(
+        "os-getConsoleOutput",
+        (),
+        "os_compute_api:os-console-output",
+        body=bodies.ACTION_CONSOLE_OUTPUT,
+        status=200,
+        response=CONSOLE_OUTPUT,
     ),
     ActionRow("forceDelete", ("delete",), "os_compute_api:os-deferred-delete:force"),
 )
@@ -100,6 +168,7 @@ NOVA_ACTIONS: Mapping[str, tuple[int, int]] = {
     "lock": (MINIMUM, MAXIMUM),
     "migrate": (MINIMUM, MAXIMUM),
     "os-getConsoleOutput": (MINIMUM, MAXIMUM),
+    "os-getRDPConsole": (MINIMUM, 5),
     "os-getSPICEConsole": (MINIMUM, 5),
     "os-getSerialConsole": (MINIMUM, 5),
     "os-getVNCConsole": (MINIMUM, 5),
@@ -130,7 +199,10 @@ NOVA_ACTIONS: Mapping[str, tuple[int, int]] = {
 }
 """The keys that Nova takes, with the first and the last minor version of each."""
 
+GONE_ACTIONS = frozenset({"resetNetwork"})
+"""Actions that Nova has given up, and answers with 410 whatever they are asked of."""
+
 ABSENT_ACTIONS: Mapping[str, tuple[int, int]] = {
-    key: versions for key, versions in NOVA_ACTIONS.items() if key not in ROWS_BY_KEY
+    key: versions for key, versions in NOVA_ACTIONS.items() if key not in {*ROWS_BY_KEY, *GONE_ACTIONS}
 }
 """Actions of Nova that are not there: they are refused by their name, for servers that the caller may see."""

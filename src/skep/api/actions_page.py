@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS, ActionRow
+from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS, GONE_ACTIONS, ActionRow
 from skep.api.microversions import MAXIMUM, MINIMUM, text
 from skep.domain.actions import ACTIONS, ANY_TASK, Action
 from skep.domain.instances import State
@@ -29,7 +29,9 @@ def render() -> str:
     rows.append(_line("`DELETE`, reclaimed later", "os_compute_api:servers:delete", ACTIONS["soft_delete"]))
     rows.append(_line("`DELETE`", "os_compute_api:servers:delete", ACTIONS["delete"]))
     absent = ", ".join(f"`{key}`" for key in ABSENT_ACTIONS)
-    return "\n".join([*HEAD, *rows, "", f"Not there yet, answered with 400: {absent}."])
+    gone = ", ".join(f"`{key}`" for key in sorted(GONE_ACTIONS))
+    said = f"Not there yet, answered with 400: {absent}. Given up by Nova, answered with 410: {gone}."
+    return "\n".join([*HEAD, *rows, "", said])
 
 
 def written_into(page: str) -> str:

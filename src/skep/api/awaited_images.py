@@ -2,8 +2,9 @@
 
 An image is noted before it is made, and the task of its server's host is begun after that. Once the row of the server
 names the task no more, whoever ended it, an image that has its bytes stays, and any other one is discarded. A backup
-that stays ends the oldest ones of its type. All API processes look, each at all images: to end one twice changes
-nothing.
+that stays ends the oldest ones of its type. An image with the content of a shelved server is deleted, bytes or not,
+unless the row names it then: after a shelve that failed, an unshelve that went well, a delete. All API processes look,
+each at all images: to end one twice changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from skep.database.api.awaited_images import AwaitedImage, LocatedImage
 from skep.database.cell import tasks
 from skep.database.cell.tasks import KnownTasks, Named
 from skep.domain.clock import SECOND
-from skep.domain.errors import Forbidden
+from skep.domain.errors import Forbidden, Unavailable
 from skep.domain.ids import CellUuid
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
@@ -45,12 +46,25 @@ class AwaitedImages:
 
     async def _run(self) -> bool:
         found = await self._services.database.read(awaited_images.read_all)
-        for image in await self._over(found):
-            await end(self._services, image)
+        for image, named in await self._over(found):
+            await self._end(image, named=named)
         return False
 
-    async def _over(self, found: Sequence[LocatedImage]) -> list[AwaitedImage]:
-        """Return those whose task is over. A cell that cannot be read says nothing of its own."""
+    async def _end(self, image: AwaitedImage, *, named: bool) -> None:
+        """One that the image service does not let go holds up no other; it is looked at again."""
+        if named:
+            await self._services.database.write(partial(awaited_images.forget, seen=image))
+            return
+        try:
+            await end(self._services, image)
+        except Unavailable as error:
+            log.warning("image not ended", image=image.image_id, instance=image.instance, error=str(error))
+
+    async def _over(self, found: Sequence[LocatedImage]) -> list[tuple[AwaitedImage, bool]]:
+        """Return those whose task is over, each with whether a shelved server is in it.
+
+        A cell that cannot be read says nothing of its own.
+        """
         by_cell: defaultdict[CellUuid, list[AwaitedImage]] = defaultdict(list)
         for one in found:
             if one.cell is not None:
@@ -60,23 +74,32 @@ class AwaitedImages:
             for cell, images in by_cell.items()
         }
         told, _ = await read_cells(self._services, units)
-        over = [one.image for one in found if one.cell is None]
+        over = [(one.image, False) for one in found if one.cell is None]
         forgotten = max(self._none_before, self._services.clock.now() - FORGET_SECONDS * SECOND)
         for cell, known in told.items():
-            over += [one for one in by_cell[cell] if _is_over(one, known, forgotten)]
+            over += [(one, _is_named(one, known)) for one in by_cell[cell] if _is_over(one, known, forgotten)]
         return over
 
 
 def _is_over(image: AwaitedImage, known: KnownTasks, forgotten: int) -> bool:
     task: Named = (image.instance, image.task_id)
+    if image.of_shelved and image.instance in known.busy:
+        return False
     if task in known.begun:
         return task not in known.under_way
     return image.created_at < forgotten
 
 
+def _is_named(image: AwaitedImage, known: KnownTasks) -> bool:
+    return image.of_shelved and known.shelved.get(image.instance) == image.image_id
+
+
 async def end(services: ApiServices, image: AwaitedImage) -> None:
-    """Discard an image unless it has its bytes, and await it no more. Raises Unavailable."""
-    gone = await services.image_records.discard(image.image_id)
+    """Discard an image unless it has its bytes and is to stay, and await it no more. Raises Unavailable."""
+    if image.of_shelved:
+        gone = await _delete(services, image)
+    else:
+        gone = await services.image_records.discard(image.image_id)
     if not gone:
         await _rotate(services, image)
     await services.database.write(partial(awaited_images.remove, image_id=image.image_id))
@@ -86,6 +109,16 @@ async def end(services: ApiServices, image: AwaitedImage) -> None:
         instance=image.instance,
         request=image.task_id,
     )
+
+
+async def _delete(services: ApiServices, image: AwaitedImage) -> bool:
+    """Delete the image of a server that is not in it; one that somebody protected stays."""
+    try:
+        await services.image_records.delete(image.image_id)
+    except Forbidden as error:
+        log.warning("image of a shelved server not deleted", image=image.image_id, error=str(error))
+        return False
+    return True
 
 
 async def _rotate(services: ApiServices, image: AwaitedImage) -> None:

@@ -1,4 +1,4 @@
-"""Cells as the API asks them: none is waited for longer than a user would wait for all of them."""
+"""Cells as the API asks them: a list waits for none of them longer than a user would wait for all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from skep.domain.ids import CellUuid
 
 T = TypeVar("T")
 
-ANSWER_SECONDS = 0.7
-"""How long an answer of a cell's database is waited for: lists of all cells come within a second."""
+ANSWER_SECONDS = 3.0
+"""How long an answer is waited for without which there is none: the database of the one cell that has the server."""
+LIST_SECONDS = 0.7
+"""How long each cell's part of a list is waited for: lists of all cells come within a second."""
 STORE_SECONDS = 3.0
 """How long a change in a cell may take. After it the user is told that nobody knows what became of it."""
 
@@ -31,7 +33,7 @@ async def read_cells(
     services: ApiServices, units: Mapping[CellUuid, Unit[T]]
 ) -> tuple[dict[CellUuid, T], dict[CellUuid, Unavailable]]:
     """Return what each cell that has a unit answers, and why others cannot be read, or not in time."""
-    return await read_each(services.cells, units, within=ANSWER_SECONDS)
+    return await read_each(services.cells, units, within=LIST_SECONDS)
 
 
 async def write_cell(services: ApiServices, cell: CellUuid, unit: Unit[T]) -> T:

@@ -67,8 +67,6 @@ _NOUNS: dict[str, dict[str, tuple[str, ...]]] = {
             "create:trusted_certs",
             "update",
             "delete",
-            "rebuild",
-            "resize",
         ),
         ADMIN: (
             "index:get_all_tenants",
@@ -96,11 +94,17 @@ _NOUNS: dict[str, dict[str, tuple[str, ...]]] = {
         ADMIN: ("events", "events:details"),
     },
     "os_compute_api:os-migrations": {MANAGER_OR_ADMIN: ("index",), ADMIN: ("index:all_projects", "index:host")},
-    "os_compute_api:servers:migrations": {MANAGER_OR_ADMIN: ("index",), ADMIN: ("index:host", "show")},
+    "os_compute_api:servers:migrations": {
+        MANAGER_OR_ADMIN: ("index", "force_complete", "delete"),
+        ADMIN: ("index:host", "show"),
+    },
     "os_compute_api:os-security-groups": {READER_OR_ADMIN: ("list",)},
     "os_compute_api:ips": {READER_OR_ADMIN: ("index", "show")},
+    "os_compute_api:os-server-diagnostics": {ADMIN: ("",)},
+    "compute:server:topology": {READER_OR_ADMIN: ("index",), ADMIN: ("host:index",)},
     "os_compute_api:os-lock-server": {ADMIN: ("unlock:unlock_override",)},
-    "os_compute_api:os-migrate-server": {ADMIN: ("migrate:host",)},
+    "os_compute_api:os-migrate-server": {ADMIN: ("migrate:host", "migrate_live:host")},
+    "os_compute_api:os-shelve": {ADMIN: ("unshelve_to_host",)},
 }
 
 RULES: tuple[PolicyRule, ...] = (

@@ -68,17 +68,22 @@ class Match:
     routes: tuple[Route, ...]
     params: dict[str, str]
     project_id: str | None
+    elsewhen: frozenset[str | None] = frozenset()
+    """Actions that the path has at other microversions only."""
+    version: int = MINIMUM
 
     def route(self, action: str | None = None) -> Route:
         """Return the row; the one of `action` where that decides.
 
-        Raises BadRequest for an action that nobody knows.
+        Raises BadRequest for an action that nobody knows, NotFound for one of other microversions.
         """
         if self.routes[0].action is None:
             return self.routes[0]
         for route in self.routes:
             if route.action == action:
                 return route
+        if action is not None and action in self.elsewhen:
+            raise _unsupported(self.version)
         raise BadRequest(f"There is no such action: {(action or '')[:80]}")
 
     @property
@@ -121,8 +126,12 @@ class Router:
                 continue
             there = tuple(row for row in rows if row.at(version))
             if there:
-                return Match(there, dict(zip(self._names[id(there[0])], values, strict=True)), project_id)
-            raise NotFound(f"API version '{text(version)}' is not supported on this method.")
+                params = dict(zip(self._names[id(there[0])], values, strict=True))
+                if len(there) == len(rows):
+                    return Match(there, params, project_id)
+                elsewhen = frozenset(row.action for row in rows) - {row.action for row in there}
+                return Match(there, params, project_id, elsewhen, version)
+            raise _unsupported(version)
         if allowed:
             raise MethodNotAllowed(allowed)
         missing = absent(segments)
@@ -156,3 +165,7 @@ def _ends(node: _Node, segments: list[str], at: int) -> list[tuple[_Node, list[s
     if node.named is not None and word:
         found = found + [(end, [word, *values]) for end, values in _ends(node.named, segments, at + 1)]
     return found
+
+
+def _unsupported(version: int) -> NotFound:
+    return NotFound(f"API version '{text(version)}' is not supported on this method.")

@@ -99,7 +99,7 @@ def spec_of(
         user_id=context.user_id,
         flavor=found.flavor,
         image=found.image,
-        devices=devices(found.flavor, found.image, settings),
+        devices=devices(found.flavor, found.image.properties, settings),
         destination=wanted.destination,
         hints=wanted.hints,
         group=found.group,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS
+from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS, GONE_ACTIONS
 from skep.api.handlers import (
+    guest_questions,
     instance_actions,
     migrations,
     server_actions,
@@ -13,10 +14,13 @@ from skep.api.handlers import (
     server_create,
     server_list,
     server_metadata,
+    server_migrations,
     server_tags,
+    server_topology,
     servers,
     soft_deletes,
 )
+from skep.api.roles import ANY_TOKEN
 from skep.api.routing import Route
 from skep.api.schemas import migrations as migration_schemas
 from skep.api.schemas import server_answers as answers
@@ -106,6 +110,18 @@ _SERVER_ACTIONS = (
             until=until,
         )
         for key, (since, until) in ABSENT_ACTIONS.items()
+    ),
+    *(
+        Route(
+            method="POST",
+            path="/servers/{id}/action",
+            action=key,
+            handler=server_actions.given_up,
+            rule=ANY_TOKEN,
+            body=Body(Anything()),
+            status=202,
+        )
+        for key in sorted(GONE_ACTIONS)
     ),
 )
 
@@ -234,6 +250,47 @@ _BELOW_SERVERS = (
         rule=f"{_RULE}:migrations:show",
         response=migration_schemas.ONE_OF_SERVER,
         since=23,
+    ),
+    _of_server(
+        method="DELETE",
+        path="/servers/{id}/migrations/{migration_id}",
+        handler=server_migrations.abort,
+        rule=f"{_RULE}:migrations:delete",
+        status=202,
+        since=24,
+    ),
+    _of_server(
+        method="POST",
+        path="/servers/{id}/migrations/{migration_id}/action",
+        action="force_complete",
+        handler=server_migrations.act,
+        rule=f"{_RULE}:migrations:force_complete",
+        body=bodies.FORCE_COMPLETE,
+        status=202,
+        since=22,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/diagnostics",
+        handler=guest_questions.diagnostics,
+        rule="os_compute_api:os-server-diagnostics",
+        until=guest_questions.STANDARD_SINCE - 1,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/diagnostics",
+        handler=guest_questions.diagnostics,
+        rule="os_compute_api:os-server-diagnostics",
+        response=answers.DIAGNOSTICS,
+        since=guest_questions.STANDARD_SINCE,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/topology",
+        handler=server_topology.show,
+        rule="compute:server:topology:index",
+        response=answers.TOPOLOGY,
+        since=78,
     ),
     _of_server(
         method="GET",

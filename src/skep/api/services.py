@@ -12,7 +12,9 @@ from skep.api.lookups import Lookups
 from skep.api.policy import Policy
 from skep.domain.actions import Over
 from skep.domain.clock import Clock
+from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid
+from skep.domain.instances import Instance
 from skep.domain.nested.aliases import DeviceAlias
 from skep.http.limits import MAX_JSON_BODY
 from skep.transport.base import Transport
@@ -72,8 +74,12 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     aliases: dict[str, DeviceAlias] = {}
     """What `pci_passthrough:alias` of flavors may name."""
     quotas: QuotaDefaults = QuotaDefaults()
+    answer_seconds: float = 10.0
+    """How long the answer of a host to a user's question is waited for."""
     reclaim_instance_interval: int = 0
     """Seconds for which deleted servers are kept; 0: they are deleted at once."""
+    evacuate_needs_fence: bool = False
+    """Whether only servers of fenced hosts are evacuated."""
 
 
 class RunningService(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +100,10 @@ def _no_backlog() -> int:
 
 async def _nothing_running() -> tuple[RunningService, ...]:
     return ()
+
+
+def _untold(_notification: str, _server: Instance, _context: RequestContext) -> None:
+    return None
 
 
 def _unobserved(_method: str, _template: str, _status: int, _seconds: float) -> None:
@@ -122,6 +132,8 @@ class ApiServices:
     settings: ApiSettings = field(default_factory=ApiSettings)
     ended: Callable[[Iterable[Over]], None]
     """Tells of actions that are over."""
+    asked: Callable[[str, Instance, RequestContext], None] = _untold
+    """Tells, by the name of its notification, of something that was asked of a server."""
     runs_on: str = ""
     """The machine of this process."""
     backlog: Callable[[], int] = _no_backlog

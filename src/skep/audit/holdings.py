@@ -43,6 +43,8 @@ class InCell(msgspec.Struct, frozen=True):
     open: set[AttemptOnNode]
     selecting: dict[str, tuple[State, int]]
     """Rows for which a host may be chosen right now, and what is chosen stands in none yet: state and attempt."""
+    moving: set[tuple[str, int]]
+    """Instances for whose moves a host may be chosen right now, with the attempts that are to be there."""
 
 
 async def unnamed(sources: Sources, seen: Sequence[Holding]) -> list[Unnamed]:
@@ -82,6 +84,7 @@ async def _read_cell(sources: Sources, cell: CellUuid, unit: Unit[InCell]) -> In
 def _in_cell(connection: Connection, uuids: Sequence[str]) -> InCell:
     return InCell(
         open=open_attempts.on_nodes(connection, uuids),
+        moving=whereabouts.chosen_for_moves(connection, uuids),
         selecting={one.uuid: (State(one.state), one.attempt) for one in whereabouts.placeless(connection, uuids)},
     )
 
@@ -96,6 +99,8 @@ def _is_live(holding: Holding, mapping: Mapping | None, cells: dict[CellUuid, In
     if _is_open(holding, cells):
         return True
     key = holding.key
+    if any((key.instance, key.attempt) in cell.moving for cell in cells.values()):
+        return True
     if any(cell.selecting.get(key.instance) == (State.RESCHEDULING, key.attempt) for cell in cells.values()):
         return True
     if mapping is None or mapping.deleted_at is not None or mapping.attempt != key.attempt:

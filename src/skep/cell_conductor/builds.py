@@ -15,18 +15,18 @@ from skep.cell_conductor import endings, notifications
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
 from skep.database import Connection
-from skep.database.cell import agents, attempts, builds, deletes, resting
+from skep.database.cell import agents, attempts, builds, deletes, resting, unshelves
 from skep.database.cell.builds import Work
 from skep.database.cell.endings import with_instances
 from skep.database.engine import T, Unit
-from skep.domain.actions import Over
+from skep.domain.actions import Ended, Over
 from skep.domain.assignments import Assignment
 from skep.domain.builds import CLEANUP_FAILED, BuildFailure, FailureKind
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import Fault
+from skep.domain.instances import Fault, State
 from skep.domain.timelines import Moment, later
 from skep.messages.to_cell_conductor import (
     AttemptFailed,
@@ -60,8 +60,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     work: Work | None
     released: tuple[ClaimKey, ...] = ()
     fault: Fault | None = None
-    deleted: tuple[Over, ...] = ()
-    """The delete that is over with it."""
+    ended: tuple[Over, ...] = ()
+    """The actions that are over with it: a delete, an unshelve that came to nothing."""
 
 
 class Builds:
@@ -78,6 +78,8 @@ class Builds:
         """Under which it knows them: only builds of this epoch are sent."""
         self.dispatching = Loop("dispatch", self._dispatch, every=parts.settings.resend_seconds, apart=GATHER_SECONDS)
         self.rescheduling: Loop | None = None
+        self.on_undone: Callable[[], None] = _nothing
+        """Called when nothing is left of an attempt that was given up."""
         self.on_evidence: Callable[[str, str], Awaitable[None]] = _ignored
         """Called with a host and what it said, when that shows that the database went back in time."""
 
@@ -115,7 +117,7 @@ class Builds:
             cell=parts.cell.name,
             contexts=(work.context,),
         ):
-            order = build_order(instance, assignment, work.context, work.secrets)
+            order = build_order(work.to_build(), assignment, work.context, work.secrets)
             await parts.transport.cast(compute(parts.cell.uuid, assignment.host), order, work.context)
 
     async def may_build(self, message: MayBuild, context: RequestContext | None) -> Permission:
@@ -123,7 +125,9 @@ class Builds:
         granted, _ = await self._permit("may_build", message, context)
         if granted:
             work = await self._work(message.instance)
-            if work is not None:
+            if work is not None and work.shelved is not None:
+                notifications.unshelve_start(self._parts.notifier, work)
+            elif work is not None:
                 notifications.create_start(self._parts.notifier, work)
         return Permission(granted=granted)
 
@@ -139,7 +143,11 @@ class Builds:
         """
         parts = self._parts
         asked = OpenContents(
-            cell=parts.cell.uuid, instance=message.instance, attempt=message.attempt, host=message.host
+            cell=parts.cell.uuid,
+            instance=message.instance,
+            attempt=message.attempt,
+            host=message.host,
+            task_id=message.task_id,
         )
         try:
             return await parts.above.call(
@@ -150,7 +158,7 @@ class Builds:
             return SealedContents(sealed=None)
 
     async def ticket(self, message: RequestTicket, context: RequestContext | None) -> SealedTicket:
-        """Answer with a ticket for the image of a server, which only its host can read.
+        """Answer with a ticket for an image, which only the host that asks can read.
 
         Raises Unavailable while nobody answers above the cell.
         """
@@ -161,6 +169,8 @@ class Builds:
             attempt=message.attempt,
             host=message.host,
             image=message.image,
+            task_id=message.task_id,
+            store=message.store,
         )
         try:
             return await parts.above.call(
@@ -214,10 +224,14 @@ class Builds:
             cell=parts.cell.name,
             contexts=(known.context,) if known is not None else (),
         ) as run:
-            current, moment = await self._written(partial(self._write_built, message=message), message)
+            current, moment, over = await self._written(partial(self._write_built, message=message), message)
             run.outcome = "ok" if current else "replaced"
         work = self._under_way.pop(message.instance, None)
-        if current and work is not None and work.instance.attempt == message.attempt:
+        endings.ended(parts, over)
+        for one, instance in over:
+            if instance is not None:
+                notifications.unshelve_end(parts.notifier, instance, one.context)
+        if current and work is not None and work.shelved is None and work.instance.attempt == message.attempt:
             notifications.create_end(parts.notifier, work, message.launched_at, message.power_state)
         if moment is not None and parts.time is not None:
             parts.time.moment = later(parts.time.moment, moment)
@@ -231,11 +245,13 @@ class Builds:
             await self.on_evidence(message.host, str(error))
             raise
 
-    def _write_built(self, connection: Connection, message: Built) -> tuple[bool, Moment | None]:
-        """Write the guest; a guest is undone for a row that names a higher attempt, never for one that it lacks."""
+    def _write_built(self, connection: Connection, message: Built) -> tuple[bool, Moment | None, list[Over]]:
+        """Write the guest; a guest is undone for a row that names a higher attempt, never for one that it lacks.
+
+        Return whether it is wanted, the moment that goes to its host, and the unshelve that is over with it.
+        """
         parts = self._parts
-        current = builds.built(
-            connection,
+        facts = (
             message.instance,
             message.attempt,
             message.host,
@@ -243,6 +259,10 @@ class Builds:
             message.power_state,
             parts.clock.now(),
         )
+        # What was shelved had a lower attempt.
+        unshelved = unshelves.built(connection, *facts) if message.attempt > 1 else None
+        over = with_instances(connection, [unshelved] if unshelved is not None else [])
+        current = bool(over) or builds.built(connection, *facts)
         if not current:
             resting.refuse_no(connection, message.instance, message.attempt, message.host)
             if resting.is_unknown(connection, message.instance):
@@ -252,10 +272,10 @@ class Builds:
                     attempt=message.attempt,
                     host=message.host,
                 )
-                return True, None
+                return True, None, over
         if not current or parts.time is None:
-            return current, None
-        return current, parts.time.advance(connection, parts.owner, parts.clock.now())
+            return current, None, over
+        return current, parts.time.advance(connection, parts.owner, parts.clock.now()), over
 
     async def failed(self, message: AttemptFailed, _context: RequestContext | None) -> Settled:
         """Write that an attempt failed and is undone: another host, or ERROR with the reason.
@@ -277,15 +297,20 @@ class Builds:
             if outcome.work is not None:
                 run.note(request=outcome.work.context.request_id)
         self._releases.add(outcome.released)
-        if outcome.current and outcome.work is not None:
+        if outcome.current and outcome.work is not None and outcome.work.shelved is not None:
+            if self.rescheduling is not None:
+                self.rescheduling.nudge()
+        elif outcome.current and outcome.work is not None:
             notifications.create_error(parts.notifier, outcome.work, message.failure.message, parts.clock.now())
             if outcome.fault is not None:
                 notifications.exhausted(parts.notifier, outcome.work, outcome.fault.message)
             elif self.rescheduling is not None:
                 self.rescheduling.nudge()
-        if outcome.deleted:
-            endings.ended(parts, outcome.deleted)
+        if outcome.ended:
+            endings.ended(parts, outcome.ended)
             await parts.tell_above()
+        if message.failure.kind is FailureKind.GONE:
+            self.on_undone()
         return Settled(current=outcome.current)
 
     def _write_failure(self, connection: Connection, message: AttemptFailed) -> Outcome:
@@ -293,11 +318,18 @@ class Builds:
         resting.refuse_no(connection, message.instance, message.attempt, message.host)
         work = builds.work(connection, message.instance)
         fault = self._fault(message, now)
-        current = message.failure.kind is not FailureKind.GONE and builds.fail(
-            connection, message.instance, message.attempt, message.host, fault, now
+        ended: list[Ended | None] = []
+        if work is not None and work.instance.shelved is not None and self._ends_unshelve(message, work, fault):
+            said = (message.failure.message, _details(message.host, message.failure))
+            ended.append(unshelves.give_up(connection, message.instance, message.attempt, *said, now))
+        given_up = any(one is not None for one in ended)
+        current = message.failure.kind is not FailureKind.GONE and (
+            given_up or builds.fail(connection, message.instance, message.attempt, message.host, fault, now)
         )
         failure = message.failure
         leftover = failure.error == CLEANUP_FAILED
+        if leftover and current and work is not None and work.shelved is not None:
+            ended.append(unshelves.in_error(connection, message.instance, message.attempt, failure.message, now))
         attempts.finish(
             connection,
             message.instance,
@@ -312,15 +344,25 @@ class Builds:
         closed: list[ClaimKey] = []
         if not leftover:
             closed = attempts.close_one(connection, message.instance, message.host, message.attempt, now)
-        deleted = deletes.finish_if_closed(connection, message.instance, now)
+        ended.append(deletes.finish_if_closed(connection, message.instance, now))
         group = work.spec.group.uuid if work is not None and work.spec.group is not None else None
         return Outcome(
             current=current,
             work=work,
             released=tuple(msgspec.structs.replace(key, group=group) for key in closed),
             fault=fault if current else None,
-            deleted=tuple(with_instances(connection, [deleted] if deleted is not None else [])),
+            ended=tuple(with_instances(connection, [one for one in ended if one is not None])),
         )
+
+    @staticmethod
+    def _ends_unshelve(message: AttemptFailed, work: Work, fault: Fault | None) -> bool:
+        """Tell whether no other host is tried for a server that is being unshelved.
+
+        One that is ERROR, because its host was silent past the point of no return, is where it was before now.
+        """
+        mine = work.instance.attempt == message.attempt and work.instance.host == message.host
+        kept = message.failure.error == CLEANUP_FAILED
+        return mine and not kept and (fault is not None or work.instance.state is State.ERROR)
 
     @staticmethod
     def _fault(message: AttemptFailed, now: int) -> Fault | None:
@@ -345,6 +387,10 @@ class Builds:
 
 def _details(host: str, failure: BuildFailure) -> str:
     return f"{host}: {failure.error}: {failure.message}"
+
+
+def _nothing() -> None:
+    return None
 
 
 async def _ignored(_host: str, _said: str) -> None:

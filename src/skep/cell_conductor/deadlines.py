@@ -14,7 +14,7 @@ from skep.cell_conductor.listening import Listening
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.reschedule import Reschedules
 from skep.database import Connection
-from skep.database.cell import builds, move_steps, reschedules, tasks
+from skep.database.cell import builds, live_moves, move_steps, reschedules, tasks
 from skep.database.cell.endings import with_instances
 from skep.database.cell.reschedules import Overdue
 from skep.database.cell.tasks import HostTask
@@ -57,6 +57,9 @@ class Deadlines:
             named = [(one.instance, one.task_id) for one in message.tasks]
             await parts.database.write(partial(tasks.progressed, host=message.host, tasks=named, now=now))
             await parts.database.write(partial(move_steps.progressed, tasks_in_hand=named, now=now))
+        figures = {(one.instance, one.task_id): one.copied for one in message.tasks if one.copied is not None}
+        if figures:
+            await parts.database.write(partial(live_moves.copied, figures=figures))
         phases = {(one.instance, one.task_id): one.phase for one in message.tasks if one.phase}
         if phases:
             await parts.database.write(partial(tasks.enter, host=message.host, phases=phases, now=now))

@@ -1,4 +1,4 @@
-"""The story of cold moves inside a cell: a host is chosen, then two hosts take one step after the other.
+"""The story of moves inside a cell: a host is chosen, then two hosts take one step after the other.
 
 What a host is told stands in the row of the move; what it answers is written there before anybody is told of the next
 step. Any conductor of the cell goes on where another one stopped; only the choice of a host has an owner.
@@ -17,8 +17,8 @@ from skep.cell_conductor.deletes import Deletes
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.tasks import YES_SECONDS
 from skep.database import Connection
-from skep.database.cell import agents, cold_moves, listing, move_steps, resting, row_actions
-from skep.database.cell.cold_moves import WaitingMove
+from skep.database.cell import agents, cold_moves, evacuations, listing, live_moves, move_steps, resting, row_actions
+from skep.database.cell.cold_moves import Move, WaitingMove
 from skep.database.cell.move_steps import DueStep, Moved
 from skep.domain.actions import ACTIONS, ActionRequest, Over
 from skep.domain.builds import BuildFailure, FailureKind, NotReady, NoValidHost, Placed
@@ -27,12 +27,12 @@ from skep.domain.clock import SECOND
 from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError, Unavailable
 from skep.domain.ids import ProjectId, UserId, new_request_id
-from skep.domain.instances import Instance
+from skep.domain.instances import Instance, Task
 from skep.domain.moves import STEPS
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import ActPermission, MayMove, MoveStepDone
 from skep.messages.to_compute import MoveStep
-from skep.messages.to_scheduler import Member, SelectDestinations
+from skep.messages.to_scheduler import AssertClaims, GetHostStates, Member, SelectDestinations, Slot
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.telemetry.logs import get_logger
 from skep.transport.base import compute, scheduler_for
@@ -40,16 +40,20 @@ from skep.transport.base import compute, scheduler_for
 log = get_logger(__name__)
 
 BATCH = 50
+WISH_OF_TIMEOUT = {"abort": "abort", "force_complete": "complete"}
+"""What the setting for live migrations that take too long wishes of their copying."""
 SILENT = BuildFailure(kind=FailureKind.RESCHEDULE, error=move_steps.SILENT, message="The host did not answer")
 
 
 class Moves:
-    """Cold moves of one cell."""
+    """Moves of one cell."""
 
     def __init__(self, parts: Parts, releases: Releases, deletes: Deletes) -> None:
         self._parts = parts
         self._releases = releases
         self._deletes = deletes
+        self._epoch = ""
+        """Of the host states, as a scheduler named it last."""
         every = parts.settings.resend_seconds
         self.choosing = Loop("choose moves", self._choose_hosts, every=every, apart=GATHER_SECONDS)
         self.ordering = Loop("order moves", self._order, every=every, apart=GATHER_SECONDS)
@@ -62,7 +66,13 @@ class Moves:
     async def _choose_hosts(self) -> bool:
         parts = self._parts
         taken = await parts.database.write(
-            partial(cold_moves.take, owner=parts.owner, now=parts.clock.now(), limit=BATCH)
+            partial(
+                cold_moves.take,
+                owner=parts.owner,
+                now=parts.clock.now(),
+                limit=BATCH,
+                same_host=parts.settings.allow_resize_to_same_host,
+            )
         )
         await asyncio.gather(*(self._try(one) for one in taken))
         return len(taken) >= BATCH
@@ -106,9 +116,9 @@ class Moves:
         parts, known = self._parts, chosen.move
         spec = msgspec.structs.replace(
             chosen.work.spec,
-            forced_host=None,
+            forced_host=known.wanted_host if chosen.forced else None,
             forced_node=None,
-            requested_host=known.wanted_host,
+            requested_host=None if chosen.forced else known.wanted_host,
             requested_node=None,
         )
         request = SelectDestinations(
@@ -130,7 +140,7 @@ class Moves:
         parts, known = self._parts, chosen.move
         unit = partial(cold_moves.placed, chosen=chosen, decision=decision, now=parts.clock.now())
         if await parts.database.write(unit):
-            self._notify("select", chosen.work.instance, known.context, "start")
+            self._notify(known.row.name, known, chosen.work.instance, "start")
             self.ordering.nudge()
             return
         group = chosen.work.spec.group.uuid if chosen.work.spec.group else None
@@ -139,7 +149,10 @@ class Moves:
     async def _no_host(self, chosen: WaitingMove, why: str) -> None:
         parts = self._parts
         unit = partial(cold_moves.no_host, known=chosen.move, why=why, now=parts.clock.now())
-        self._ended(await parts.database.write(unit))
+        over = await parts.database.write(unit)
+        if over and chosen.move.action == "evacuate":
+            notifications.not_rebuilt(parts.notifier, chosen.work, chosen.move.context, why)
+        await self._ended(over)
 
     def _too_late(self, chosen: WaitingMove) -> bool:
         begun = chosen.work.step_at
@@ -151,23 +164,40 @@ class Moves:
         now = parts.clock.now()
         resend_before = parts.before(parts.settings.resend_seconds)
 
-        def unit(connection: Connection) -> tuple[list[DueStep], int, list[Over]]:
+        def unit(connection: Connection) -> tuple[list[DueStep], int, list[Over], list[Move]]:
             number, over = move_steps.abandon(connection, now, BATCH)
+            cancelled = live_moves.cancel(connection, now, BATCH)
+            number, over = number + len(cancelled), [*over, *cancelled]
+            live_moves.end_lost(connection)
+            self._end_late(connection, now)
             orders = move_steps.due(connection, parts.cell.uuid, now, resend_before, BATCH, parts.progress_before())
-            return orders, number, over
+            return orders, number, over, evacuations.awaiting_release(connection, BATCH)
 
-        orders, abandoned, over = await parts.database.write(unit)
-        self._ended(over)
+        orders, abandoned, over, unreleased = await parts.database.write(unit)
+        await self._ended(over)
         if abandoned:
             self._deletes.undoing.nudge()
         for one in orders:
             await self._tell(one)
+        if unreleased:
+            await self._go_on_without(unreleased)
         await self._give_up_silent()
         await self._confirm_old()
         return len(orders) >= BATCH or abandoned >= BATCH
 
+    def _end_late(self, connection: Connection, now: int) -> None:
+        """Have live migrations end that have been copying for too long."""
+        settings = self._parts.settings
+        limit = settings.live_migration_completion_timeout
+        wish = WISH_OF_TIMEOUT[settings.live_migration_timeout_action]
+        for one in live_moves.end_late(connection, now, limit, wish, BATCH) if limit else ():
+            log.warning("live migration took too long", instance=one.instance, host=one.source_host, wish=wish)
+
     async def _tell(self, order: DueStep) -> None:
         parts, known, held = self._parts, order.move, order.assignment
+        if order.slot is not None and not await self._holds(order.slot):
+            # It is told later: what the attempt replaces lets its place go when this one is done.
+            return
         message = MoveStep(
             context=known.context,
             move=known.uuid,
@@ -179,9 +209,56 @@ class Moves:
             allocation=held.allocation,
             expected_end=held.end,
             start=order.start,
-            kept=known.source_attempt if known.row.side == "back" else 0,
+            kept=order.kept,
+            preserve=order.preserve,
+            secrets=order.secrets,
+            target=known.dest_attempt or 0,
+            wish=known.wish or "",
         )
         await parts.transport.cast(compute(parts.cell.uuid, held.host), message, known.context)
+
+    async def _holds(self, slot: Slot) -> bool:
+        """Have schedulers know the place of an attempt in its group; False where they do not know it for now."""
+        parts = self._parts
+        for _ in range(2):
+            # One slot is not all that the cell has to tell.
+            told = AssertClaims(cell=parts.cell.uuid, epoch=self._epoch, claims=(), slots=(slot,), more=True)
+            try:
+                reply = await parts.above.call(scheduler_for(parts.cell.uuid), told)
+            except SkepError as error:
+                log.warning("place in a group not taken", instance=slot.key.instance, error=str(error))
+                return False
+            if reply.epoch == told.epoch:
+                return not reply.refused
+            self._epoch = reply.epoch
+        return False
+
+    async def _go_on_without(self, unreleased: list[Move]) -> None:
+        """Let evacuations go on whose lost host is silent; one that lives has to release its guest itself.
+
+        A living host that nobody hears is taken for dead, as the admin said it was by asking. It finds out before it
+        starts anything: its attempt is given up with the switch.
+        """
+        parts, cell = self._parts, self._parts.cell.uuid
+        asked = GetHostStates(cell=cell, nodes=tuple({one.source_node for one in unreleased}))
+        try:
+            silent = (await parts.above.call(scheduler_for(cell), asked)).silent
+        except SkepError as error:
+            log.warning("not known whether hosts are silent", cell=parts.cell.name, error=str(error))
+            return
+        for one in unreleased:
+            if one.source_node not in silent:
+                unable = partial(move_steps.not_released, known=one, now=parts.clock.now())
+                ended: Moved | None = await parts.database.write(unable)
+                if ended is not None:
+                    log.warning("host is heard and takes no steps", instance=one.instance, host=one.source_host)
+                    await self._went_on(ended)
+                continue
+            unit = partial(move_steps.released, known=one, now=parts.clock.now(), most_hosts=parts.max_attempts)
+            moved: Moved | None = await parts.database.write(unit)
+            if moved is not None:
+                log.warning("server evacuated from a silent host", instance=one.instance, host=one.source_host)
+                await self._went_on(moved)
 
     async def _give_up_silent(self) -> None:
         parts = self._parts
@@ -192,7 +269,7 @@ class Moves:
             if attempt is None or host is None:
                 continue
             log.warning("host was silent at the deadline of a move", instance=one.instance, host=host, step=one.step)
-            await self._fail(one.uuid, one.step, attempt, host, SILENT)
+            await self._fail(one.uuid, one.step, attempt, host, SILENT, one.context.request_id)
 
     async def _confirm_old(self) -> None:
         """Confirm moves that nobody has confirmed within the window that the operator set."""
@@ -213,23 +290,23 @@ class Moves:
                     now=parts.clock.now(),
                 )
             )
-            self._ended(over or [])
+            await self._ended(over or [])
             self._deletes.undoing.nudge()
 
-    async def may_move(self, message: MayMove, _context: RequestContext | None) -> ActPermission:
+    async def may_move(self, message: MayMove, context: RequestContext | None) -> ActPermission:
         """Answer whether a host may stop or start a guest for a move."""
         parts = self._parts
-        step = _step_of(message)
+        step, task_id = _step_of(message), _asked_by(context)
 
-        def unit(connection: Connection) -> tuple[bool, str, Instance | None, RequestContext | None]:
+        def unit(connection: Connection) -> tuple[bool, str, Instance | None, Move | None]:
             agents.check_current(connection, message.host, message.incarnation)
             for name in step:
                 granted, new = move_steps.may(
-                    connection, message.move, name, message.attempt, message.host, parts.clock.now()
+                    connection, message.move, name, message.attempt, message.host, parts.clock.now(), task_id=task_id
                 )
                 if granted:
                     instance = listing.find(connection, message.instance) if new is not None else None
-                    return True, name, instance, new.context if new is not None else None
+                    return True, name, instance, new
             resting.refuse_no(connection, message.instance, message.attempt, message.host)
             return False, "", None, None
 
@@ -240,30 +317,32 @@ class Moves:
             host=message.host,
             cell=parts.cell.name,
         ) as run:
-            granted, name, instance, context = await parts.database.write(unit)
+            granted, name, instance, new = await parts.database.write(unit)
             run.outcome = "ok" if granted else "replaced"
-        if instance is not None and context is not None:
-            self._notify(name, instance, context, "start")
+        if instance is not None and new is not None:
+            self._notify(name, new, instance, "start")
         return ActPermission(granted=granted, seconds=YES_SECONDS if granted else 0.0)
 
-    async def done(self, message: MoveStepDone, _context: RequestContext | None) -> Done:
+    async def done(self, message: MoveStepDone, context: RequestContext | None) -> Done:
         """Write what came of a step, and go on with the next."""
-        parts = self._parts
+        parts, task_id = self._parts, _asked_by(context)
         async with parts.steps.step(
             "moved", instance=message.instance, attempt=message.attempt, host=message.host, cell=parts.cell.name
         ) as run:
             run.outcome = "repeated"
             for name in _step_of(message):
                 if message.failure is not None:
-                    moved = await self._fail(message.move, name, message.attempt, message.host, message.failure)
+                    moved = await self._fail(
+                        message.move, name, message.attempt, message.host, message.failure, task_id
+                    )
                 else:
-                    moved = await self._write_done(message, name)
+                    moved = await self._write_done(message, name, task_id)
                 if moved is not None:
                     run.outcome = "ok" if message.failure is None else "failed"
                     break
         return Done()
 
-    async def _write_done(self, message: MoveStepDone, name: str) -> Moved | None:
+    async def _write_done(self, message: MoveStepDone, name: str, task_id: str) -> Moved | None:
         parts = self._parts
         unit = partial(
             move_steps.done,
@@ -273,15 +352,19 @@ class Moves:
             host=message.host,
             power_state=message.power_state,
             now=parts.clock.now(),
+            most_hosts=parts.max_attempts,
+            task_id=task_id,
         )
         moved: Moved | None = await parts.database.write(unit)
         if moved is not None:
-            if moved.instance is not None:
-                self._notify(name, moved.instance, moved.before.context, "end")
-            self._went_on(moved)
+            if moved.instance is not None and moved.after.step == STEPS[name].next:
+                self._notify(name, moved.before, moved.instance, "end")
+            await self._went_on(moved)
         return moved
 
-    async def _fail(self, uuid: str, step: str, attempt: int, host: str, why: BuildFailure) -> Moved | None:
+    async def _fail(
+        self, uuid: str, step: str, attempt: int, host: str, why: BuildFailure, task_id: str
+    ) -> Moved | None:
         parts = self._parts
         unit = partial(
             move_steps.failed,
@@ -292,28 +375,46 @@ class Moves:
             why=why,
             now=parts.clock.now(),
             most_hosts=parts.max_attempts,
+            task_id=task_id,
         )
         moved: Moved | None = await parts.database.write(unit)
         if moved is not None:
-            self._went_on(moved)
+            await self._went_on(moved)
         return moved
 
-    def _went_on(self, moved: Moved) -> None:
-        self._ended(list(moved.over))
+    async def _went_on(self, moved: Moved) -> None:
         self.nudge()
         self._deletes.undoing.nudge()
+        await self._ended(list(moved.over))
 
-    def _notify(self, name: str, instance: Instance, context: RequestContext, when: str) -> None:
-        notification = STEPS[name].starts if when == "start" else STEPS[name].ends
-        if notification is not None:
-            notifications.move_step(self._parts.notifier, notification, when, instance, context)
+    def _notify(self, name: str, known: Move, instance: Instance, when: str) -> None:
+        """Tell of a step in Nova's events: the server is of the size that it had during the step."""
+        row, notifier = STEPS[name], self._parts.notifier
+        if when == "start" and row.announces is not None:
+            notifications.rebuild_scheduled(notifier, row.announces, instance, known.context)
+        before, after = known.sized(row.holder, instance), known.sized("target", instance)
+        to = after.flavor if row.task is Task.RESIZE_PREP else None
+        told = (row.starts, "start") if when == "start" else (row.ends, "end")
+        beside = () if when == "start" else ((row.opens, "start"), (row.closes, "end"))
+        for notification, suffix in (told, *beside):
+            if notification is not None and known.action == "rebuild":
+                notifications.rebuild_step(notifier, notification, suffix, instance, known.context)
+            elif notification is not None:
+                notifications.move_step(notifier, notification, suffix, before, known.context, to)
 
-    def _ended(self, over: list[Over]) -> None:
+    async def _ended(self, over: list[Over]) -> None:
         endings.ended(self._parts, over)
+        if any(ACTIONS[one.action].quota is not None for one, _ in over):
+            await self._parts.tell_above()
 
 
 def _any(_server: Instance) -> None:
     """Let any server pass: its row is checked by the statement."""
+
+
+def _asked_by(context: RequestContext | None) -> str:
+    """Return the id of the request for which a host was told of a step: it says for whom it speaks."""
+    return "" if context is None else context.request_id
 
 
 def _step_of(message: MayMove | MoveStepDone) -> tuple[str, ...]:

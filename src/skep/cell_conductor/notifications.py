@@ -12,6 +12,7 @@ from skep.database.cell.builds import Work
 from skep.domain import notifications
 from skep.domain.actions import ACTIONS, ActionRequest
 from skep.domain.context import RequestContext
+from skep.domain.flavors import Flavor
 from skep.domain.instances import Fault, Instance, PowerState, State
 from skep.telemetry.endings import CONDUCTOR, publisher
 from skep.telemetry.notifier import Notifier
@@ -70,22 +71,79 @@ def exhausted(notifier: Notifier, work: Work, message: str) -> None:
 
 def action_start(notifier: Notifier, request: ActionRequest, instance: Instance) -> None:
     """The host may begin an action."""
+    notification = ACTIONS[request.action].notification
+    if notification is None:
+        _update(notifier, instance, instance.state, request.context)
+        return
     notifier.emit(
-        f"instance.{ACTIONS[request.action].notification}.start",
+        f"instance.{notification}.start",
         notifications.action(instance, request.context, arguments=request.arguments),
         publisher_id=publisher(instance),
         request=request.context.request_id,
     )
 
 
-def move_step(notifier: Notifier, notification: str, when: str, instance: Instance, context: RequestContext) -> None:
-    """A step of a move begins, or is over."""
+def rebuild_scheduled(notifier: Notifier, notification: str, instance: Instance, context: RequestContext) -> None:
+    """The host is told to rebuild a server."""
+    notifier.emit(
+        f"instance.{notification}",
+        notifications.rebuild(instance, context),
+        publisher_id=CONDUCTOR,
+        request=context.request_id,
+    )
+
+
+def rebuild_step(notifier: Notifier, notification: str, when: str, instance: Instance, context: RequestContext) -> None:
+    """A step of a rebuild begins, or is over."""
     notifier.emit(
         f"instance.{notification}.{when}",
-        notifications.action(instance, context),
+        notifications.rebuild(instance, context),
         publisher_id=publisher(instance),
         request=context.request_id,
     )
+
+
+def move_step(
+    notifier: Notifier, notification: str, when: str, instance: Instance, context: RequestContext, to: Flavor | None
+) -> None:
+    """A step of a move begins, or is over; `to` is given where the move is prepared."""
+    told = notifications.action(instance, context) if to is None else notifications.resize_prep(instance, context, to)
+    notifier.emit(
+        f"instance.{notification}" if notification in _ONCE else f"instance.{notification}.{when}",
+        told,
+        publisher_id=publisher(instance),
+        request=context.request_id,
+    )
+
+
+_ONCE = frozenset({"rebuild_scheduled"})
+"""Notifications of steps that have no end of their own."""
+
+
+def not_rebuilt(notifier: Notifier, work: Work, context: RequestContext, message: str) -> None:
+    """No host was found for a server that was to be made anew."""
+    notifier.emit(
+        "compute_task.rebuild_server.error",
+        notifications.compute_task_error(work.instance, work.spec, message),
+        publisher_id=CONDUCTOR,
+        request=context.request_id,
+        priority="ERROR",
+    )
+
+
+def offload_start(notifier: Notifier, instance: Instance, context: RequestContext) -> None:
+    """The host of a shelved server is told to undo it."""
+    move_step(notifier, "shelve_offload", "start", instance, context, None)
+
+
+def unshelve_start(notifier: Notifier, work: Work) -> None:
+    """The host may begin to build a server from the image it is in."""
+    move_step(notifier, "unshelve", "start", work.instance, work.context, None)
+
+
+def unshelve_end(notifier: Notifier, instance: Instance, context: RequestContext) -> None:
+    """The guest of a server that was on no host runs."""
+    move_step(notifier, "unshelve", "end", instance, context, None)
 
 
 def delete_start(notifier: Notifier, instance: Instance, context: RequestContext) -> None:

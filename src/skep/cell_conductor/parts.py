@@ -38,6 +38,8 @@ class Parts:
     max_cells: int = 2
     reclaim_seconds: float = 0
     """How long soft-deleted servers are kept; 0: for ever."""
+    offload_seconds: float = 0
+    """How long shelved servers stay on their hosts; negative: for ever."""
     time: Time | None = None
     """The time of the cell's database."""
     runs_on: str = ""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from skep.cell_conductor import notifications
+from skep.cell_conductor import endings, notifications
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
 from skep.database import Connection
-from skep.database.cell import attempts, moves, reschedules
+from skep.database.cell import attempts, moves, reschedules, unshelves
 from skep.database.cell.builds import Work
+from skep.database.cell.endings import with_instances
+from skep.domain.actions import Over
 from skep.domain.builds import NotReady, NoValidHost, Placed
 from skep.domain.claims import ClaimKey
 from skep.domain.clock import SECOND
@@ -43,7 +45,7 @@ class Reschedules:
 
         def unit(connection: Connection) -> list[tuple[Work, list[NodeUuid]]]:
             taken = reschedules.take(connection, parts.owner, parts.clock.now(), BATCH)
-            return [(work, attempts.tried_nodes(connection, work.instance.uuid)) for work in taken]
+            return [(work, attempts.tried_nodes(connection, work.instance.uuid, _above(work))) for work in taken]
 
         taken = await parts.database.write(unit)
         await asyncio.gather(*(self._try(work, tried) for work, tried in taken))
@@ -112,6 +114,7 @@ class Reschedules:
                 attempt=instance.attempt,
                 placed=placed,
                 now=parts.clock.now(),
+                role="build" if work.shelved is None else "unshelve",
             )
         )
         if moved:
@@ -133,6 +136,9 @@ class Reschedules:
 
     async def _exhausted(self, work: Work, why: str, tried: int) -> None:
         """No host of the cell is left: back to the level above, or ERROR in the last cell that may be tried."""
+        if work.shelved is not None:
+            await self._stays_shelved(work, why, tried)
+            return
         parts, instance = self._parts, work.instance
 
         def unit(connection: Connection) -> Fault | None:
@@ -157,6 +163,26 @@ class Reschedules:
         elif fault is not None:
             await parts.tell_above()
 
+    async def _stays_shelved(self, work: Work, why: str, tried: int) -> None:
+        """No host of the cell can have a server that is to be unshelved: it is offloaded, as it was."""
+        parts, instance = self._parts, work.instance
+
+        def unit(connection: Connection) -> list[Over]:
+            history = [one for one in attempts.history(connection, instance.uuid) if one.attempt > _above(work)]
+            hosts = "hosts" if tried != 1 else "host"
+            failed = f"Unshelve failed on {tried} {hosts}. " if tried else ""
+            details = "; ".join(f"{one.host}: {one.error}: {one.message}" for one in history if one.error)
+            said = (f"{failed}{why}", f"{failed}{why} {details}".strip() if details else None)
+            over = unshelves.give_up(connection, instance.uuid, instance.attempt, *said, parts.clock.now())
+            return with_instances(connection, [over] if over is not None else [])
+
+        endings.ended(parts, await parts.database.write(unit))
+
     def _too_late(self, work: Work) -> bool:
         waited = self._parts.clock.now() - work.step_at
         return waited > self._parts.settings.not_ready_deadline * SECOND
+
+
+def _above(work: Work) -> int:
+    """Return the number above which the attempts of a build are its own: an unshelve is another build."""
+    return 0 if work.shelved is None else work.shelved.above

@@ -11,9 +11,11 @@ from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.deadlines import Deadlines
 from skep.cell_conductor.deletes import Deletes
 from skep.cell_conductor.fences import Fences
+from skep.cell_conductor.guest_questions import GuestQuestions
 from skep.cell_conductor.guests import Guests
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.moves import Moves
+from skep.cell_conductor.offloads import Offloads
 from skep.cell_conductor.orders import SealingTransport
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.reclaims import Reclaims
@@ -28,6 +30,7 @@ from skep.database.cell.tables import leases, time
 from skep.database.clocks import DatabaseClock
 from skep.domain.context import RequestContext
 from skep.messages.to_cell_conductor import (
+    AnswerAboutGuest,
     AttemptFailed,
     Built,
     Destroyed,
@@ -39,6 +42,7 @@ from skep.messages.to_cell_conductor import (
     MayMove,
     MaySpawn,
     MoveStepDone,
+    QuestionsAsked,
     ReadContents,
     RegisterAgent,
     Registration,
@@ -74,7 +78,10 @@ class CellConductor:
         self._reclaims = Reclaims(parts, self._deletes)
         self._moves = Moves(parts, self._releases, self._deletes)
         self._tasks = Tasks(parts)
+        self._offloads = Offloads(parts, self._deletes)
+        self._tasks.on_shelved = self._builds.on_undone = self._offloads.loop.nudge
         self._guests = Guests(parts, self._tasks)
+        self._questions = GuestQuestions(parts)
         self._hosts = Hosts(parts, sessions, refusals, self._time)
         self._hosts.on_seen = self._recovery.saw
         self._speakers = Speakers(parts, sessions, refusals, self._hosts.keys, self._hosts.check_current)
@@ -114,6 +121,8 @@ class CellConductor:
             self._moves.choosing,
             self._moves.ordering,
             self._tasks.telling,
+            self._offloads.loop,
+            self._questions.telling,
             self._fences.loop,
         )
 
@@ -136,6 +145,7 @@ class CellConductor:
             MoveStepDone: looked(self._moves.done),
             ReportGuests: self._guests.reported,
             GuestsFound: self._recovery.found,
+            AnswerAboutGuest: self._questions.answered,
         }
         of_any_run: Handlers = {
             ReportHost: self._hosts.report,
@@ -145,7 +155,12 @@ class CellConductor:
         from_agents = self._speakers.hearing(of_youngest, of_any_run)
         self._subscription = await self._parts.transport.serve(
             cell_conductor(self._parts.cell.uuid),
-            {InstancesChanged: self._on_changed, RegisterAgent: self._register, **from_agents},
+            {
+                InstancesChanged: self._on_changed,
+                QuestionsAsked: self._questions.asked,
+                RegisterAgent: self._register,
+                **from_agents,
+            },
         )
         for loop in self._loops:
             loop.start()
@@ -178,6 +193,8 @@ class CellConductor:
         self._deletes.undoing.nudge()
         self._moves.nudge()
         self._tasks.telling.nudge()
+        self._offloads.loop.nudge()
+        self._reschedules.choosing.nudge()
         self._fences.loop.nudge()
         self._recovery.loop.nudge()
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from skep.cell_conductor import endings
 from skep.cell_conductor.parts import Parts
 from skep.database import Connection
-from skep.database.cell import agents, listing, tasks
+from skep.database.cell import agents, listing, offloads, tasks
 from skep.database.cell.endings import with_instances
 from skep.database.cell.tasks import HostTask
 from skep.domain.actions import ACTIONS, Over
 from skep.domain.context import RequestContext
-from skep.domain.instances import Instance
+from skep.domain.instances import Instance, State
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import ActPermission, MayAct, TaskDone
 from skep.messages.to_compute import OF_CHANGE_POWER, ChangePower, RunAction
@@ -31,6 +32,8 @@ class Tasks:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self.on_shelved: Callable[[], None] = _ignored
+        """Called when a server was shelved."""
         self.telling = Loop("tasks", self._run, every=parts.settings.resend_seconds, apart=GATHER_SECONDS)
 
     async def _run(self) -> bool:
@@ -76,9 +79,12 @@ class Tasks:
         """Write that an action is over. A repeat changes nothing."""
         parts = self._parts
         async with self._step("acted", message) as step:
-            over = await parts.database.write(partial(conclude, message=message, now=parts.clock.now()))
+            unit = partial(conclude, message=message, now=parts.clock.now(), offload_at_once=parts.offload_seconds == 0)
+            over = await parts.database.write(unit)
             step.outcome = "ok" if over else "repeated"
         endings.ended(parts, over)
+        if any(ACTIONS[one.action].becomes is State.SHELVED for one, _ in over):
+            self.on_shelved()
         if any(ACTIONS[one.action].quota is not None for one, _ in over):
             await parts.tell_above()
         return Done()
@@ -105,8 +111,8 @@ def permit(connection: Connection, message: MayAct, now: int) -> tuple[bool, lis
     return granted, [(one, instance) for one in new] if granted else []
 
 
-def conclude(connection: Connection, message: TaskDone, now: int) -> list[Over]:
-    """Write what a host says came of an action."""
+def conclude(connection: Connection, message: TaskDone, now: int, *, offload_at_once: bool = False) -> list[Over]:
+    """Write what a host says came of an action. `offload_at_once`: what is shelved with it leaves the host."""
     over = tasks.done(
         connection,
         message.instance,
@@ -117,8 +123,16 @@ def conclude(connection: Connection, message: TaskDone, now: int) -> list[Over]:
         now,
         begun=message.begun,
         gone=message.gone,
+        rescued=message.rescued,
     )
-    return with_instances(connection, [over] if over is not None else [])
+    told = with_instances(connection, [over] if over is not None else [])
+    if over is not None and over.error is None and over.action == "shelve" and offload_at_once:
+        offloads.begin(connection, over.instance, over.context, now)
+    return told
+
+
+def _ignored() -> None:
+    return None
 
 
 def _order(task: HostTask, *, takes_actions: bool) -> RunAction | ChangePower | None:

@@ -1,22 +1,23 @@
-"""`skep bench`: how fast it is, measured on this machine."""
+"""`skep bench`: how fast it is, measured on this machine.
+
+Each command imports its benchmark when it runs: what the others need would be measured with it.
+"""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from skep.cli.benchmarks import build as build_benchmark
-from skep.cli.benchmarks import restart as restart_benchmark
-from skep.cli.benchmarks import settled as settled_benchmark
-from skep.cli.benchmarks.build_load import Offered
-from skep.cli.benchmarks.process import Deployment
-from skep.cli.benchmarks.scheduler import run as scheduler_benchmark
-from skep.cli.benchmarks.sync import run as sync_benchmark
+from skep.cli.benchmarks.scheduler.names import NAMES
 from skep.cli.output import Format, format_option, print_record
+
+if TYPE_CHECKING:
+    from skep.cli.benchmarks.process import Deployment
 
 
 def _show(figures: msgspec.Struct, form: Format) -> None:
@@ -66,6 +67,9 @@ def build(
              skep bench build --rate 100
              skep bench build --multi --servers 1000
     """
+    from skep.cli.benchmarks.build import run
+    from skep.cli.benchmarks.build_load import Offered
+
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
@@ -76,11 +80,46 @@ def build(
             bars.update(tasks[what], completed=done)
 
         offered = Offered(servers=servers, concurrency=concurrency, rate=rate, together=multi)
-        figures = build_benchmark.run(
-            deployment=deployment, offered=offered, hosts=hosts, cells=cells, progress=progress
-        )
+        figures = run(deployment=deployment, offered=offered, hosts=hosts, cells=cells, progress=progress)
     _show(figures, form)
     sys.exit(1 if figures.stuck or figures.leftover_rows or figures.errors else 0)
+
+
+@bench.command()
+@click.option("--servers", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Servers to act on.")
+@click.option("--concurrency", type=click.IntRange(1, 1000), default=32, show_default=True, help="Requests at once.")
+@click.option("--hosts", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Fake hosts in all.")
+@click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells.")
+@click.option(
+    "--deployment",
+    type=click.Choice(["all-in-one", "processes"]),
+    default="all-in-one",
+    show_default=True,
+    help="As of `skep bench build`.",
+)
+@format_option
+def actions(servers: int, concurrency: int, hosts: int, cells: int, deployment: Deployment, form: Format) -> None:
+    """Measure the CPU of actions on servers, in a cloud of its own, and compare it with that of their builds.
+
+    The actions are stop, start, hard reboot, rebuild, snapshot (of a disk of 1 MiB), migration and resize, both with
+    their confirmation.
+
+    \b
+    Example: skep bench actions --json
+             skep bench actions --deployment processes --servers 100 --hosts 8
+    """
+    from skep.cli.benchmarks.actions import run
+
+    figures = run(
+        deployment=deployment,
+        servers=servers,
+        concurrency=concurrency,
+        hosts=hosts,
+        cells=cells,
+        progress=lambda what: click.echo(what, err=True),
+    )
+    _show(figures, form)
+    sys.exit(1 if figures.refused or figures.unfinished else 0)
 
 
 @bench.command()
@@ -94,7 +133,9 @@ def settled(servers: int, hosts: int, cells: int, seconds: float, form: Format) 
 
     Example: skep bench settled --servers 10000 --hosts 20 --seconds 20
     """
-    figures = settled_benchmark.run(servers=servers, hosts=hosts, cells=cells, seconds=seconds)
+    from skep.cli.benchmarks.settled import run
+
+    figures = run(servers=servers, hosts=hosts, cells=cells, seconds=seconds)
     _show(figures, form)
 
 
@@ -108,7 +149,9 @@ def restart(servers: int, hosts: int, cells: int, form: Format) -> None:
 
     Example: skep bench restart --servers 600
     """
-    figures = restart_benchmark.run(servers=servers, hosts=hosts, cells=cells)
+    from skep.cli.benchmarks.restart import run
+
+    figures = run(servers=servers, hosts=hosts, cells=cells)
     _show(figures, form)
     sys.exit(1 if figures.lost or figures.errors or figures.active != figures.answered else 0)
 
@@ -133,7 +176,9 @@ def sync(backend: str, schedulers: int, hosts: int, rate: int, url: str, form: F
 
     Example: skep bench sync --backend nats --schedulers 2 --hosts 10000
     """
-    figures = sync_benchmark.run(
+    from skep.cli.benchmarks.sync.run import run
+
+    figures = run(
         backend=backend,
         url=url,
         schedulers=schedulers,
@@ -148,7 +193,7 @@ def sync(backend: str, schedulers: int, hosts: int, rate: int, url: str, form: F
 @bench.command()
 @click.option(
     "--workload",
-    type=click.Choice(list(scheduler_benchmark.NAMES)),
+    type=click.Choice(list(NAMES)),
     default="mixed",
     show_default=True,
     help="The requests, and the events beside them.",
@@ -177,7 +222,9 @@ def scheduler(
     Example: skep bench scheduler --hosts 100000 --workload mixed --json
              skep bench scheduler --hosts 100000 --workload load
     """
-    figures = scheduler_benchmark.run(
+    from skep.cli.benchmarks.scheduler.run import run
+
+    figures = run(
         workload=workload,
         hosts=hosts,
         shapes=shapes,

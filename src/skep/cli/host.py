@@ -117,6 +117,52 @@ def force_down(name: str, off: bool, form: Format, cloud: str | None) -> None:
     _print_changed(cloud, name, {"forced_down": not off}, form)
 
 
+@host.command()
+@click.argument("name")
+@format_option
+@cloud_option
+def plan(name: str, form: Format, cloud: str | None) -> None:
+    """Tell where each server of a host would go if it were moved now, and what cannot and why. Nothing is moved.
+
+    Servers of a host that is up would migrate, those of one that is down be evacuated. `--json` has the decision behind
+    each.
+
+    \b
+    Example: skep host plan cell1-host2
+    """
+    found = connect(cloud).admin("GET", f"/hosts/{quote(name, safe='')}/plan")["plan"]
+    if form == "json":
+        print_record(found, form)
+        return
+    print_rows([{**row, "status": standing_of(row)} for row in found["servers"]], PLAN, form)
+    click.echo(planned(found))
+
+
+PLAN = Table(
+    {
+        "server": "Server",
+        "name": "Name",
+        "flavor": "Flavor",
+        "status": "State",
+        "goes_to": "Goes to",
+        "why_not": "Why not",
+    },
+    gives_way=("flavor", "status", "name"),
+)
+
+
+def standing_of(row: Mapping[str, Any]) -> str:
+    """Return the state of a server in a plan, with what is being done to it."""
+    return str(row["vm_state"] if row["task_state"] is None else f"{row['vm_state']}, {row['task_state']}")
+
+
+def planned(found: Mapping[str, Any]) -> str:
+    """Return a plan in one line."""
+    how = {"migrate": "would migrate", "evacuate": "would be evacuated"}[found["move"]]
+    left_out = f", {found['not_planned']} not looked at" if found["not_planned"] else ""
+    return f"{counted(found['go'], 'server')} of {found['host']} {how}, {found['stay']} would stay{left_out}."
+
+
 FENCING = """Fencing states that host {name} is dead for good: switched off, and not coming back with its guests.
 Deletes that wait for it end at once. When the grace is over ([conductor] fence_grace_seconds) its servers become ERROR
 and builds go to other hosts. Until then `skep host unfence {name}` withdraws the fence; later nothing does: if the

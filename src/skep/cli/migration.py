@@ -11,6 +11,7 @@ from skep.cli.failures import Failed
 from skep.cli.output import Format, format_option, print_record, print_rows
 from skep.cli.remote import Remote, cloud_option, connect
 from skep.cli.tables import Table
+from skep.domain.server_migrations import LIVE_IN_PROGRESS
 
 PATH = "/os-migrations"
 PAGE = 1000
@@ -66,14 +67,15 @@ def list_(
 @format_option
 @cloud_option
 def show(migration_id: str, form: Format, cloud: str | None) -> None:
-    """Show one migration by its id.
+    """Show one migration by its id; of a live one that is in progress also how far it is.
 
     \b
     Example: skep migration show 70a599e0-31e7-49b7-b260-868f441e862b
     """
-    for one in _pages(connect(cloud), {"limit": str(PAGE)}, MOST):
+    remote = connect(cloud)
+    for one in _pages(remote, {"limit": str(PAGE)}, MOST):
         if one["id"] == migration_id:
-            print_record(one, form)
+            print_record({**one, **_progress(remote, one)}, form)
             return
     raise Failed(f"there is no migration {migration_id}")
 
@@ -89,6 +91,15 @@ def _pages(remote: Remote, query: dict[str, str], limit: int) -> list[dict[str, 
         if following is None or len(rows) >= limit:
             return rows[:limit]
         answer = remote.compute(following)
+
+
+def _progress(remote: Remote, one: dict[str, Any]) -> dict[str, Any]:
+    """Return the bytes of a live migration that is in progress, once its source has told of them."""
+    if one["type"] != "live-migration" or one["status"] not in LIVE_IN_PROGRESS:
+        return {}
+    listed = remote.compute(f"/servers/{one['server']}/migrations")["migrations"]
+    mine: dict[str, Any] = next((found for found in listed if found["uuid"] == one["id"]), {})
+    return {key: value for key, value in mine.items() if key.endswith("_bytes") and value is not None}
 
 
 def _row(found: dict[str, Any]) -> dict[str, Any]:

@@ -8,22 +8,37 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 
-from skep.compute.drivers.base import PauseDriver, PowerDriver, SnapshotDriver, SuspendDriver
+from skep.compute.drivers.base import (
+    CrashDumpDriver,
+    Driver,
+    PasswordDriver,
+    PauseDriver,
+    PowerDriver,
+    RescueDriver,
+    SnapshotDriver,
+    SuspendDriver,
+)
 from skep.compute.drivers.capabilities import missing
 from skep.compute.entries import Acknowledged, TaskOver, stand_in
 from skep.compute.host import Host
+from skep.compute.image_transfers import Taker
+from skep.compute.means import Means, gathered
 from skep.compute.outcomes import Outcomes
-from skep.domain.actions import ACTIONS, UPLOADING, MakeImage, of_task
+from skep.domain.actions import ACTIONS, UPLOADING, MakeImage, ShelveServer, of_task
 from skep.domain.builds import BuildFailure
+from skep.domain.context import RequestContext
 from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest
-from skep.domain.ids import InstanceUuid
-from skep.domain.instances import PowerState, Task
+from skep.domain.ids import InstanceUuid, ProjectId
+from skep.domain.instances import PowerState, State, Task
 from skep.messages.to_cell_conductor import MayAct, TaskInHand
 from skep.messages.to_compute import OF_CHANGE_POWER, ChangePower, RunAction
 
@@ -31,6 +46,9 @@ log = structlog.get_logger("skep.compute")
 
 Operation = Callable[[Any, RunAction], Awaitable[PowerState]]
 """What a driver with the action's capability does for an order."""
+
+Told = Callable[[Any, RunAction, Means], Awaitable[PowerState]]
+"""What it does for one that needs more than its order."""
 
 Copy = Callable[[Any, RunAction, Path], Awaitable[PowerState]]
 """What it does for one that makes an image, whose bytes it writes into the file."""
@@ -68,12 +86,48 @@ def _resume(driver: SuspendDriver, order: RunAction) -> Awaitable[PowerState]:
     return driver.resume(order.instance)
 
 
+def _set_password(driver: PasswordDriver, order: RunAction, means: Means) -> Awaitable[PowerState]:
+    return driver.set_password(order.instance, means.contents.admin_password)
+
+
+def _rescue(driver: RescueDriver, order: RunAction, means: Means) -> Awaitable[PowerState]:
+    return driver.rescue(order.instance, means.image, means.contents)
+
+
+def _unrescue(driver: RescueDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.unrescue(order.instance)
+
+
+def _trigger_crash_dump(driver: CrashDumpDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.trigger_crash_dump(order.instance)
+
+
 def _image(order: RunAction) -> MakeImage:
     return convert(order.arguments, MakeImage)
 
 
 def _snapshot(driver: SnapshotDriver, order: RunAction, file: Path) -> Awaitable[PowerState]:
     return driver.snapshot(order.instance, _image(order).disk_format, file)
+
+
+def _shelved(order: RunAction) -> ShelveServer:
+    return convert(order.arguments, ShelveServer)
+
+
+async def _shelve(driver: Any, order: RunAction, file: Path) -> PowerState:
+    """Copy the disk as a guest leaves it that was shut down. One that is halted writes nothing meanwhile."""
+    if _shelved(order).was not in (State.PAUSED, State.SUSPENDED):
+        await driver.power_off(order.instance)
+    copied: PowerState = await driver.snapshot(order.instance, _shelved(order).disk_format, file)
+    return copied
+
+
+def _after_shelve(order: RunAction, *, well: bool) -> Operation | None:
+    """Return what makes a shelved guest be off, and one that ran and could not be shelved run."""
+    was = _shelved(order).was
+    if well:
+        return _stop if was in (State.PAUSED, State.SUSPENDED) else None
+    return _start if was is State.ACTIVE else None
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -87,16 +141,43 @@ OPERATIONS: dict[str, Operation] = {
     "resume": _resume,
     "soft_delete": _stop,
     "restore": _start,
+    "unrescue": _unrescue,
+    "trigger_crash_dump": _trigger_crash_dump,
+    "unshelve": _start,
 }
 """The name of an action -> what it is on a host."""
+
+TOLD: dict[str, Told] = {
+    "change_password": _set_password,
+    "rescue": _rescue,
+}
+"""The name of an action that needs more than its order -> what it is on a host."""
 
 COPIES: dict[str, Copy] = {
     "snapshot": _snapshot,
     "backup": _snapshot,
+    "shelve": _shelve,
 }
 """The name of an action that makes an image -> what writes the file that is sent."""
 
+AFTERWARDS: dict[str, Callable[..., Operation | None]] = {"shelve": _after_shelve}
+"""The name of an action that makes an image -> what is done to the guest once that went `well`, or did not."""
+
 GIVEN_UP = "the task was given up, ended or replaced before the host began it"
+
+
+@dataclass(frozen=True)
+class GuestLeft:
+    """How an action left a guest."""
+
+    power_state: PowerState
+    gone: bool = False
+    """The hypervisor was asked and has none."""
+    rescued: bool = False
+
+
+UNSEEN = GuestLeft(PowerState.NOSTATE)
+"""Nobody could look."""
 
 
 class _Run:
@@ -180,15 +261,24 @@ class GuestActions:
 
     def _lacks(self, order: RunAction) -> str | None:
         """Say what this agent or its driver lacks for an order; None: nothing."""
-        if order.action not in OPERATIONS and order.action not in COPIES:
+        if order.action not in {*OPERATIONS, *TOLD, *COPIES}:
             return f"NotSupportedByAgent: the agent of host {self._host.name} knows no action `{order.action}`"
-        capability = ACTIONS[order.action].capability
-        if capability is None or capability in self._host.capabilities:
-            return None
-        return missing(capability, self._host.name)
+        lacking = [one for one in ACTIONS[order.action].needs if one not in self._host.capabilities]
+        return missing(lacking[0], self._host.name) if lacking else None
 
     async def _act(self, run: _Run) -> None:
-        """Act once the conductor says yes."""
+        """Get what the action needs, and act once the conductor says yes."""
+        order = run.order
+        if order.action not in TOLD:
+            await self._act_with(run, None)
+            return
+        async with gathered(self._host, order) as means:
+            if isinstance(means, str):
+                await self._refuse(order, means)
+            else:
+                await self._act_with(run, means)
+
+    async def _act_with(self, run: _Run, means: Means | None) -> None:
         order = run.order
         while (until := await self._permission(run)) is not None:
             with self._file(order) as file:
@@ -196,9 +286,11 @@ class GuestActions:
                     # Whoever held the lock, or this process itself, may have taken its time.
                     if until != FOREVER and self._host.clock.elapsed() >= until:
                         continue
-                    copied = await self._operate(order, file)
+                    copied = await self._operate(order, means, file)
                 # What is sent is not in the way of what else is done to the guest, its end above all.
-                if copied and file is not None:
+                if isinstance(copied, str):
+                    await self._conclude(run, copied)
+                elif copied and file is not None:
                     await self._send(run, file)
             return
         await self._refuse(order, f"GivenUp: {GIVEN_UP}")
@@ -216,10 +308,14 @@ class GuestActions:
         assert host.snapshots is not None
         run.phase = UPLOADING
         self.on_phase()
+        image = _image(order).image_id
+        asking = partial(
+            host.upcalls.ticket, order.instance, order.attempt, image, order.context, order.task_id, store=True
+        )
         error = await host.snapshots.send(
             file,
-            _image(order).image_id,
-            order.context,
+            image,
+            Taker(_owner(order), asking),
             lambda: not host.work.stopping and host.guests.get(order.instance) == order.attempt,
         )
         host.work.check()
@@ -231,13 +327,34 @@ class GuestActions:
                 instance=order.instance,
                 error=error,
             )
-        power_state, gone = await self._look(order.instance)
-        self._note(order, power_state, error, gone=gone)
+        if order.action in AFTERWARDS:
+            await self._conclude(run, error)
+            return
+        self._note(order, await self._look(order.instance), error)
+
+    async def _conclude(self, run: _Run, error: str | None) -> None:
+        """Do to the guest what follows its image, if the conductor says yes once more, and note what came of it all."""
+        order, host = run.order, self._host
+        operation = AFTERWARDS[order.action](order, well=error is None)
+        while operation is not None:
+            until = await self._permission(run)
+            if until is None:
+                error = error or f"GivenUp: {GIVEN_UP}"
+                break
+            async with host.locks.hold(order.instance):
+                if until != FOREVER and host.clock.elapsed() >= until:
+                    continue
+                if host.guests.get(order.instance) == order.attempt:
+                    result = await host.calls.change("action", operation(host.driver, order), order.instance)
+                    if isinstance(result, BuildFailure):
+                        failed = f"{result.error}: {result.message}"
+                        error = failed if error is None else f"{error}; the guest was not started again: {failed}"
+            break
+        self._note(order, await self._look(order.instance), error)
 
     async def _refuse(self, order: RunAction, why: str) -> None:
         """End the action without touching the guest."""
-        power_state, _ = await self._look(order.instance)
-        self._note(order, power_state, why, begun=False)
+        self._note(order, await self._look(order.instance), why, begun=False)
 
     async def _permission(self, run: _Run) -> float | None:
         """Ask whether the task may begin: until when it may, by `Clock.elapsed`; None: it may not."""
@@ -255,9 +372,7 @@ class GuestActions:
         answer, asked_at = answered
         return asked_at + answer.seconds if answer.granted else None
 
-    def _note(
-        self, order: RunAction, power_state: PowerState, error: str | None, *, begun: bool = True, gone: bool = False
-    ) -> None:
+    def _note(self, order: RunAction, left: GuestLeft, error: str | None, *, begun: bool = True) -> None:
         self._host.journal.note(
             TaskOver(
                 at=self._host.clock.now(),
@@ -266,28 +381,30 @@ class GuestActions:
                 task=stand_in(order.action),
                 action=order.action,
                 task_id=order.task_id,
-                power_state=power_state,
+                power_state=left.power_state,
                 error=error,
                 begun=begun,
-                gone=gone,
+                # Of an action that was not begun nobody asks.
+                gone=left.gone and begun,
+                rescued=left.rescued,
             )
         )
 
-    async def _operate(self, order: RunAction, file: Path | None) -> bool:
+    async def _operate(self, order: RunAction, means: Means | None, file: Path | None) -> bool | str:
         """Let the driver act, and note what came of it. Only what the driver began is noted as taken and begun.
 
-        Return True, and note no end, where the file of an image is there to be sent.
+        Return True, and note no end, where the file of an image is there to be sent; or an error after which something
+        is to be done to the guest.
         """
         host, instance = self._host, order.instance
         attempt = host.guests.get(instance)
         if attempt is None:
-            power_state, gone = await self._look(instance)
             why = f"InstanceNotFound: there is no guest of {instance} on host {host.name}"
-            self._note(order, power_state, why, gone=gone)
+            self._note(order, await self._look(instance), why)
             return False
         if attempt != order.attempt:
             there = f"the guest of {instance} on host {host.name} bears attempt {attempt}, not {order.attempt}"
-            self._note(order, PowerState.NOSTATE, f"InstanceNotFound: {there}")
+            self._note(order, UNSEEN, f"InstanceNotFound: {there}")
             return False
         begun = False
 
@@ -298,7 +415,7 @@ class GuestActions:
 
         async with host.step("act", instance, order.attempt, order.context) as step:
             if file is None:
-                operation = OPERATIONS[order.action](host.driver, order)
+                operation = _operation(host.driver, order, means)
                 result = await host.calls.change("action", operation, instance, on_begin=begins)
             else:
                 copying = COPIES[order.action](host.driver, order, file)
@@ -307,7 +424,7 @@ class GuestActions:
                 step.outcome = "failed" if begun else "refused"
         if not isinstance(result, BuildFailure):
             if file is None:
-                self._note(order, result, None)
+                self._note(order, GuestLeft(result), None)
             return file is not None
         log.warning(
             "action failed",
@@ -317,17 +434,25 @@ class GuestActions:
             action=order.action,
             error=result.message,
         )
-        power_state, gone = await self._look(instance)
-        self._note(order, power_state, f"{result.error}: {result.message}", begun=begun, gone=gone)
+        error = f"{result.error}: {result.message}"
+        if begun and order.action in AFTERWARDS:
+            return error
+        self._note(order, await self._look(instance), error, begun=begun)
         return False
 
-    async def _look(self, instance: InstanceUuid) -> tuple[PowerState, bool]:
-        """Ask the hypervisor how the guest is after a task failed, or was not begun, and whether it is gone."""
+    async def _look(self, instance: InstanceUuid) -> GuestLeft:
+        """Ask the hypervisor how the guest is after a task failed, or was not begun."""
         guests = await self._host.calls.read("guests", self._host.driver.guests)
         if isinstance(guests, BuildFailure):
-            return PowerState.NOSTATE, False
-        found = [guest.power_state for guest in guests if guest.instance == instance]
-        return (found[0], False) if found else (PowerState.NOSTATE, True)
+            return UNSEEN
+        found = [guest for guest in guests if guest.instance == instance]
+        if not found:
+            return GuestLeft(PowerState.NOSTATE, gone=True)
+        return GuestLeft(found[0].power_state, rescued=found[0].rescued)
+
+
+def _operation(driver: Driver, order: RunAction, means: Means | None) -> Awaitable[PowerState]:
+    return OPERATIONS[order.action](driver, order) if means is None else TOLD[order.action](driver, order, means)
 
 
 FOREVER = float("inf")
@@ -336,6 +461,13 @@ FOREVER = float("inf")
 
 def _nothing() -> None:
     return None
+
+
+def _owner(order: RunAction) -> RequestContext:
+    """Return in whose name an image is stored: of a shelved server it is its own project's."""
+    if order.action != "shelve":
+        return order.context
+    return msgspec.structs.replace(order.context, project_id=ProjectId(_shelved(order).project_id))
 
 
 def _task(order: RunAction) -> Task:

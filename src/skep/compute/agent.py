@@ -21,6 +21,7 @@ from skep.compute.drivers.contents import Opener, keeps_closed
 from skep.compute.exchange import Exchange
 from skep.compute.flusher import Flusher
 from skep.compute.found import GuestTelling
+from skep.compute.guest_questions import GuestQuestions
 from skep.compute.guests import Guests
 from skep.compute.host import Host
 from skep.compute.identity import HostIdentity, begin_run, keep_cell_key, load_or_mint, take_next_key
@@ -45,6 +46,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid, new_uuid
 from skep.messages.to_compute import (
+    AskAboutGuest,
     BuildAndRunInstance,
     ChangePower,
     MoveStep,
@@ -261,14 +263,15 @@ class Agent:
         builds = Builds(host, outcomes)
         deletes = Deletes(host, builds, outcomes)
         actions = GuestActions(host, outcomes)
-        moves = Moves(host)
+        moves = Moves(host, outcomes)
+        questions = GuestQuestions(host)
         restart = Restart(host, builds, deletes, outcomes, guests)
         restart.count()
         restart.go_on()
         guests_seen = Guests(host, actions, moves)
         reports.on_guests_taken = guests_seen.changed
         handlers = conversation.taking(
-            _handlers(builds, deletes, actions, moves, reports, guests_seen, GuestTelling(host))
+            _handlers(builds, deletes, actions, moves, reports, guests_seen, GuestTelling(host), questions)
         )
         self._subscription = await self._transport.serve(compute(self.cell, self.name), handlers)
         self._work.start(reports.run(host), name=f"reports {self.name}")
@@ -303,6 +306,7 @@ def _handlers(
     reports: Reports,
     guests: Guests,
     found: GuestTelling,
+    questions: GuestQuestions,
 ) -> Handlers:
     """Return what an agent does with each message: it notes the story and begins it, so no handler waits."""
 
@@ -310,9 +314,11 @@ def _handlers(
         builds.take(message)
 
     async def terminate(message: TerminateInstance, context: RequestContext | None) -> None:  # noqa: ARG001
+        moves.stop(message.instance, lambda attempt: attempt <= message.attempt)
         deletes.take(message)
 
     async def undo(message: UndoAttempt, context: RequestContext | None) -> None:  # noqa: ARG001
+        moves.stop(message.instance, lambda attempt: attempt == message.attempt)
         deletes.take_one(message)
 
     async def change_power(message: ChangePower, context: RequestContext | None) -> None:  # noqa: ARG001
@@ -331,7 +337,11 @@ def _handlers(
     async def tell_guests(message: TellGuests, context: RequestContext | None) -> None:  # noqa: ARG001
         found.take(message)
 
+    async def ask(message: AskAboutGuest, context: RequestContext | None) -> None:  # noqa: ARG001
+        questions.take(message)
+
     return {
+        AskAboutGuest: ask,
         BuildAndRunInstance: build,
         TerminateInstance: terminate,
         UndoAttempt: undo,

@@ -65,6 +65,11 @@ class OpenAttempt(msgspec.Struct, kw_only=True):
         """The migration whose target this is and that has made no guest yet; empty: none."""
         return self.entry.move if isinstance(self.entry, BuildAccepted) else ""
 
+    @property
+    def received(self) -> bool:
+        """Whether the disks of a move are there."""
+        return isinstance(self.entry, GuestBuilt) or self.entry.received
+
 
 class FailedAttempt(msgspec.Struct, kw_only=True):
     """An attempt that was refused or failed."""
@@ -197,7 +202,7 @@ class Attempts:
         if entry.attempt in record.over:
             return
         opened = record.open.setdefault(entry.attempt, OpenAttempt(entry=entry))
-        if entry.prepares and opened.built is None:
+        if (entry.prepares or entry.received) and opened.built is None:
             opened.entry = entry
             record.prepared[entry.attempt] = entry.prepares
 

@@ -15,14 +15,15 @@ import structlog
 
 from skep.compute.attempts import OrderVerdict
 from skep.compute.calls import Change
-from skep.compute.drivers.base import ImageDriver, NamedResource
+from skep.compute.drivers.base import NamedResource
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.entries import BuildAccepted, BuildFailed, GuestBuilt, SpawnGranted
 from skep.compute.host import Host
 from skep.compute.image_transfers import Taker
-from skep.compute.images import misfit, wrong_format
+from skep.compute.images import misfit
 from skep.compute.ledger import Replaced
 from skep.compute.outcomes import Outcomes
+from skep.compute.resources import imageless, making
 from skep.compute.running import weighed_properties
 from skep.domain.builds import BuildFailure, FailureKind, Refused, failure
 from skep.domain.decoding import json_decoder
@@ -327,41 +328,26 @@ class Builds:
 
     async def _make(self, run: Run, resource: NamedResource) -> BuildFailure | None:
         """Let the driver make one resource, with the bytes of the image if it is made from them."""
-        driver, order = self._host.driver, run.order
+        host, order = self._host, run.order
         if not resource.from_image:
-            return await self._drive(run, "prepare", driver.prepare(order.instance, order.attempt, resource))
-        if (lacking := self._imageless(order)) is not None:
+            return await self._drive(run, "prepare", making(host, order.instance, order.attempt, resource, None))
+        if (lacking := imageless(host, order.instance)) is not None:
             return lacking
-        images, image = self._host.images, order.instance.image
+        images, image = host.images, order.instance.image
         assert images is not None
         assert image is not None
-        assert isinstance(driver, ImageDriver)
         asking = partial(self._host.upcalls.ticket, run.instance, order.attempt, image.id, order.context)
         path = await self._wait(run, images.take(image, Taker(order.context, asking)))
         if path is None or isinstance(path, BuildFailure):
             return path
         try:
-            making = driver.prepare_from(order.instance, order.attempt, resource, path)
-            return await self._drive(run, "prepare", making)
+            return await self._drive(run, "prepare", making(host, order.instance, order.attempt, resource, path))
         finally:
             images.release(image)
 
     def _no_images(self, order: BuildAccepted, resources: Iterable[NamedResource]) -> BuildFailure | None:
         """Return why the host cannot make these resources of an order from an image; None: it can."""
-        return self._imageless(order) if any(resource.from_image for resource in resources) else None
-
-    def _imageless(self, order: BuildAccepted) -> BuildFailure | None:
-        """Return why the host cannot make a disk from the image of an order; None: it can."""
-        host, image = self._host, order.instance.image
-        if host.images is None:
-            reason = f"Host {host.name} gets no images: [compute.images] has neither auth_url nor by_ticket there."
-        elif image is None:
-            reason = f"Host {host.name} was to make a disk from an image, and the server has no image."
-        elif not isinstance(host.driver, ImageDriver):
-            reason = f"The driver of host {host.name} makes no disks from images."
-        else:
-            return wrong_format(image, host.image_formats, host.name)
-        return failure("ImageUnavailable", reason)
+        return imageless(self._host, order.instance) if any(resource.from_image for resource in resources) else None
 
     async def _open(self, run: Run) -> BuildFailure | None:
         """Get the password and files: by the host's own key, or from above the cell, before the point of no return."""

@@ -25,8 +25,8 @@ from skep.domain.instances import Instance
 ResultT = TypeVar("ResultT")
 log = structlog.get_logger("skep.compute")
 
-Read = Literal["facts", "guests"]
-Change = Literal["prepare", "spawn", "destroy", "action", "snapshot"]
+Read = Literal["facts", "guests", "question"]
+Change = Literal["prepare", "spawn", "destroy", "action", "snapshot", "live_copy"]
 
 SHOWN = 8
 """Hung calls that a report names at most."""
@@ -37,6 +37,8 @@ class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     facts: float = 30.0
     guests: float = 60.0
+    question: float = 10.0
+    """What a user asks about a guest."""
     prepare: float = 1800.0
     """Making one resource: a disk from an image, say."""
     spawn: float = 900.0
@@ -46,6 +48,8 @@ class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Start, stop, reboot and whatever else is done to a guest."""
     snapshot: float = 1800.0
     """Copying the disk of a guest."""
+    live_copy: float = 604800.0
+    """Copying a guest that runs."""
 
 
 class HungCall(msgspec.Struct, frozen=True, kw_only=True):

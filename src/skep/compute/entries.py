@@ -34,9 +34,13 @@ class BuildAccepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", t
     """adminPass and injected files, sealed as they came."""
     prepares: tuple[NamedResource, ...] = ()
     """What will be made for the attempt, in that order; whatever becomes of it, each is undone. Repeated entries of one
-    attempt differ in this only. Agents of before 0.7.0 leave it out."""
+    attempt differ in this and in `received` only. Agents of before 0.7.0 leave it out."""
     move: str = ""
     """UUID of the migration whose target the attempt is: nothing is begun by itself then. Empty: a build."""
+    replaces: int = 0
+    """The attempt of the server on this host whose place it takes, with the same room; 0: none."""
+    received: bool = False
+    """The disks of the move are there, whole: from here on they are the server's, and are not received again."""
 
 
 class SpawnGranted(msgspec.Struct, frozen=True, kw_only=True, tag="spawn_granted", tag_field="entry"):
@@ -121,6 +125,8 @@ class TaskOver(msgspec.Struct, frozen=True, kw_only=True, tag="task", tag_field=
     """False: the cell conductor said no, or the driver did not begin: the guest was not touched."""
     gone: bool = False
     """The hypervisor was asked after the error and has no guest of the server. Agents of before 0.7.0 leave it out."""
+    rescued: bool = False
+    """After an error: the guest has a rescue disk in front of its own."""
     action: str = ""
     """Its name. Empty: written by an agent of before 0.7.0, whose actions are one with their tasks."""
 

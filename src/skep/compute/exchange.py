@@ -7,6 +7,7 @@ withdraws them. An offer is whole or not there, and each file bears its digest.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import shutil
@@ -45,11 +46,19 @@ class Exchange:
 
     async def withdraw(self, move: str) -> None:
         """Remove the files of a move; none is no error."""
-        await asyncio.to_thread(shutil.rmtree, self._of(move), ignore_errors=True)
+        for home in (self._of(move), self._fresh(move)):
+            await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+
+    def place(self, move: str, attempt: int) -> Path:
+        """Return the directory where both sides of a live migration to this attempt meet; it need not be there."""
+        return self._of(move) / f"attempt-{attempt}"
+
+    async def leave(self, move: str, attempt: int) -> None:
+        """Remove the place of a live migration to this attempt; none is no error."""
+        await asyncio.to_thread(_leave, self.place(move, attempt))
 
     def _offer(self, move: str, files: Mapping[str, Path]) -> None:
-        home = self._of(move)
-        fresh = home.with_suffix(".new")
+        home, fresh = self._of(move), self._fresh(move)
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700, parents=True)
         digests = {}
@@ -63,6 +72,9 @@ class Exchange:
     def _take(self, move: str) -> dict[str, Path]:
         home = self._of(move)
         digests = json_decoder(dict[str, str]).decode((home / MANIFEST).read_bytes())
+        elsewhere = [name for name in digests if name != Path(name).name or (home / name).is_symlink()]
+        if elsewhere:
+            raise OSError(f"{elsewhere[0][:80]!r} names no file of an offer")
         files = {name: home / name for name in digests}
         damaged = [name for name, digest in digests.items() if _digest(files[name]) != digest]
         if damaged:
@@ -74,6 +86,16 @@ class Exchange:
         if not is_uuid(move):
             raise DriverError("InvalidInput", f"{move[:80]} names no move")
         return self._directory / move
+
+    def _fresh(self, move: str) -> Path:
+        """Return where an offer is made, before it is there."""
+        return self._of(move).with_suffix(".new")
+
+
+def _leave(place: Path) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        place.parent.rmdir()
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

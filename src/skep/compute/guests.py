@@ -9,6 +9,7 @@ import structlog
 
 from skep.compute.actions import GuestActions
 from skep.compute.attempts import InstanceRecord
+from skep.compute.drivers.base import Guest
 from skep.compute.host import Host
 from skep.compute.moves import Moves
 from skep.domain.builds import BuildFailure
@@ -64,10 +65,10 @@ class Guests:
         if isinstance(found, BuildFailure):
             log.warning("guests not read", host=host.name, error=found.message)
             return ()
-        states = {(guest.instance, guest.attempt): guest.power_state for guest in found if guest.whole}
+        there = {(guest.instance, guest.attempt): guest for guest in found if guest.whole}
         busy |= self._busy()
         return tuple(
-            GuestSeen(instance, attempt, states.get((instance, attempt), PowerState.NOSTATE), before[instance, attempt])
+            _seen(instance, attempt, there.get((instance, attempt)), before[instance, attempt])
             for instance, attempt, _ in self._built()
             if (instance, attempt) in before and instance not in busy
         )
@@ -92,3 +93,9 @@ class Guests:
             except SkepError as error:
                 log.info("guests not reported", host=self._host.name, error=str(error))
                 return
+
+
+def _seen(instance: InstanceUuid, attempt: int, guest: Guest | None, tasks: tuple[str, ...]) -> GuestSeen:
+    if guest is None:
+        return GuestSeen(instance, attempt, PowerState.NOSTATE, tasks)
+    return GuestSeen(instance, attempt, guest.power_state, tasks, guest.rescued)

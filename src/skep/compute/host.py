@@ -129,7 +129,16 @@ class Host:
         for move in self._offered(instance, attempt):
             if self.exchange is not None:
                 await self.exchange.withdraw(move)
+        for number, move in self._awaited(instance, attempt):
+            if self.exchange is not None:
+                await self.exchange.leave(move, number)
         return None
+
+    def _awaited(self, instance: InstanceUuid, attempt: int | None) -> list[tuple[int, str]]:
+        """Return the attempts that are targets of moves and have no guest yet, with their moves."""
+        record = self.journal.attempts.get(instance)
+        opened = {} if record is None else record.open
+        return [(number, one.move) for number, one in opened.items() if one.move and attempt in (None, number)]
 
     def _offered(self, instance: InstanceUuid, attempt: int | None) -> list[str]:
         record = self.journal.attempts.get(instance)

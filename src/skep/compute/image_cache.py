@@ -161,7 +161,13 @@ class ImageCache:
                 self._fetching[name] = task
                 self._tasks.add(task)
                 task.add_done_callback(partial(self._ended, name))
-            fetched = await asyncio.shield(task)
+            try:
+                fetched = await asyncio.shield(task)
+            except Stopping:
+                if asks:
+                    raise
+                # The agent stops for whose build it was asked, and this taker's does not: it asks itself.
+                continue
             if asks or not fetched.refused:
                 return fetched.failure
 

@@ -1,4 +1,4 @@
-"""How the bytes of images come to a host: by the rights of the request, or by a ticket of each transfer."""
+"""How images come to a host and leave it: by the rights of the request, or by a ticket of each transfer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from skep.domain.context import RequestContext
 from skep.domain.images import Image
-from skep.neighbours.images.base import ImageTransfers
+from skep.neighbours.images.base import ImageExchange, ImageTransfers
 from skep.neighbours.images.tickets import ImageTicket, NoTicket, TicketedImages
 
 
@@ -18,11 +18,11 @@ async def _no_ticket() -> ImageTicket:
 
 @dataclass(frozen=True)
 class Taker:
-    """The build that needs an image."""
+    """The build that needs an image, or the action that makes one."""
 
     context: RequestContext
     ticket: Callable[[], Awaitable[ImageTicket]] = _no_ticket
-    """Asks for a ticket for the image. Raises NoTicket where there is none for this build, Unavailable."""
+    """Asks for a ticket for the image. Raises NoTicket where there is none for it, Unavailable."""
 
 
 class HostTransfers(Protocol):
@@ -30,6 +30,18 @@ class HostTransfers(Protocol):
 
     def download(self, image: Image, taker: Taker, *, most: int) -> AsyncIterator[bytes]:
         """Give the bytes of an image. Raises what `ImageTransfers.download` raises, and NoTicket."""
+        ...
+
+
+class HostStore(Protocol):
+    """Stores the bytes of images that a host makes."""
+
+    async def upload(self, image_id: str, pieces: AsyncIterator[bytes], taker: Taker, *, most: int) -> None:
+        """Store the bytes of an image that has none. Raises what `ImageTransfers.upload` raises, and NoTicket."""
+        ...
+
+    async def is_stored(self, image_id: str, taker: Taker) -> bool:
+        """Tell whether an image has its bytes. Raises NotFound, Unavailable and NoTicket."""
         ...
 
 
@@ -55,3 +67,33 @@ class ByTicket:
         ticket = await taker.ticket()
         async for piece in self._images.download(image, ticket, most=most):
             yield piece
+
+
+class StoredByRequest:
+    """Stores images where the image service judges by the context of the request."""
+
+    def __init__(self, exchange: ImageExchange) -> None:
+        self._exchange = exchange
+
+    async def upload(self, image_id: str, pieces: AsyncIterator[bytes], taker: Taker, *, most: int) -> None:
+        """Store the bytes of an image of the caller's project."""
+        await self._exchange.upload(image_id, pieces, taker.context, most=most)
+
+    async def is_stored(self, image_id: str, taker: Taker) -> bool:
+        """Tell whether an image that the caller may use has its bytes."""
+        return (await self._exchange.get(image_id, taker.context)).status == "active"
+
+
+class StoredByTicket:
+    """Stores images at Skep's own image service, each with a ticket."""
+
+    def __init__(self, images: TicketedImages) -> None:
+        self._images = images
+
+    async def upload(self, image_id: str, pieces: AsyncIterator[bytes], taker: Taker, *, most: int) -> None:
+        """Store the bytes of an image for which the action gets a ticket."""
+        await self._images.upload(image_id, pieces, await taker.ticket(), most=most)
+
+    async def is_stored(self, image_id: str, taker: Taker) -> bool:
+        """Tell whether the image of the action has its bytes."""
+        return await self._images.is_stored(image_id, await taker.ticket())

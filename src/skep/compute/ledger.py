@@ -33,6 +33,8 @@ class Ledger:
         self._capacity: dict[str, int] = {}
         self._held: dict[InstanceUuid, dict[int, Assignment]] = {}
         """Of each attempt that is counted, what it holds of the host."""
+        self._instead: dict[tuple[InstanceUuid, int], int] = {}
+        """Attempts that take the place of another one of their server, which alone is counted while it is here."""
         self._used: Resources = {}
         self._layout: Layout | None = None
         self.set_inventory(inventory)
@@ -75,17 +77,35 @@ class Ledger:
         if attempt in held:
             return
         held[attempt] = assignment
-        for resource_class, amount in assignment.resources.items():
-            self._used[resource_class] = self._used.get(resource_class, 0) + amount
+        self._add(assignment)
+
+    def replace(self, instance: InstanceUuid, attempt: int, former: int, assignment: Assignment) -> None:
+        """Hold for an attempt what another one of its server holds, with the same room: both are counted as one.
+
+        Where the former is not here (any more), the attempt is counted as by `adopt`.
+        """
+        held = self._held.setdefault(instance, {})
+        if attempt in held:
+            return
+        if former not in held:
+            self.adopt(instance, attempt, assignment)
+            return
+        held[attempt] = assignment
+        self._instead[instance, attempt] = former
 
     def release(self, instance: InstanceUuid, attempt: int) -> None:
         """Count it no more. What is not counted is no error."""
         held = self._held.get(instance)
         released = held.pop(attempt, None) if held is not None else None
-        if released is None:
+        if held is None or released is None:
             return
-        for resource_class, amount in released.resources.items():
-            self._used[resource_class] -= amount
+        if self._instead.pop((instance, attempt), None) is None:
+            for resource_class, amount in released.resources.items():
+                self._used[resource_class] -= amount
+        for successor, assignment in held.items():
+            if self._instead.get((instance, successor)) == attempt:
+                del self._instead[instance, successor]
+                self._add(assignment)
         if not held:
             del self._held[instance]
 
@@ -115,8 +135,17 @@ class Ledger:
             latest = assignment.end if latest is None else max(latest, assignment.end)
         return latest
 
+    def _add(self, assignment: Assignment) -> None:
+        for resource_class, amount in assignment.resources.items():
+            self._used[resource_class] = self._used.get(resource_class, 0) + amount
+
     def _assignments(self) -> Iterator[Assignment]:
-        return (assignment for held in self._held.values() for assignment in held.values())
+        return (
+            assignment
+            for instance, held in self._held.items()
+            for attempt, assignment in held.items()
+            if (instance, attempt) not in self._instead
+        )
 
     def _allocations(self) -> list[Allocation]:
         return [one.allocation for one in self._assignments() if one.allocation is not None]

@@ -7,19 +7,38 @@ again at any time: what is done already is not done twice, and is answered again
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
 
 import msgspec
 import structlog
 
+from skep.compute import evacuations
 from skep.compute.attempts import OpenAttempt, OrderVerdict
-from skep.compute.drivers.base import DriverError, MoveDriver, NamedResource, PowerDriver
+from skep.compute.drivers.base import (
+    DriverError,
+    MoveDriver,
+    NamedResource,
+    PowerDriver,
+    PreserveDriver,
+    RebuildDriver,
+)
+from skep.compute.drivers.contents import GuestContents
 from skep.compute.entries import Acknowledged, BuildAccepted, GuestBuilt, SpawnGranted
 from skep.compute.exchange import Exchange
 from skep.compute.host import Host
+from skep.compute.image_transfers import Taker
+from skep.compute.images import misfit
 from skep.compute.ledger import Replaced
+from skep.compute.live_moves import LiveMoves
+from skep.compute.move_orders import GIVEN_UP, Result
+from skep.compute.outcomes import Outcomes
+from skep.compute.resources import imageless, making
 from skep.compute.running import weighed_properties
 from skep.domain.builds import BuildFailure, FailureKind, Refused, failure
+from skep.domain.capabilities import Capability
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
@@ -28,28 +47,44 @@ from skep.messages.to_compute import MoveStep
 
 log = structlog.get_logger("skep.compute")
 
-GIVEN_UP = BuildFailure(kind=FailureKind.GONE, error="MoveGivenUp", message="the step was given up before it began")
 NO_MOVES = BuildFailure(
     kind=FailureKind.ABORT, error="NotSupportedByDriver", message="this host lacks the capability `move`"
 )
 
-Result = PowerState | BuildFailure
-"""How the guest of the attempt is after a step (NOSTATE: there is none), or why the step failed."""
+NO_LIVE_MIGRATIONS = BuildFailure(
+    kind=FailureKind.ABORT, error="NotSupportedByDriver", message="this host lacks the capability `live_migrate`"
+)
+
+NO_REBUILDS = BuildFailure(
+    kind=FailureKind.ABORT, error="NotSupportedByDriver", message="this host lacks the capability `rebuild`"
+)
+NO_PRESERVATION = BuildFailure(
+    kind=FailureKind.ABORT, error="NotSupportedByDriver", message="this host lacks the capability `preserve`"
+)
 
 
 class Moves:
     """All steps of moves on one host."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, outcomes: Outcomes) -> None:
         self._host = host
+        self._outcomes = outcomes
+        self._contents: dict[tuple[InstanceUuid, int], GuestContents] = {}
+        """The passwords and files of guests that are about to be made."""
         self._under_way: dict[tuple[InstanceUuid, str, str], MoveStep] = {}
+        self.live = LiveMoves(host, partial(self._begin, replaces=False))
 
     def take(self, order: MoveStep) -> None:
-        """Take a step, unless it is under way."""
+        """Take a step, unless it is under way; then only what is wished of it is new."""
         key = (order.instance.uuid, order.move, order.step)
+        self.live.hear(order)
         if key not in self._under_way and not self._host.work.stopping:
             self._under_way[key] = order
             self._host.work.start(self._story(key, order), name=f"{order.step} {order.instance.uuid} {order.attempt}")
+
+    def stop(self, instance: InstanceUuid, doomed: Callable[[int], bool]) -> None:
+        """End what holds a server whose guest is to be destroyed, if its attempt is `doomed`."""
+        self.live.stop(instance, doomed)
 
     def busy(self) -> set[InstanceUuid]:
         """Return the instances of which something is being moved."""
@@ -59,7 +94,7 @@ class Moves:
         """Return the steps that have no result yet, by the request that asked for the move, but for those that hang."""
         hung = self._host.calls.hung_about()
         return [
-            TaskInHand(instance, order.context.request_id)
+            TaskInHand(instance, order.context.request_id, copied=self.live.figures(order))
             for (instance, _, _), order in self._under_way.items()
             if instance not in hung
         ]
@@ -69,13 +104,27 @@ class Moves:
             await self._tell(order, await self._result(order))
         finally:
             del self._under_way[key]
+            if order.step == "rebuild_spawn":
+                # A late order of another step of the attempt may end while this one waits for its yes.
+                self._contents.pop((order.instance.uuid, order.attempt), None)
 
     async def _result(self, order: MoveStep) -> Result:
         step = STEPS.get(order.step)
         if step is None:
             return failure("NotSupportedByAgent", f"host {self._host.name} knows no step `{order.step}`")
-        if self._host.exchange is None or not isinstance(self._host.driver, MoveDriver):
+        moves_disks = self._host.exchange is not None and isinstance(self._host.driver, MoveDriver)
+        if order.step in REBUILDING:
+            if not isinstance(self._host.driver, RebuildDriver):
+                return NO_REBUILDS
+        elif order.step in LIVE:
+            if Capability.LIVE_MIGRATE not in self._host.capabilities:
+                return NO_LIVE_MIGRATIONS
+        elif order.step not in ANEW and not moves_disks:
             return NO_MOVES
+        if order.step in LOCKING:
+            return GIVEN_UP if await self._permission(order) is None else await self._run(step, order)
+        if order.step == "rebuild_spawn" and order.secrets is not None:
+            await self._open(order, order.secrets)
         if order.step not in ASKED:
             async with self._host.locks.hold(order.instance.uuid):
                 return await self._run(step, order)
@@ -131,6 +180,22 @@ class Moves:
         """Hold room for the target, and write down what will be made for it."""
         return await self._begin(order, replaces=False)
 
+    async def prepare_anew(self, order: MoveStep) -> Result:
+        """Hold room for the target of an evacuation, and make its disks from the image."""
+        begun = evacuations.beside_another(self._host, order) or await self._begin(order, replaces=False)
+        return begun if isinstance(begun, BuildFailure) else await evacuations.make_disks(self._host, order)
+
+    async def spawn(self, order: MoveStep) -> Result:
+        """Make the guest anew that another host has lost."""
+        result = await evacuations.spawn(self._host, order)
+        return GIVEN_UP if result is None else result
+
+    async def release(self, order: MoveStep) -> Result:
+        """Stop the guest for good, because its server is to be made anew elsewhere; there may be none."""
+        if self._opened(order) is None:
+            return PowerState.NOSTATE
+        return await self.put_aside(order)
+
     async def receive(self, order: MoveStep) -> Result:
         """Begin another attempt on this host with copies of the disks that one kept here; it takes that one's place.
 
@@ -143,14 +208,11 @@ class Moves:
         if isinstance(begun, BuildFailure):
             return begun
         opened = self._opened(order)
-        if opened is not None and opened.built is not None:
-            return opened.built.power_state
-        files = await self._driver.kept(order.instance.uuid, order.kept)
-        receiving = self._driver.receive(order.instance, order.attempt, files)
-        received = await self._host.calls.change("prepare", receiving, order.instance.uuid)
-        return received if isinstance(received, BuildFailure) else PowerState.NOSTATE
+        if opened is not None and opened.received:
+            return _power_state(opened)
+        return await self._receive(order, await self._driver.kept(order.instance.uuid, order.kept))
 
-    async def _begin(self, order: MoveStep, *, replaces: bool) -> Result:
+    async def _begin(self, order: MoveStep, *, replaces: bool, instead_of: int = 0) -> Result:
         host, instance = self._host, order.instance
         record = host.journal.attempts.get(instance.uuid)
         verdict = record.verdict(order.attempt) if record is not None else OrderVerdict.NEW
@@ -173,8 +235,11 @@ class Moves:
             expected_end=order.expected_end,
             prepares=planned,
             move=order.move,
+            replaces=instead_of,
         )
-        if replaces:
+        if instead_of:
+            host.ledger.replace(instance.uuid, order.attempt, instead_of, host.assigned(entry))
+        elif replaces:
             host.ledger.adopt(instance.uuid, order.attempt, host.assigned(entry))
         else:
             match host.ledger.claim(instance.uuid, order.attempt, host.assigned(entry)):
@@ -195,7 +260,14 @@ class Moves:
 
     async def put_aside(self, order: MoveStep) -> Result:
         """Stop the guest for good and offer its disks."""
-        host, instance, driver = self._host, order.instance.uuid, self._driver
+        put = await self._stop_for_good(order)
+        if isinstance(put, BuildFailure):
+            return put
+        await self._offers.offer(order.move, await self._driver.kept(order.instance.uuid, order.attempt))
+        return PowerState.NOSTATE
+
+    async def _stop_for_good(self, order: MoveStep) -> Result:
+        host, instance = self._host, order.instance.uuid
         built = self._built(order)
         if built is None:
             return self._no_guest(order)
@@ -203,22 +275,32 @@ class Moves:
         # The yes shows that the cell knows of the guest: nobody need be told that it was built.
         host.journal.note(Acknowledged(instance=instance, outcome="built", attempt=order.attempt))
         host.guests.pop(instance, None)
-        put = await host.calls.change("action", driver.put_aside(instance, order.attempt), instance)
-        if isinstance(put, BuildFailure):
-            return put
-        await self._offers.offer(order.move, await driver.kept(instance, order.attempt))
-        return PowerState.NOSTATE
+        return await host.calls.change("action", self._rebuilder.put_aside(instance, order.attempt), instance)
 
     async def transfer(self, order: MoveStep) -> Result:
         """Receive the disks that the source offers."""
         opened = self._opened(order)
         if opened is None or (opened.built is None and opened.move != order.move):
             return GIVEN_UP
-        if opened.built is not None:
-            return opened.built.power_state
-        receiving = self._driver.receive(order.instance, order.attempt, await self._offers.take(order.move))
+        if opened.received:
+            return _power_state(opened)
+        return await self._receive(order, await self._offers.take(order.move))
+
+    async def _receive(self, order: MoveStep, files: Mapping[str, Path]) -> Result:
+        """Make the disks of an attempt, and write down that they are whole.
+
+        Whoever orders it once more may do so late, when the server is here: its disks are not made anew then.
+        """
+        receiving = self._driver.receive(order.instance, order.attempt, files)
         received = await self._host.calls.change("prepare", receiving, order.instance.uuid)
-        return received if isinstance(received, BuildFailure) else PowerState.NOSTATE
+        if isinstance(received, BuildFailure):
+            return received
+        opened = self._opened(order)
+        if opened is None or opened.order is None:
+            return GIVEN_UP
+        self._host.journal.record(msgspec.structs.replace(opened.order, received=True))
+        await self._host.journal.synced()
+        return PowerState.NOSTATE
 
     async def take_up(self, order: MoveStep) -> Result:
         """Make the guest over the disks that were received."""
@@ -232,14 +314,20 @@ class Moves:
         power_state = await self._made_guest(order)
         if isinstance(power_state, BuildFailure):
             return power_state
-        entry = opened.entry
+        await self._keep(order, opened, power_state)
+        await self._offers.withdraw(order.move)
+        return power_state
+
+    async def _keep(self, order: MoveStep, opened: OpenAttempt, power_state: PowerState) -> None:
+        """Write down that the guest of an attempt is there."""
+        instance, entry = order.instance, opened.entry
         await self._note(
             GuestBuilt(
                 instance=instance.uuid,
                 attempt=order.attempt,
                 resources=entry.resources,
                 allocation=entry.allocation,
-                launched_at=host.clock.now(),
+                launched_at=self._host.clock.now(),
                 power_state=power_state,
                 image_properties=weighed_properties(instance.image),
                 expected_end=entry.expected_end,
@@ -247,9 +335,7 @@ class Moves:
                 prepares=entry.prepares,
             )
         )
-        host.guests[instance.uuid] = order.attempt
-        await self._offers.withdraw(order.move)
-        return power_state
+        self._host.guests[instance.uuid] = order.attempt
 
     async def take_back(self, order: MoveStep) -> Result:
         """Make the guest again that was put aside for this move."""
@@ -259,19 +345,147 @@ class Moves:
         if built.aside and built.aside != order.move:
             return failure("InstanceNotFound", f"the guest is put aside for another move, {built.aside}")
         if not built.aside:
-            return built.power_state
+            return await self._as_it_is(order)
         power_state = await self._made_guest(order)
         if isinstance(power_state, BuildFailure):
             return power_state
         await self._note(msgspec.structs.replace(built, aside="", power_state=power_state))
         self._host.guests[order.instance.uuid] = order.attempt
-        await self._offers.withdraw(order.move)
+        if self._host.exchange is not None:
+            await self._host.exchange.withdraw(order.move)
         return power_state
+
+    async def _as_it_is(self, order: MoveStep) -> Result:
+        """Ask the hypervisor how a guest is that is here: the journal says how it was when it was made."""
+        guests = await self._host.calls.read("guests", self._host.driver.guests)
+        if isinstance(guests, BuildFailure):
+            return guests
+        mine = (order.instance.uuid, order.attempt)
+        found = [guest.power_state for guest in guests if (guest.instance, guest.attempt) == mine]
+        return found[0] if found else PowerState.NOSTATE
+
+    async def rebuild_prepare(self, order: MoveStep) -> Result:
+        """Make all that the new guest needs beside the old one, which runs on. A delete need not wait for the image."""
+        uuid = order.instance.uuid
+        async with self._host.locks.hold(uuid):
+            begun = await self._begin_beside(order)
+        opened = self._opened(order)
+        if isinstance(begun, BuildFailure) or opened is None or opened.granted:
+            return begun
+        made = await self._make(order, opened.entry.prepares)
+        if isinstance(made, BuildFailure):
+            return await self._end_beside(order, made)
+        return PowerState.NOSTATE
+
+    async def _begin_beside(self, order: MoveStep) -> Result:
+        """Write down what will be made for the new guest; an attempt that failed before has no other result now."""
+        host, server = self._host, order.instance
+        record = host.journal.attempts.get(server.uuid)
+        if record is not None and order.attempt in record.failures:
+            return record.failures[order.attempt].entry.failure
+        if order.preserve and not isinstance(host.driver, PreserveDriver):
+            return NO_PRESERVATION
+        planned = host.calls.plan(server, order.attempt)
+        if isinstance(planned, BuildFailure):
+            return planned
+        failed = misfit(server)
+        if failed is None and any(resource.from_image for resource in planned):
+            failed = imageless(host, server)
+        return failed or await self._begin(order, replaces=True, instead_of=order.kept)
+
+    async def _make(self, order: MoveStep, resources: Iterable[NamedResource]) -> BuildFailure | None:
+        host, server = self._host, order.instance
+        image, path = server.image, None
+        if any(resource.from_image for resource in resources):
+            assert host.images is not None
+            assert image is not None
+            asking = partial(host.upcalls.ticket, server.uuid, order.attempt, image.id, order.context)
+            taken = await host.images.take(image, Taker(order.context, asking))
+            if isinstance(taken, BuildFailure):
+                return taken
+            path = taken
+        try:
+            async with host.locks.hold(server.uuid):
+                for resource in resources:
+                    opened = self._opened(order)
+                    if opened is None or opened.granted:
+                        return GIVEN_UP
+                    call = making(host, server, order.attempt, resource, path)
+                    made = await host.calls.change("prepare", call, server.uuid)
+                    if isinstance(made, BuildFailure):
+                        return made
+        finally:
+            if path is not None and host.images is not None and image is not None:
+                host.images.release(image)
+        return None
+
+    async def _end_beside(self, order: MoveStep, why: BuildFailure) -> BuildFailure:
+        """Leave nothing of an attempt that is not to be."""
+        async with self._host.locks.hold(order.instance.uuid):
+            opened = self._opened(order)
+            if opened is not None and not opened.granted:
+                await self._outcomes.undo(order.instance.uuid, order.attempt, why, context=order.context)
+        return why
+
+    async def rebuild_put_aside(self, order: MoveStep) -> Result:
+        """Stop the guest for good; its disks stay for as long as the new one is not there."""
+        put = await self._stop_for_good(order)
+        return put if isinstance(put, BuildFailure) else PowerState.NOSTATE
+
+    async def rebuild_spawn(self, order: MoveStep) -> Result:
+        """Make the new guest, and stop it if its server is stopped. One that fails is undone at once."""
+        host, server = self._host, order.instance
+        opened = self._opened(order)
+        if opened is None:
+            record = host.journal.attempts.get(server.uuid)
+            failed = record.failures.get(order.attempt) if record is not None else None
+            return GIVEN_UP if failed is None else failed.entry.failure
+        result = await self._spawn(order, opened)
+        if isinstance(result, BuildFailure):
+            await self._outcomes.undo(server.uuid, order.attempt, result, context=order.context)
+        return result
+
+    async def _spawn(self, order: MoveStep, opened: OpenAttempt) -> Result:
+        host, server, attempt = self._host, order.instance, order.attempt
+        if opened.built is None:
+            host.journal.note(SpawnGranted(instance=server.uuid, attempt=attempt))
+            if order.preserve:
+                assert isinstance(host.driver, PreserveDriver)
+                keeping = host.driver.preserve(server, attempt, order.kept)
+                kept = await host.calls.change("prepare", keeping, server.uuid)
+                if isinstance(kept, BuildFailure):
+                    return kept
+            contents = self._contents.get((server.uuid, attempt))
+            spawning = host.driver.spawn(server, attempt, order.resources, order.allocation, contents)
+            made = await host.calls.change("spawn", spawning, server.uuid)
+            if isinstance(made, BuildFailure):
+                return made
+            await self._keep(order, opened, made)
+        built = self._built(order)
+        assert built is not None
+        if order.start or built.power_state is not PowerState.RUNNING:
+            return built.power_state
+        if not isinstance(host.driver, PowerDriver):
+            return failure("SpawnFailed", f"the guest runs, and host {host.name} cannot stop it")
+        left = await host.calls.change("action", host.driver.power_off(server.uuid), server.uuid)
+        if not isinstance(left, BuildFailure):
+            await self._note(msgspec.structs.replace(built, power_state=left))
+        return left
+
+    async def _open(self, order: MoveStep, secrets: bytes) -> None:
+        """Get the password and files of a guest: by the host's own key, or from above the cell."""
+        host, key = self._host, (order.instance.uuid, order.attempt)
+        contents = host.open_contents(secrets)
+        if contents is None:
+            plain = await host.upcalls.contents(*key, order.context, lambda: self._opened(order) is not None)
+            contents = None if plain is None else json_decoder(GuestContents).decode(plain)
+        if contents is not None:
+            self._contents[key] = contents
 
     async def _made_guest(self, order: MoveStep) -> Result:
         host, instance = self._host, order.instance
-        making = self._driver.take_up(instance, order.attempt, order.resources, order.allocation, start=order.start)
-        made = await host.calls.change("spawn", making, instance.uuid)
+        taking = self._rebuilder.take_up(instance, order.attempt, order.resources, order.allocation, start=order.start)
+        made = await host.calls.change("spawn", taking, instance.uuid)
         if made is PowerState.RUNNING or isinstance(made, BuildFailure) or not order.start:
             return made
         # It was there, and had been stopped: a step before this was interrupted.
@@ -303,6 +517,12 @@ class Moves:
         return () if isinstance(planned, BuildFailure) else planned
 
     @property
+    def _rebuilder(self) -> RebuildDriver:
+        driver = self._host.driver
+        assert isinstance(driver, RebuildDriver)
+        return driver
+
+    @property
     def _driver(self) -> MoveDriver:
         driver = self._host.driver
         assert isinstance(driver, MoveDriver)
@@ -315,17 +535,58 @@ class Moves:
         return exchange
 
 
+def _power_state(opened: OpenAttempt) -> PowerState:
+    return PowerState.NOSTATE if opened.built is None else opened.built.power_state
+
+
 Step = Callable[[Moves, MoveStep], Awaitable[Result]]
 
+LIVE: dict[str, Step] = {
+    "live_prepare": lambda moves, order: moves.live.prepare(order),
+    "live_copy": lambda moves, order: moves.live.copy(order),
+    "live_take_up": lambda moves, order: moves.live.take_up(order),
+    "live_take_back": lambda moves, order: moves.live.take_back(order),
+}
+"""The steps of live migrations."""
+
 STEPS: dict[str, Step] = {
+    **LIVE,
     "prepare": Moves.prepare,
+    "prepare_anew": Moves.prepare_anew,
+    "release": Moves.release,
+    "spawn": Moves.spawn,
     "put_aside": Moves.put_aside,
     "transfer": Moves.transfer,
     "receive": Moves.receive,
     "take_up": Moves.take_up,
     "take_back": Moves.take_back,
+    "rebuild_prepare": Moves.rebuild_prepare,
+    "rebuild_put_aside": Moves.rebuild_put_aside,
+    "rebuild_spawn": Moves.rebuild_spawn,
 }
 """The name of a step -> what it is on a host."""
 
-ASKED = frozenset({"put_aside", "take_up", "take_back"})
+ASKED = frozenset(
+    {
+        "put_aside",
+        "release",
+        "spawn",
+        "take_up",
+        "take_back",
+        "rebuild_put_aside",
+        "rebuild_spawn",
+        "live_copy",
+        "live_take_up",
+        "live_take_back",
+    }
+)
 """Steps that stop or start a guest."""
+
+ANEW = frozenset({"prepare_anew", "spawn"})
+"""Steps that need no disks of another attempt."""
+
+LOCKING = frozenset({"rebuild_prepare"})
+"""Steps that hold the instance for a part of what they do; their host asks first, too."""
+
+REBUILDING = frozenset({"rebuild_prepare", "rebuild_put_aside", "rebuild_spawn", "take_back"})
+"""Steps on one host: what they need is the capability `rebuild`."""

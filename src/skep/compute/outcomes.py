@@ -214,6 +214,7 @@ class Outcomes:
             error=entry.error,
             begun=entry.begun,
             gone=entry.gone,
+            rescued=entry.rescued,
         )
         if await self._host.upcalls.ask(call) is not None:
             self._host.journal.note(Acknowledged(instance=instance, outcome="task", task_id=task_id))

@@ -53,9 +53,16 @@ class Restart:
         for instance, record in host.journal.attempts.records.items():
             for attempt, opened in record.open.items():
                 if opened.built is None or opened.aside:
-                    host.ledger.adopt(instance, attempt, host.assigned(opened.entry))
+                    self._count(instance, attempt, opened)
                 elif host.guests.get(instance) != attempt:
                     log.error("guest missing or not whole", host=host.name, instance=instance, attempt=attempt)
+
+    def _count(self, instance: InstanceUuid, attempt: int, opened: OpenAttempt) -> None:
+        ledger, held = self._host.ledger, self._host.assigned(opened.entry)
+        if opened.order is not None and opened.order.replaces:
+            ledger.replace(instance, attempt, opened.order.replaces, held)
+        else:
+            ledger.adopt(instance, attempt, held)
 
     def go_on(self) -> None:
         """Take up builds and deletes, and tell again what nobody has acknowledged."""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import structlog
 
-from skep.domain.context import RequestContext
+from skep.compute.image_transfers import HostStore, Taker
 from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge
 from skep.domain.ids import new_uuid
-from skep.neighbours.images.base import ImageExchange
+from skep.neighbours.images.tickets import NoTicket
 
 log = structlog.get_logger("skep.compute")
 
@@ -27,7 +27,7 @@ class Unwanted(SkepError):
 class Snapshots:
     """The files are in a directory of one process. What its predecessor left there is removed: nobody sends it."""
 
-    def __init__(self, directory: Path, store: ImageExchange, *, largest: int, limit: float) -> None:
+    def __init__(self, directory: Path, store: HostStore, *, largest: int, limit: float) -> None:
         """`largest` is the bytes that an image may have; a transfer may take `limit` seconds. Raises OSError."""
         self._directory = directory
         self._store = store
@@ -49,42 +49,42 @@ class Snapshots:
             except OSError as error:
                 log.warning("file of a snapshot not removed", file=str(path), error=error.strerror)
 
-    async def send(self, file: Path, image_id: str, context: RequestContext, wanted: Callable[[], bool]) -> str | None:
+    async def send(self, file: Path, image_id: str, taker: Taker, wanted: Callable[[], bool]) -> str | None:
         """Give an image the bytes of a file, all of them or none; return why that failed, or None.
 
         An image that has its bytes already got them from an earlier run of the agent, which could not say so.
         """
         try:
             async with asyncio.timeout(self._limit):
-                return await self._send(file, image_id, context, wanted)
+                return await self._send(file, image_id, taker, wanted)
         except TimeoutError:
             return f"ImageUnavailable: image {image_id} was not stored within {self._limit:g} s"
         except OSError as error:
             return f"StorageUnavailable: the snapshot cannot be read: {error.strerror}"
 
-    async def _send(self, file: Path, image_id: str, context: RequestContext, wanted: Callable[[], bool]) -> str | None:
+    async def _send(self, file: Path, image_id: str, taker: Taker, wanted: Callable[[], bool]) -> str | None:
         try:
-            await self._store.upload(image_id, _pieces(file, wanted), context, most=self._largest)
+            await self._store.upload(image_id, _pieces(file, wanted), taker, most=self._largest)
         except Unwanted:
             return f"GivenUp: nobody waits for image {image_id} any more"
         except NotFound:
             return f"ImageNotFound: image {image_id} was deleted before it was stored"
         except Conflict as error:
-            return await self._stored_before(image_id, context, error)
+            return await self._stored_before(image_id, taker, error)
         except TooLarge as error:
             return f"ImageTooLarge: {error}"
-        except Forbidden as error:
+        except (Forbidden, NoTicket) as error:
             return f"ImageNotAuthorized: {error}"
         except SkepError as error:
             return f"ImageUnavailable: {error}"
         return None
 
-    async def _stored_before(self, image_id: str, context: RequestContext, error: Conflict) -> str | None:
+    async def _stored_before(self, image_id: str, taker: Taker, error: Conflict) -> str | None:
         try:
-            image = await self._store.get(image_id, context)
+            stored = await self._store.is_stored(image_id, taker)
         except SkepError as unreadable:
             return f"ImageUnavailable: {unreadable}"
-        return None if image.status == "active" else f"ImageUnavailable: {error}"
+        return None if stored else f"ImageUnavailable: {error}"
 
 
 async def _pieces(file: Path, wanted: Callable[[], bool]) -> AsyncIterator[bytes]:

@@ -17,9 +17,11 @@ from skep.domain.context import RequestContext
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import SkepError, StaleAgent, Unavailable
 from skep.domain.ids import InstanceUuid
+from skep.domain.sessions import contents_label
 from skep.domain.timelines import Moment, later
 from skep.messages.base import Call, Cast
 from skep.messages.to_cell_conductor import (
+    AnswerAboutGuest,
     AttemptFailed,
     Built,
     Destroyed,
@@ -54,6 +56,7 @@ SPOKEN = (
     GuestsFound,
     MayMove,
     MoveStepDone,
+    AnswerAboutGuest,
 )
 """What only the youngest of several agents with one identity may say."""
 
@@ -141,14 +144,19 @@ class Upcalls:
         return None
 
     async def contents(
-        self, instance: InstanceUuid, attempt: int, context: RequestContext, wanted: Callable[[], bool]
+        self,
+        instance: InstanceUuid,
+        attempt: int,
+        context: RequestContext,
+        wanted: Callable[[], bool],
+        task_id: str = "",
     ) -> bytes | None:
         """Return the password and files of a guest as JSON, from above the cell; None when they are not to be had.
 
-        Raises Stopping when the agent stops.
+        With `task_id` those that an action is told. Raises Stopping when the agent stops.
         """
-        call = ReadContents(instance=instance, attempt=attempt, host=self._host)
-        about = ("contents", instance, attempt)
+        call = ReadContents(instance=instance, attempt=attempt, host=self._host, task_id=task_id)
+        about = contents_label(instance, attempt, task_id)
         while True:
             try:
                 answer = await self.ask(call, context=context, wanted=wanted, only_when_away=True)
@@ -170,15 +178,27 @@ class Upcalls:
         reply: ReplyT = await self._conversation.call(message, self._settings.call_timeout_seconds, context)
         return reply
 
-    async def ticket(self, instance: InstanceUuid, attempt: int, image: str, context: RequestContext) -> ImageTicket:
-        """Return a ticket for the image of a server that this host builds, from above the cell.
+    async def ticket(
+        self,
+        instance: InstanceUuid,
+        attempt: int,
+        image: str,
+        context: RequestContext,
+        task_id: str = "",
+        *,
+        store: bool = False,
+    ) -> ImageTicket:
+        """Return a ticket for the image of a server that this host builds, or with `task_id` acts on.
 
-        Raises NoTicket where there is none for this build, Stopping when the agent stops.
+        `store`: for the one that an action makes of the server. Raises NoTicket where there is none for this build or
+        action, Stopping when the agent stops.
         """
         await self._registered.wait()
         if not self._takes_tickets:
             raise NoTicket("cell conductors of before 0.7.0 give no tickets")
-        call = RequestTicket(instance=instance, attempt=attempt, host=self._host, image=image)
+        call = RequestTicket(
+            instance=instance, attempt=attempt, host=self._host, image=image, task_id=task_id, store=store
+        )
         while True:
             try:
                 answer = await self.ask(call, context=context, only_when_away=True)

@@ -27,7 +27,20 @@ DriverOperation = Literal[
     "kept",
     "receive",
     "take_up",
+    "preserve",
+    "rescue",
+    "unrescue",
+    "console_output",
+    "diagnostics",
+    "set_password",
+    "trigger_crash_dump",
     "snapshot",
+    "await_guest",
+    "copy_guest",
+    "converge",
+    "hand_over",
+    "go_on",
+    "take_over",
 ]
 """What can be made to fail."""
 
@@ -104,6 +117,9 @@ class FakeDriverSettings(Section, frozen=True, kw_only=True):
     spawn_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to make a guest")] = 0.5
     destroy_delay: Annotated[float, Meta(ge=0, description="Seconds it takes to remove a guest")] = 0.5
     power_delay: Annotated[float, Meta(ge=0, description="Seconds an action on a guest takes")] = 0.5
+    copy_delay: Annotated[
+        float, Meta(ge=0, description="Seconds that each of four slices takes in which a guest that runs is copied")
+    ] = 0.5
     failures: Annotated[
         tuple[FakeFailure, ...], Meta(description="Faults to show, each a table `[[compute.fake.failures]]`")
     ] = ()
@@ -114,6 +130,7 @@ class DriverLimits(Section, frozen=True, kw_only=True):
 
     facts: Annotated[float, Meta(gt=0, description="Describing the host")] = 30.0
     guests: Annotated[float, Meta(gt=0, description="Listing the guests")] = 60.0
+    question: Annotated[float, Meta(gt=0, description="Telling what a user asks about a guest")] = 10.0
     prepare: Annotated[float, Meta(gt=0, description="One resource before the guest, such as a disk from an image")] = (
         1800.0
     )
@@ -123,6 +140,9 @@ class DriverLimits(Section, frozen=True, kw_only=True):
     snapshot: Annotated[
         float, Meta(gt=0, description="Copying the disk of a guest; after that, sending it to the image service")
     ] = 1800.0
+    live_copy: Annotated[
+        float, Meta(gt=0, description="Copying a guest that runs; its cell ends a live migration long before that")
+    ] = 604800.0
 
 
 class HostImagesSettings(Section, frozen=True, kw_only=True):
@@ -135,8 +155,8 @@ class HostImagesSettings(Section, frozen=True, kw_only=True):
     by_ticket: Annotated[
         bool,
         Meta(
-            description="Whether the host gets images from Skep's own image service, by a ticket for each transfer "
-            "that it asks its cell conductor for; needs no user, and conductors of 0.7.0"
+            description="Whether the host gets images from Skep's own image service and stores some there, by a ticket "
+            "for each transfer that it asks its cell conductor for; needs no user, and conductors of 0.7.0"
         ),
     ] = False
 
@@ -176,9 +196,11 @@ class HostImagesSettings(Section, frozen=True, kw_only=True):
     ] = 10240
 
     def __post_init__(self) -> None:
-        """Refuses an address without credentials, and two ways at once."""
+        """Refuses an address without credentials, two ways at once, and a right of no user."""
         if self.auth_url and self.by_ticket:
             raise ValueError("by_ticket and auth_url are both set: a host gets images in one way")
+        if self.store and not self.auth_url:
+            raise ValueError("store is true, which needs auth_url: without a user the host may store images anyway")
         missing = [key for key in ("username", "password") if not getattr(self, key)]
         if self.auth_url and missing:
             raise ValueError(f"auth_url is set, which needs {', '.join(missing)}")

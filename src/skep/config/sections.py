@@ -64,6 +64,9 @@ class ApiSettings(Section, frozen=True, kw_only=True):
         str,
         Meta(description="oslo.policy file (YAML) that overrides the default rules; empty: defaults only"),
     ] = ""
+    evacuate_needs_fence: Annotated[
+        bool, Meta(description="Whether servers are evacuated only from hosts that are fenced (`skep host fence`)")
+    ] = False
 
 
 class IdentitySettings(KeystoneSection, frozen=True, kw_only=True):
@@ -281,10 +284,29 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
         Meta(gt=0, description="Seconds without progress until a step of a move is given up"),
     ] = 600.0
 
+    live_migration_completion_timeout: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="Seconds for each GiB of memory and disk (2 at least) after which a live migration ends; "
+            "0: never",
+        ),
+    ] = 800.0
+
+    live_migration_timeout_action: Annotated[
+        Literal["abort", "force_complete"],
+        Meta(description="How: the server stays where it was, or it is paused until all is copied"),
+    ] = "abort"
+
     resize_confirm_window: Annotated[
         float,
         Meta(ge=0, description="Seconds after which a moved or resized server is confirmed by itself; 0: never"),
     ] = 0.0
+
+    allow_resize_to_same_host: Annotated[
+        bool,
+        Meta(description="Whether a resize may stay on the host of the server, where it needs room for both sizes"),
+    ] = False
 
     fence_grace_seconds: Annotated[
         float,
@@ -320,7 +342,7 @@ class AgentsSettings(Section, frozen=True, kw_only=True):
 
 
 class RetentionSettings(Section, frozen=True, kw_only=True):
-    """How long deleted servers, their actions and placement decisions are kept."""
+    """How long deleted servers, their actions and placement decisions are kept, and shelved servers on their hosts."""
 
     reclaim_instance_interval: Annotated[
         int,
@@ -328,6 +350,14 @@ class RetentionSettings(Section, frozen=True, kw_only=True):
             ge=0,
             description="Seconds for which a deleted server is kept, stopped, to be restored (Nova's [DEFAULT] "
             "reclaim_instance_interval); 0: deleted at once",
+        ),
+    ] = 0
+    shelved_offload_time: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            description="Seconds for which a shelved server stays on its host (Nova's [DEFAULT] shelved_offload_time); "
+            "0: it leaves at once, -1: it stays until an administrator offloads it",
         ),
     ] = 0
     days: Annotated[int, Meta(ge=0, description="Days after which they are purged; 0: never")] = 30

@@ -59,7 +59,8 @@ def quick_config(
 ) -> Config:
     """Return a configuration whose fake hosts take no time, with quick resends."""
     driver = msgspec.structs.replace(
-        FakeDriverSettings(spawn_delay=0, destroy_delay=0, power_delay=0, failures=tuple(failures)), **fake
+        FakeDriverSettings(spawn_delay=0, destroy_delay=0, power_delay=0, failures=tuple(failures)),
+        **fake,
     )
     return Config(
         compute=ComputeSettings(fake=driver),

@@ -15,28 +15,37 @@ import msgspec
 import pytest
 
 from skep.compute.drivers.base import (
+    ConsoleOutputDriver,
+    CrashDumpDriver,
+    DiagnosticsDriver,
     Driver,
     DriverError,
     Guest,
     ImageDriver,
     MoveDriver,
-    NamedResource,
+    PasswordDriver,
     PauseDriver,
     PowerDriver,
+    RescueDriver,
     SnapshotDriver,
     SuspendDriver,
 )
 from skep.compute.drivers.capabilities import PROTOCOLS
 from skep.compute.drivers.contents import GuestContents, GuestFile
+from skep.contracts.live_migrations import LiveMigrationContract
+from skep.contracts.live_migrations import guest_of as _guest
+from skep.contracts.live_migrations import prepare as _prepare
+from skep.contracts.live_migrations import remove as _remove
 from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation, CellShare
+from skep.domain.questions import MOST_BYTES
 from skep.domain.resources import MEMORY_MB, VCPU
 
 
-class DriverContract(abc.ABC):
+class DriverContract(LiveMigrationContract):
     """Tests of the port `skep.compute.drivers.base.Driver`."""
 
     @pytest.fixture
@@ -345,7 +354,7 @@ class DriverContract(abc.ABC):
     async def test_a_guest_that_is_put_aside_leaves_its_disk_to_another_attempt(
         self, driver: Driver, small: Instance
     ) -> None:
-        """Each step may be repeated; the disk of the first attempt stays as it was until that attempt is undone."""
+        """Each step may be repeated; the first attempt stays as it was, the second has another flavor (a resize)."""
         if not isinstance(driver, MoveDriver):
             pytest.skip("this driver lacks the capability `move`")
         await _prepare(driver, small, 1)
@@ -354,13 +363,16 @@ class DriverContract(abc.ABC):
         assert await driver.put_aside(small.uuid, 1) is PowerState.RUNNING
         assert await driver.put_aside(small.uuid, 1) is PowerState.NOSTATE
         assert await _guest(driver, small) is None
+        flavor = msgspec.structs.replace(small.flavor, vcpus=2)
+        larger = msgspec.structs.replace(small, flavor=flavor)
         for _ in range(2):
-            await driver.receive(small, 2, await driver.kept(small.uuid, 1))
+            await driver.receive(larger, 2, await driver.kept(small.uuid, 1))
         for _ in range(2):
-            assert await driver.take_up(small, 2, small.flavor.resources(), start=False) is PowerState.SHUTDOWN
+            assert await driver.take_up(larger, 2, flavor.resources(), start=False) is PowerState.SHUTDOWN
         guest = await _guest(driver, small)
         assert guest is not None
         assert (guest.attempt, guest.whole, guest.power_state) == (2, True, PowerState.SHUTDOWN)
+        assert guest.resources == flavor.resources()
         with pytest.raises(DriverError):
             await driver.take_up(small, 1, small.flavor.resources(), start=True)
         await _remove(driver, small, 2)
@@ -416,6 +428,146 @@ class DriverContract(abc.ABC):
             await driver.snapshot(small.uuid, "raw", tmp_path / "none")
         assert raised.value.error == "InstanceNotFound"
 
+    def rescue_disk(self, driver: Driver, instance: InstanceUuid, attempt: int) -> bytes | None:  # noqa: ARG002
+        """Return the bytes of the rescue disk of a guest; None where it has none, or a test cannot look at it."""
+        return None
+
+    async def test_a_rescued_guest_boots_from_another_disk_and_keeps_its_own(
+        self, driver: Driver, small: Instance, tmp_path: Path
+    ) -> None:
+        """Also from off, and again; what is in it stays, and the file of the image is not changed."""
+        rescue = _rescuer(driver)
+        contents = GuestContents(admin_password="of the guest")
+        file = tmp_path / "image"
+        file.write_bytes(b"rescue" * 100)
+        file.chmod(0o400)
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources(), None, contents)
+        before, disk = await _guest(driver, small), self.disk(driver, small.uuid, 1)
+        assert before is not None
+        for leave in (None, *_ways_to_leave(driver, small)[-1:], None):
+            if leave is not None:
+                await leave()
+            told = GuestContents(admin_password="of the rescue")
+            assert await rescue.rescue(small.uuid, file, told) is PowerState.RUNNING
+            assert await _guest(driver, small) == msgspec.structs.replace(before, rescued=True)
+            assert self.rescue_disk(driver, small.uuid, 1) in (None, b"rescue" * 100)
+            assert self.disk(driver, small.uuid, 1) == disk
+        for _ in range(2):
+            assert await rescue.unrescue(small.uuid) is PowerState.RUNNING
+            assert await _guest(driver, small) == before
+            assert self.rescue_disk(driver, small.uuid, 1) is None
+        assert (self.disk(driver, small.uuid, 1), file.read_bytes()) == (disk, b"rescue" * 100)
+        assert self.inside(driver, small.uuid) == contents
+        assert await rescue.rescue(small.uuid) is PowerState.RUNNING
+        await _remove(driver, small, 1)
+        assert self.rescue_disk(driver, small.uuid, 1) is None
+        for operation in (rescue.rescue, rescue.unrescue):
+            with pytest.raises(DriverError) as raised:
+                await operation(small.uuid)
+            assert raised.value.error == "InstanceNotFound"
+
+    async def test_what_ends_a_rescue_and_what_does_not(self, driver: Driver, small: Instance) -> None:
+        """Stopping and a hard reboot end it; a soft one, and another run of the driver, leave it."""
+        power, rescue = _power(driver), _rescuer(driver)
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources())
+        for end in (partial(power.power_off, small.uuid), partial(power.reboot, small.uuid, hard=True)):
+            await rescue.rescue(small.uuid)
+            await power.reboot(small.uuid, hard=False)
+            assert (await _one(driver, small)).rescued
+            left = await end()
+            assert await _one(driver, small) == msgspec.structs.replace(
+                await _one(driver, small), rescued=False, power_state=left
+            )
+            assert self.rescue_disk(driver, small.uuid, 1) is None
+        await power.power_off(small.uuid)
+        assert await rescue.unrescue(small.uuid) is PowerState.RUNNING, "one that is not rescued is started"
+        await rescue.rescue(small.uuid)
+        again = await self.restarted(driver)
+        assert (await _one(again, small)).rescued
+        await _remove(again, small, 1)
+
+    async def test_the_console_of_a_guest_is_told_within_bounds(self, driver: Driver, small: Instance) -> None:
+        """Also of one that is off; of what is not there, nothing."""
+        if not isinstance(driver, ConsoleOutputDriver):
+            pytest.skip("this driver lacks the capability `console_output`")
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources())
+        if isinstance(driver, PowerDriver):
+            await driver.power_off(small.uuid)
+        whole = await driver.console_output(small.uuid, 1 << 20)
+        for most in (0, 1, 10):
+            assert len(await driver.console_output(small.uuid, most)) <= most
+        assert len(whole) <= 1 << 20
+        await _remove(driver, small, 1)
+        with pytest.raises(DriverError) as raised:
+            await driver.console_output(small.uuid, 10)
+        assert raised.value.error == "InstanceNotFound"
+
+    async def test_diagnostics_are_of_guests_that_run(self, driver: Driver, small: Instance) -> None:
+        """One that is off is measured no more."""
+        if not isinstance(driver, DiagnosticsDriver):
+            pytest.skip("this driver lacks the capability `diagnostics`")
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources())
+        found = await driver.diagnostics(small.uuid)
+        assert found.driver
+        assert len(found.cpus) in (0, small.flavor.vcpus)
+        assert len(msgspec.json.encode(found)) < MOST_BYTES
+        if isinstance(driver, PowerDriver):
+            await driver.power_off(small.uuid)
+            with pytest.raises(DriverError) as raised:
+                await driver.diagnostics(small.uuid)
+            assert raised.value.error == "InstanceNotRunning"
+        await _remove(driver, small, 1)
+        with pytest.raises(DriverError) as raised:
+            await driver.diagnostics(small.uuid)
+        assert raised.value.error == "InstanceNotFound"
+
+    async def test_a_password_can_be_changed_while_the_guest_runs(self, driver: Driver, small: Instance) -> None:
+        """Again and again, files stay, a guest that is off or not there has the old one, and nothing shows it."""
+        if not isinstance(driver, PasswordDriver):
+            pytest.skip("this driver lacks the capability `password`")
+        contents = GuestContents(admin_password="first", files=(GuestFile(path="/etc/motd", contents=b"\0hi"),))
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources(), None, contents)
+        for _ in range(2):
+            assert await driver.set_password(small.uuid, "second") is PowerState.RUNNING
+            assert self.inside(driver, small.uuid) == msgspec.structs.replace(contents, admin_password="second")
+        assert "second" not in repr(await driver.guests())
+        if isinstance(driver, PowerDriver):
+            await driver.power_off(small.uuid)
+            with pytest.raises(DriverError) as raised:
+                await driver.set_password(small.uuid, "third")
+            assert raised.value.error == "InstanceNotRunning"
+            assert self.inside(driver, small.uuid) == msgspec.structs.replace(contents, admin_password="second")
+        await _remove(driver, small, 1)
+        with pytest.raises(DriverError) as raised:
+            await driver.set_password(small.uuid, "third")
+        assert raised.value.error == "InstanceNotFound"
+
+    async def test_a_guest_that_runs_can_be_made_to_crash(self, driver: Driver, small: Instance) -> None:
+        """It stays under its label, and may crash again; one that is off or not there does not crash."""
+        if not isinstance(driver, CrashDumpDriver):
+            pytest.skip("this driver lacks the capability `crash_dump`")
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources())
+        for _ in range(2):
+            left = await driver.trigger_crash_dump(small.uuid)
+            guest = await _guest(driver, small)
+            assert guest is not None
+            assert (guest.attempt, guest.whole, guest.power_state) == (1, True, left)
+        if isinstance(driver, PowerDriver):
+            await driver.power_off(small.uuid)
+            with pytest.raises(DriverError) as raised:
+                await driver.trigger_crash_dump(small.uuid)
+            assert raised.value.error == "InstanceNotRunning"
+        await _remove(driver, small, 1)
+        with pytest.raises(DriverError) as raised:
+            await driver.trigger_crash_dump(small.uuid)
+        assert raised.value.error == "InstanceNotFound"
+
     async def test_password_and_files_are_in_the_guest_and_go_with_it(self, driver: Driver, small: Instance) -> None:
         """They are there when `spawn` returns, a repeat of it without them leaves them, and nothing shows them."""
         contents = GuestContents(admin_password="of the guest", files=(GuestFile(path="/etc/motd", contents=b"\0hi"),))
@@ -438,8 +590,16 @@ class DriverContract(abc.ABC):
         await driver.destroy(other.uuid)
 
 
-async def _guest(driver: Driver, instance: Instance) -> Guest | None:
-    return next((guest for guest in await driver.guests() if guest.instance == instance.uuid), None)
+async def _one(driver: Driver, instance: Instance) -> Guest:
+    guest = await _guest(driver, instance)
+    assert guest is not None
+    return guest
+
+
+def _rescuer(driver: Driver) -> RescueDriver:
+    if not isinstance(driver, RescueDriver):
+        pytest.skip("this driver lacks the capability `rescue`")
+    return driver
 
 
 def _ways_to_leave(driver: Driver, instance: Instance) -> list[Callable[[], Awaitable[PowerState]]]:
@@ -460,19 +620,5 @@ def _power(driver: Driver) -> PowerDriver:
     return driver
 
 
-async def _prepare(driver: Driver, instance: Instance, attempt: int) -> tuple[NamedResource, ...]:
-    plan = driver.plan(instance, attempt)
-    for resource in plan:
-        await driver.prepare(instance, attempt, resource)
-    return plan
-
-
 async def _spawn(driver: Driver, instance: Instance, attempt: int) -> None:
     await driver.spawn(instance, attempt, instance.flavor.resources())
-
-
-async def _remove(driver: Driver, instance: Instance, attempt: int) -> None:
-    """Do as an agent does: remove the guest, then undo the plan, the newest first."""
-    await driver.destroy(instance.uuid, attempt)
-    for resource in reversed(driver.plan(instance, attempt)):
-        await driver.undo(instance.uuid, attempt, resource)

@@ -11,19 +11,24 @@ PATIENCE = 60.0
 
 What comes ends the wait at once, so that only a test that fails takes so long."""
 
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.05
+PART = 0.02
+"""Of the time that was waited: the pause until the next look."""
+
 T = TypeVar("T")
 
 
 async def eventually(probe: Callable[[], Awaitable[T]], what: str, *, seconds: float = PATIENCE) -> T:
-    """Return the first true answer of `probe`.
+    """Return the first true answer of `probe`. What takes longer is asked for less often: each look takes time, too.
 
     Raises AssertionError naming `what` and the last answer when none came within `seconds`.
     """
-    end = asyncio.get_running_loop().time() + seconds
+    began = asyncio.get_running_loop().time()
     while True:
         answer = await probe()
         if answer:
             return answer
-        if asyncio.get_running_loop().time() > end:
+        waited = asyncio.get_running_loop().time() - began
+        if waited > seconds:
             raise AssertionError(f"{what}: not within {seconds:g} s; last: {answer!r}")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(min(LONGEST_PAUSE, max(SHORTEST_PAUSE, waited * PART)))

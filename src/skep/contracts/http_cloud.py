@@ -37,7 +37,9 @@ def http_config(
         images=ImagesSettings(port=0),
         quota=quota or QuotaSettings(),
         compute=ComputeSettings(
-            fake=FakeDriverSettings(spawn_delay=0, destroy_delay=0, power_delay=0, failures=tuple(failures))
+            fake=FakeDriverSettings(
+                spawn_delay=0, destroy_delay=0, power_delay=0, copy_delay=0, failures=tuple(failures)
+            )
         ),
         conductor=ConductorSettings(lease_seconds=2.0, resend_seconds=0.3),
     )

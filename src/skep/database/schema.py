@@ -4,21 +4,24 @@ Two tables say where a database is. `schema_revision` is the revision that it ha
 revision whose release can work with it: a release that knows this one runs on the database, however much newer that is.
 (Releases before 0.3 look at `alembic_version` alone, and find what they know there.) Each revision says by its
 `compatible_since` what it asks of a release. See docs/decisions/0401-expand-and-contract.md.
+
+Each process looks at the revision when it opens a database. Only what changes a schema imports Alembic, which takes
+memory and the time of a start.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 from skep.domain.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 Kind = Literal["api", "cell"]
 
@@ -30,6 +33,9 @@ MIGRATION_LOCK = 0x736B6571
 LOCK_SECONDS = 60
 """How long a step waits for other processes, be it for their upgrade or for their use of a table."""
 
+_REVISION = re.compile(r'^revision = "(\w+)"$', re.MULTILINE)
+_SINCE = re.compile(r'^compatible_since = "(\w+)"$', re.MULTILINE)
+
 
 def upgrade(engine: sa.Engine, kind: Kind, revision: str = "head") -> None:
     """Bring a database to `revision`, all steps in one transaction; one that is there, or is newer, stays as it is.
@@ -38,17 +44,19 @@ def upgrade(engine: sa.Engine, kind: Kind, revision: str = "head") -> None:
     """
     if revision == "head" and current(engine) is not None and is_fit(engine, kind):
         return
+    from alembic import command
+
     with engine.begin() as connection:
         _take_turn(connection)
         _adopt(connection)
         found = _read(connection, REVISION_TABLE)
-        if found is not None and found not in _history(kind):
+        if found is not None and found not in history(kind):
             _refuse_newer(connection, kind, found, "")
             return
         command.upgrade(_config(kind, connection), revision)
         reached = _read(connection, REVISION_TABLE)
         assert reached is not None, f"an upgrade of {kind} made nothing"
-        _write(connection, FLOOR_TABLE, _history(kind)[reached])
+        _write(connection, FLOOR_TABLE, history(kind)[reached])
 
 
 def current(engine: sa.Engine) -> str | None:
@@ -59,9 +67,19 @@ def current(engine: sa.Engine) -> str | None:
 
 def head(kind: Kind) -> str:
     """Return the newest revision that this release knows."""
-    newest = ScriptDirectory.from_config(_config(kind)).get_current_head()
-    assert newest is not None, f"the history of {kind} has no revision"
-    return newest
+    return max(history(kind))
+
+
+@cache
+def history(kind: Kind) -> dict[str, str]:
+    """Return the revisions that this release knows, each with the oldest whose release can work with it."""
+    known: dict[str, str] = {}
+    for path in _migrations(kind).glob("versions/*.py"):
+        text = path.read_text(encoding="utf-8")
+        (revision,) = _REVISION.findall(text)
+        since = _SINCE.findall(text)
+        known[revision] = since[0] if since else revision
+    return known
 
 
 def is_fit(engine: sa.Engine, kind: Kind) -> bool:
@@ -70,7 +88,7 @@ def is_fit(engine: sa.Engine, kind: Kind) -> bool:
     if found == head(kind):
         return True
     with engine.connect() as connection:
-        return found not in _history(kind) and _read(connection, FLOOR_TABLE) in _history(kind)
+        return found not in history(kind) and _read(connection, FLOOR_TABLE) in history(kind)
 
 
 def check(engine: sa.Engine, kind: Kind, name: str) -> None:
@@ -81,7 +99,7 @@ def check(engine: sa.Engine, kind: Kind, name: str) -> None:
     if is_fit(engine, kind):
         return
     found = current(engine)
-    if found is not None and found not in _history(kind):
+    if found is not None and found not in history(kind):
         with engine.connect() as connection:
             _refuse_newer(connection, kind, found, f" {name}")
     raise Misconfigured(
@@ -92,18 +110,11 @@ def check(engine: sa.Engine, kind: Kind, name: str) -> None:
 def _refuse_newer(connection: sa.Connection, kind: Kind, found: str, name: str) -> None:
     """Raise Misconfigured unless a database of a newer release takes this one."""
     floor = _read(connection, FLOOR_TABLE)
-    if floor not in _history(kind):
+    if floor not in history(kind):
         raise Misconfigured(
             f"database{name} is at revision {found} of a newer release, which supports releases from revision {floor} "
             f"on; this one knows {head(kind)}: run the newer release"
         )
-
-
-@cache
-def _history(kind: Kind) -> dict[str, str]:
-    """Return the revisions that this release knows, each with the oldest whose release can work with it."""
-    scripts = ScriptDirectory.from_config(_config(kind)).walk_revisions()
-    return {one.revision: getattr(one.module, "compatible_since", one.revision) for one in scripts}
 
 
 def _take_turn(connection: sa.Connection) -> None:
@@ -124,20 +135,33 @@ def _adopt(connection: sa.Connection) -> None:
 
 
 def _read(connection: sa.Connection, table: str) -> str | None:
-    return MigrationContext.configure(connection, opts={"version_table": table}).get_current_revision()
+    """Return what a table notes, None where it is empty or not there."""
+    if not sa.inspect(connection).has_table(table):
+        return None
+    return connection.execute(sa.select(_noted(table).c.version_num)).scalar_one_or_none()
 
 
 def _write(connection: sa.Connection, table: str, revision: str) -> None:
     """Note a revision, as Alembic itself does."""
-    numbers = sa.Table(table, sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True))
+    numbers = _noted(table)
     numbers.create(connection, checkfirst=True)
     if connection.execute(sa.update(numbers).values(version_num=revision)).rowcount == 0:
         connection.execute(sa.insert(numbers).values(version_num=revision))
 
 
-def _config(kind: Kind, connection: sa.Connection | None = None) -> Config:
+def _noted(table: str) -> sa.Table:
+    return sa.Table(table, sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True))
+
+
+def _migrations(kind: Kind) -> Path:
+    return Path(__file__).parent / kind / "migrations"
+
+
+def _config(kind: Kind, connection: sa.Connection) -> Config:
+    from alembic.config import Config
+
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / kind / "migrations"))
+    config.set_main_option("script_location", str(_migrations(kind)))
     config.attributes["connection"] = connection
     config.attributes["version_table"] = REVISION_TABLE
     return config

@@ -16,7 +16,9 @@ import msgspec
 from skep.domain.builds import Step
 from skep.domain.capabilities import Capability
 from skep.domain.context import RequestContext
+from skep.domain.decoding import convert
 from skep.domain.ids import InstanceUuid
+from skep.domain.images import Image
 from skep.domain.instances import Instance, State, Task
 
 
@@ -33,7 +35,7 @@ class Kind(enum.StrEnum):
     """Conductors and two hosts: the server gets an attempt on another host."""
 
 
-Quota = Literal["charged", "given back"]
+Quota = Literal["charged", "given back", "the larger of two"]
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +60,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """Its argument besides the server; None: no argument."""
     capability: Capability | None = None
     """What the driver of its host has to be able to do; None: it is no matter of a driver."""
+    further: frozenset[Capability] = frozenset()
+    """What else the driver has to be able to do."""
     becomes: State | None = None
     """The state after it; None: unchanged, or by its arguments."""
     event: str | None = None
@@ -65,12 +69,21 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     notification: str | None = None
     """The versioned notifications are `instance.NAME.start`, `.end` and `.error`, of an action without a task
     `instance.NAME`; None: `instance.update` tells of it."""
+    begins: bool = False
+    """Of an action without a task: its notifications are `instance.NAME.start` and `.end`, as if it had one."""
     deadline: str | None = None
     """The setting of `[conductor]` with the seconds for which its host may be silent; None: without a limit."""
     quota: Quota | None = None
     """What becomes of the charge of the server; None: it stays as it is."""
+    has_secrets: bool = False
+    """Whether arguments of it are secret: they are kept sealed, and go to its host alone."""
     leaves_guest: bool = False
     """Whether its host changes nothing of the guest: given up it is over, whatever the host did."""
+
+    @property
+    def needs(self) -> tuple[Capability, ...]:
+        """All that the driver of its host has to be able to do."""
+        return (*(() if self.capability is None else (self.capability,)), *sorted(self.further))
 
     @property
     def tasks(self) -> frozenset[Task]:
@@ -86,6 +99,66 @@ class MakeImage(msgspec.Struct, frozen=True, kw_only=True):
     """It is there, without bytes."""
     disk_format: str
     """Of its bytes, in Glance's words."""
+
+
+class Rebuild(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of a rebuild."""
+
+    changes: dict[str, Any]
+    """What of the server is another afterwards: attributes of the instance, as JSON has them."""
+    preserve: bool = False
+    """Whether the ephemeral disks stay."""
+
+    def rebuilt(self, server: Instance) -> Instance:
+        """Return a server as it is to be."""
+        changes = dict(self.changes)
+        if "image" in changes:
+            image = changes["image"] = convert(changes["image"], Image)
+            changes["block_devices"] = tuple(
+                msgspec.structs.replace(one, uuid=image.id) if one.source_type == "image" else one
+                for one in server.block_devices
+            )
+        return msgspec.structs.replace(server, **changes)
+
+
+class RescueGuest(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of a rescue."""
+
+    rescue_image: Image | None = None
+    """What the rescue disk is made from; None: the server has no image."""
+
+
+class SealedRescue(msgspec.Struct, frozen=True, kw_only=True):
+    """The secret arguments of a rescue: a host gets the password, and a ticket for the image only if it stands here."""
+
+    admin_password: str
+    instance: InstanceUuid
+    image: str | None = None
+
+
+class EvacuateTo(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of an evacuation besides the host that it names."""
+
+    forced: bool = False
+    """No other host fits, whatever the scheduler thinks of it."""
+    stopped: bool = False
+    """The server is left stopped, however it was."""
+
+
+class ShelveServer(MakeImage, frozen=True, kw_only=True):
+    """The arguments of a shelve."""
+
+    was: State
+    """Of the server: one that ran is shut down for the image, and runs again if that comes to nothing."""
+    project_id: str
+    """Of the image: the server's own."""
+
+
+class UnshelveServer(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of an unshelve to a host that is to be chosen: in which zone, or which one."""
+
+    zone: str | None = None
+    host: str | None = None
 
 
 class ActionRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -159,7 +232,18 @@ _BEFORE_SOFT_DELETE = _BEFORE_HARD_REBOOT | {
     Task.IMAGE_UPLOADING,
 }
 
-_WITH_GUEST = frozenset({State.ACTIVE, State.STOPPED, State.PAUSED, State.SUSPENDED})
+_BEFORE_EVACUATE = _BEFORE_SOFT_DELETE | {
+    Task.RESTORING,
+    Task.UPDATING_PASSWORD,
+    Task.TRIGGERING_CRASH_DUMP,
+    Task.RESCUING,
+    Task.UNRESCUING,
+    Task.EVACUATE_SPAWNING,
+}
+"""What waits for a host that is lost. A cold move waits for its hosts: a fence takes the server away from it."""
+
+WITH_GUEST = frozenset({State.ACTIVE, State.STOPPED, State.PAUSED, State.SUSPENDED})
+"""States that say how the guest of a server is."""
 
 _TABLE = (
     Action(
@@ -202,7 +286,7 @@ _TABLE = (
         name="reboot_hard",
         record="reboot",
         kind=Kind.GUEST,
-        begins_in=_WITH_GUEST | {State.ERROR},
+        begins_in=WITH_GUEST | {State.ERROR},
         overrides=_BEFORE_HARD_REBOOT,
         task=Task.REBOOTING_HARD,
         becomes=State.ACTIVE,
@@ -263,7 +347,7 @@ _TABLE = (
         name="snapshot",
         record="createImage",
         kind=Kind.GUEST,
-        begins_in=_WITH_GUEST,
+        begins_in=WITH_GUEST,
         lock_refuses=False,
         task=Task.IMAGE_SNAPSHOT_PENDING,
         arguments=MakeImage,
@@ -278,7 +362,7 @@ _TABLE = (
         name="backup",
         record="createBackup",
         kind=Kind.GUEST,
-        begins_in=_WITH_GUEST,
+        begins_in=WITH_GUEST,
         lock_refuses=False,
         task=Task.IMAGE_BACKUP,
         arguments=MakeImage,
@@ -290,10 +374,58 @@ _TABLE = (
         deadline="task_deadline",
     ),
     Action(
+        name="rescue",
+        record="rescue",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.ACTIVE, State.STOPPED, State.ERROR}),
+        task=Task.RESCUING,
+        arguments=RescueGuest,
+        has_secrets=True,
+        becomes=State.RESCUED,
+        event="compute_rescue_instance",
+        notification="rescue",
+        capability=Capability.RESCUE,
+        deadline="task_deadline",
+    ),
+    Action(
+        name="unrescue",
+        record="unrescue",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.RESCUED}),
+        task=Task.UNRESCUING,
+        becomes=State.ACTIVE,
+        event="compute_unrescue_instance",
+        notification="unrescue",
+        capability=Capability.RESCUE,
+        deadline="task_deadline",
+    ),
+    Action(
+        name="change_password",
+        record="changePassword",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.ACTIVE}),
+        task=Task.UPDATING_PASSWORD,
+        has_secrets=True,
+        event="compute_set_admin_password",
+        capability=Capability.PASSWORD,
+        deadline="task_deadline",
+    ),
+    Action(
+        name="trigger_crash_dump",
+        record="trigger_crash_dump",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.ACTIVE, State.PAUSED, State.RESCUED, State.RESIZED, State.ERROR}),
+        task=Task.TRIGGERING_CRASH_DUMP,
+        event="compute_trigger_crash_dump",
+        notification="trigger_crash_dump",
+        capability=Capability.CRASH_DUMP,
+        deadline="task_deadline",
+    ),
+    Action(
         name="soft_delete",
         record="delete",
         kind=Kind.GUEST,
-        begins_in=_WITH_GUEST | {State.ERROR},
+        begins_in=WITH_GUEST | {State.RESCUED, State.ERROR},
         overrides=_BEFORE_SOFT_DELETE,
         task=Task.SOFT_DELETING,
         becomes=State.SOFT_DELETED,
@@ -315,6 +447,55 @@ _TABLE = (
         capability=Capability.POWER,
         deadline="task_deadline",
         quota="charged",
+    ),
+    Action(
+        name="shelve",
+        record="shelve",
+        kind=Kind.GUEST,
+        begins_in=WITH_GUEST,
+        task=Task.SHELVING,
+        phases={BEGUN: Task.SHELVING_IMAGE_PENDING_UPLOAD, UPLOADING: Task.SHELVING_IMAGE_UPLOADING},
+        arguments=ShelveServer,
+        becomes=State.SHELVED,
+        event="compute_shelve_instance",
+        notification="shelve",
+        capability=Capability.SNAPSHOT,
+        further=frozenset({Capability.POWER}),
+        deadline="task_deadline",
+    ),
+    Action(
+        name="shelve_offload",
+        record="shelveOffload",
+        kind=Kind.ROW,
+        begins_in=frozenset({State.SHELVED}),
+        task=Task.SHELVING_OFFLOADING,
+        becomes=State.SHELVED_OFFLOADED,
+        event="compute_shelve_offload_instance",
+        notification="shelve_offload",
+    ),
+    Action(
+        name="unshelve",
+        record="unshelve",
+        kind=Kind.GUEST,
+        begins_in=frozenset({State.SHELVED}),
+        task=Task.UNSHELVING,
+        becomes=State.ACTIVE,
+        event="compute_unshelve_instance",
+        notification="unshelve",
+        capability=Capability.POWER,
+        deadline="task_deadline",
+    ),
+    Action(
+        name="unshelve_offloaded",
+        record="unshelve",
+        kind=Kind.REHOST,
+        begins_in=frozenset({State.SHELVED_OFFLOADED}),
+        task=Task.UNSHELVING,
+        phases=MappingProxyType({"spawn": Task.SPAWNING}),
+        arguments=UnshelveServer,
+        becomes=State.ACTIVE,
+        event="compute_unshelve_instance",
+        notification="unshelve",
     ),
     Action(
         name="lock",
@@ -340,6 +521,11 @@ _TABLE = (
         lock_refuses=False,
     ),
     Action(
+        name="inject_network_info",
+        record="injectNetworkInfo",
+        kind=Kind.ROW,
+    ),
+    Action(
         name="migrate",
         record="migrate",
         kind=Kind.REHOST,
@@ -353,6 +539,54 @@ _TABLE = (
         deadline="move_deadline",
     ),
     Action(
+        name="resize",
+        record="resize",
+        kind=Kind.REHOST,
+        begins_in=frozenset({State.ACTIVE, State.STOPPED}),
+        task=Task.RESIZE_PREP,
+        phases=MappingProxyType({"put_aside": Task.RESIZE_MIGRATING, "take_up": Task.RESIZE_FINISH}),
+        becomes=State.RESIZED,
+        event="cold_migrate",
+        notification="resize",
+        capability=Capability.MOVE,
+        deadline="move_deadline",
+        quota="the larger of two",
+    ),
+    Action(
+        name="evacuate",
+        record="evacuate",
+        kind=Kind.REHOST,
+        begins_in=frozenset({State.ACTIVE, State.STOPPED, State.ERROR}),
+        overrides=_BEFORE_EVACUATE,
+        lock_refuses=False,
+        task=Task.EVACUATING,
+        phases=MappingProxyType({"spawn": Task.EVACUATE_SPAWNING}),
+        arguments=EvacuateTo,
+        has_secrets=True,
+        event="rebuild_server",
+        notification="rebuild",
+        capability=Capability.EVACUATE,
+        deadline="move_deadline",
+    ),
+    Action(
+        name="rebuild",
+        record="rebuild",
+        kind=Kind.REBUILD,
+        begins_in=frozenset({State.ACTIVE, State.STOPPED, State.ERROR}),
+        task=Task.REBUILDING,
+        arguments=Rebuild,
+        phases=MappingProxyType(
+            {
+                "rebuild_put_aside": Task.REBUILD_BLOCK_DEVICE_MAPPING,
+                "rebuild_spawn": Task.REBUILD_SPAWNING,
+            }
+        ),
+        event="compute_rebuild_instance",
+        notification="rebuild",
+        capability=Capability.REBUILD,
+        deadline="move_deadline",
+    ),
+    Action(
         name="revert_resize",
         record="revertResize",
         kind=Kind.REHOST,
@@ -361,6 +595,7 @@ _TABLE = (
         event="compute_revert_resize",
         notification="resize_revert",
         deadline="move_deadline",
+        quota="given back",
     ),
     Action(
         name="confirm_resize",
@@ -368,7 +603,36 @@ _TABLE = (
         kind=Kind.ROW,
         begins_in=frozenset({State.RESIZED}),
         event="compute_confirm_resize",
-        notification="resize_confirm.end",
+        notification="resize_confirm",
+        begins=True,
+        quota="given back",
+    ),
+    Action(
+        name="live_migrate",
+        record="live-migration",
+        kind=Kind.REHOST,
+        begins_in=frozenset({State.ACTIVE, State.PAUSED}),
+        task=Task.MIGRATING,
+        event="conductor_live_migrate_instance",
+        capability=Capability.LIVE_MIGRATE,
+        deadline="move_deadline",
+    ),
+    Action(
+        name="live_abort",
+        record="live_migration_cancel",
+        kind=Kind.ROW,
+        overrides=frozenset({Task.MIGRATING}),
+        event="compute_live_migration_abort",
+        notification="live_migration_abort.end",
+    ),
+    Action(
+        name="live_complete",
+        record="live_migration_force_complete",
+        kind=Kind.ROW,
+        begins_in=frozenset({State.ACTIVE}),
+        overrides=frozenset({Task.MIGRATING}),
+        event="compute_live_migration_force_complete",
+        notification="live_migration_force_complete.end",
     ),
     Action(
         name="delete",
@@ -384,6 +648,9 @@ _TABLE = (
 )
 
 ACTIONS: dict[str, Action] = {action.name: action for action in _TABLE}
+
+SECRET_TASKS = frozenset(task for action in _TABLE if action.has_secrets for task in action.tasks)
+"""Tasks whose actions have secret arguments."""
 
 ON_HOSTS = frozenset(task for action in _TABLE if action.kind is Kind.GUEST for task in action.tasks)
 """Tasks that a server's host carries out."""

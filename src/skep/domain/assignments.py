@@ -10,8 +10,9 @@ from skep.domain.ids import CellUuid, NodeUuid
 from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
 
-Role = Literal["build", "move_source", "move_target"]
-"""What an attempt is for: a build, or the host that a server leaves, or the one that it moves to."""
+Role = Literal["build", "move_source", "move_target", "unshelve"]
+"""What an attempt is for: a build, or the host that a server leaves, or the one that it moves to, or a build from the
+image of a shelved server."""
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -9,6 +9,7 @@ SkepError
 ├── NotFound              no such thing for this caller                                404
 ├── Conflict              the thing is in a state that does not allow it               409
 │   └── StaleAgent           a younger agent with the same identity has registered
+├── Withdrawn             what Nova once could do, and never will again               410
 ├── TooLarge              a body or a value beyond its limit                           413
 ├── TooManyAttempts       too many wrong passwords; wait before the next one           429
 ├── Unavailable           try again: storage, backlog, a neighbour that is away        503
@@ -57,6 +58,10 @@ class Conflict(SkepError):
 
 class StaleAgent(Conflict):
     """The sender is the older of two agents with one identity: it must stop."""
+
+
+class Withdrawn(SkepError):
+    """It was there once, and no client gets it any more."""
 
 
 class TooLarge(SkepError):

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
+from skep.domain.actions import of_task
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
 
 OFF = frozenset({PowerState.SHUTDOWN, PowerState.CRASHED})
+
+KEPT_OFF = frozenset({State.SOFT_DELETED, State.SHELVED})
+"""States that stay whatever becomes of the guest, until an action that went well ends them: its host keeps it off."""
+
+_BROUGHT_BACK = frozenset({Task.RESTORING, Task.UNSHELVING})
+"""Tasks that end such a state."""
 
 _STATES = {
     PowerState.RUNNING: State.ACTIVE,
@@ -28,6 +35,8 @@ class GuestSeen(msgspec.Struct, frozen=True, array_like=True):
     """NOSTATE: the hypervisor has no such guest, although it was built."""
     tasks: tuple[str, ...] = ()
     """The latest starts, stops and reboots that the host had begun before it looked."""
+    rescued: bool = False
+    """It has a rescue disk in front of its own."""
 
 
 class GuestKnown(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +59,8 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     power_state: PowerState
     stop: bool = False
-    """The guest runs although its server is stopped or deleted: it is to be stopped (Nova's periodic sync does so)."""
+    """The guest runs although its server is stopped, shelved or deleted: it is to be stopped, as Nova's periodic sync
+    does."""
     settles: bool = False
     """The task that was in doubt is over with this."""
 
@@ -65,36 +75,60 @@ def correction(known: GuestKnown, seen: GuestSeen) -> Correction | None:
     if known.task is not None:
         if not known.in_doubt:
             return None
-        restored = known.task is Task.RESTORING and seen.power_state is PowerState.RUNNING
-        state = State.ACTIVE if restored else state_after(known.state, seen.power_state)
-        return Correction(state=state, power_state=seen.power_state, settles=True)
-    if known.state in (State.STOPPED, State.SOFT_DELETED) and seen.power_state is PowerState.RUNNING:
+        return Correction(state=_settled(known, known.task, seen), power_state=seen.power_state, settles=True)
+    if known.state in KEPT_OFF | {State.STOPPED} and seen.power_state is PowerState.RUNNING:
         return Correction(state=known.state, power_state=seen.power_state, stop=True)
-    state = state_after(known.state, seen.power_state) if _shows(known.state, seen.power_state) else known.state
+    state = _state_shown(known.state, seen)
     if (state, seen.power_state) == (known.state, known.power_state):
         return None
     return Correction(state=state, power_state=seen.power_state)
 
 
-def state_after(before: State, power_state: PowerState) -> State:
-    """Return the state of a server whose guest was left in `power_state` by an action.
+def state_after(before: State, power_state: PowerState, *, rescued: bool = False) -> State:
+    """Return the state of a server whose guest was left in `power_state` by an action, `rescued` or not.
 
-    A soft-deleted one stays so, however its guest is: only a restore that went well ends it.
+    One that is soft-deleted or shelved stays so, however its guest is: only what went well ends it.
     """
-    if before is State.SOFT_DELETED:
+    if before in KEPT_OFF:
         return before
+    if rescued and power_state is not PowerState.NOSTATE:
+        return State.RESCUED
     return _STATES.get(power_state, before)
 
 
-def state_by(becomes: State | None, before: State, power_state: PowerState) -> State:
-    """Return the state of a server after an action that went well and leads to `becomes`."""
-    if becomes is State.SOFT_DELETED:
+def state_by(
+    becomes: State | None, before: State, power_state: PowerState, *, well: bool, rescued: bool = False
+) -> State:
+    """Return the state of a server after an action that leads to `becomes`, or that went wrong.
+
+    One that leads nowhere (None) says nothing of the state, whatever came of it.
+    """
+    if becomes is None:
+        return before
+    if not well:
+        return state_after(before, power_state, rescued=rescued)
+    if becomes in KEPT_OFF | {State.RESCUED}:
         return becomes
-    return state_after(State.ACTIVE if before is State.SOFT_DELETED else before, power_state)
+    if before in KEPT_OFF and becomes is not State.ACTIVE:
+        return before
+    return state_after(State.ACTIVE if before in KEPT_OFF else before, power_state)
 
 
-def _shows(state: State, power_state: PowerState) -> bool:
-    """Tell whether a guest that was found in `power_state`, unasked, changes the state of its server."""
+def _settled(known: GuestKnown, task: Task, seen: GuestSeen) -> State:
+    """Return the state of a server whose guest was found after a task of which nothing is known."""
+    if of_task(task).becomes is None:
+        return _state_shown(known.state, seen)
+    restored = task in _BROUGHT_BACK and seen.power_state is PowerState.RUNNING
+    return State.ACTIVE if restored else state_after(known.state, seen.power_state, rescued=seen.rescued)
+
+
+def _state_shown(state: State, seen: GuestSeen) -> State:
+    """Return the state of a server whose guest was found so, unasked."""
+    power_state, rescued = seen.power_state, seen.rescued
     if state is State.ACTIVE:
-        return power_state in OFF
-    return state in (State.PAUSED, State.SUSPENDED) and (power_state in OFF or power_state is PowerState.RUNNING)
+        shows = rescued or power_state in OFF
+    elif state is State.RESCUED:
+        shows = not rescued
+    else:
+        shows = state in (State.PAUSED, State.SUSPENDED) and (power_state in OFF or power_state is PowerState.RUNNING)
+    return state_after(state, power_state, rescued=rescued) if shows else state

@@ -37,8 +37,14 @@ class State(enum.StrEnum):
     """The guest is frozen in memory."""
     SUSPENDED = "suspended"
     """The guest's memory is stored on disk."""
+    RESCUED = "rescued"
+    """The guest runs from a rescue disk, its own root disk beside it."""
     SOFT_DELETED = "soft_deleted"
     """Deleted by its user and kept, its guest off, until it is restored or its time is over."""
+    SHELVED = "shelved"
+    """Its content is in an image, its guest off, on its host."""
+    SHELVED_OFFLOADED = "shelved_offloaded"
+    """Its content is in an image, and no host has anything of it."""
     RESIZED = "resized"
     """On another host or of another size; its user confirms that, or goes back."""
     ERROR = "error"
@@ -46,7 +52,7 @@ class State(enum.StrEnum):
 
 
 class Task(enum.StrEnum):
-    """What is being done to an instance, in Nova's words of task_state."""
+    """What is being done to an instance, in Nova's words of task_state where it has one."""
 
     POWERING_ON = "powering-on"
     POWERING_OFF = "powering-off"
@@ -56,16 +62,36 @@ class Task(enum.StrEnum):
     UNPAUSING = "unpausing"
     SUSPENDING = "suspending"
     RESUMING = "resuming"
+    RESCUING = "rescuing"
+    UNRESCUING = "unrescuing"
     IMAGE_SNAPSHOT_PENDING = "image_snapshot_pending"
     IMAGE_SNAPSHOT = "image_snapshot"
     IMAGE_BACKUP = "image_backup"
     IMAGE_UPLOADING = "image_uploading"
     SOFT_DELETING = "soft-deleting"
     RESTORING = "restoring"
+    UPDATING_PASSWORD = "updating_password"  # noqa: S105 - a name
+    TRIGGERING_CRASH_DUMP = "triggering_crash_dump"
+    """Nova shows none."""
+    SHELVING = "shelving"
+    SHELVING_IMAGE_PENDING_UPLOAD = "shelving_image_pending_upload"
+    SHELVING_IMAGE_UPLOADING = "shelving_image_uploading"
+    SHELVING_OFFLOADING = "shelving_offloading"
+    UNSHELVING = "unshelving"
+    SPAWNING = "spawning"
+    """Of a server that is unshelved; of one that is created its state says it."""
     RESIZE_PREP = "resize_prep"
     RESIZE_MIGRATING = "resize_migrating"
     RESIZE_FINISH = "resize_finish"
     RESIZE_REVERTING = "resize_reverting"
+    REBUILDING = "rebuilding"
+    REBUILD_BLOCK_DEVICE_MAPPING = "rebuild_block_device_mapping"
+    REBUILD_SPAWNING = "rebuild_spawning"
+    EVACUATING = "evacuating"
+    """Nova's `rebuilding`: the server is still its lost host's."""
+    EVACUATE_SPAWNING = "evacuate_spawning"
+    """Nova's `rebuild_spawning`, on another host than before."""
+    MIGRATING = "migrating"
     DELETING = "deleting"
 
 
@@ -136,6 +162,21 @@ class RequestedServer(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_hints: dict[str, object] = {}
 
 
+class Shelved(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the content of a shelved server is."""
+
+    image_id: str
+    shelved_at: int
+    host: str | None = None
+    """Where it was shelved."""
+    launched_at: int | None = None
+    """While it is unshelved: when it was launched before, which holds again if that comes to nothing."""
+    above: int = 0
+    """While it is unshelved: its attempts that are part of that have higher numbers."""
+    image: Image | None = None
+    """While it is unshelved: as the image service describes it."""
+
+
 class Instance(RequestedServer, frozen=True, kw_only=True):
     """A server: in a BuildRequest before it has a cell, a row of its cell after."""
 
@@ -159,6 +200,7 @@ class Instance(RequestedServer, frozen=True, kw_only=True):
     locked_by: Literal["owner", "admin"] | None = None
     """`owner`: a user of its project; `admin`: a user of another."""
     locked_reason: str | None = None
+    shelved: Shelved | None = None
     fault: Fault | None = None
     updated_at: int | None = None
     launched_at: int | None = None

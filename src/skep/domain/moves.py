@@ -1,11 +1,24 @@
-"""The way of a cold move: its steps, who takes each, what users see meanwhile. `STEPS` is the one table.
+"""The ways of moves: their steps, who takes each, what users see meanwhile. `STEPS` is the one table.
 
     select ──> prepare ──> put_aside ──> transfer ──(switch)──> take_up ──> (resized) ──confirm──> over
       ^           │             └───────────┴──> take_back ──> over                 │
       └─ refused ─┘                                                                 └─revert─> revert_put_aside ─┐
                                                      over <── revert_take_up <──(switch)── revert_receive <──────┘
 
-`docs/moves.md` says of each step what it writes and why it may be repeated.
+    evacuate_select ──> evacuate_prepare ──> evacuate_release ──(switch)──> evacuate_spawn ──> over
+         ^                    │                      └──> evacuate_take_back ──> over
+         └────── refused ─────┘
+
+    live_select ──> live_prepare ──> live_copy ──(switch)──> live_take_up ──> over
+      ^               │                  └──> live_take_back ──> over
+      └── refused ────┘
+
+    rebuild_prepare ──> rebuild_put_aside ──(switch)──> rebuild_spawn ──> over
+          │                     └──────────> rebuild_take_back <──(back)──┘
+          └─ refused: over
+
+A rebuild stays on its host: the attempts of both sides are there. `docs/moves.md` says of each step what it writes and
+why it may be repeated.
 """
 
 from __future__ import annotations
@@ -15,11 +28,31 @@ from typing import Literal, get_args
 import msgspec
 
 from skep.domain.builds import Step
-from skep.domain.instances import Task
+from skep.domain.flavors import Flavor
+from skep.domain.instances import Instance, Task
+from skep.domain.nested.wanted import DeviceRequest
+from skep.domain.request_specs import RequestSpec
 
 Side = Literal["source", "target", "back"]
 """Whose attempt a step is about: the one that the move leaves, the one that it goes to, or the one by which a revert
 comes back to the host of the first."""
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """What a resize changes of a server."""
+
+    flavor: Flavor
+    devices: tuple[DeviceRequest, ...] = ()
+    """That the flavor's aliases mean."""
+    disk_config: Literal["AUTO", "MANUAL"] = "MANUAL"
+
+    def instance(self, of: Instance) -> Instance:
+        """Return a server of this size."""
+        return msgspec.structs.replace(of, flavor=self.flavor, disk_config=self.disk_config)
+
+    def spec(self, of: RequestSpec) -> RequestSpec:
+        """Return what placement looks at of a server of this size."""
+        return msgspec.structs.replace(of, flavor=self.flavor, devices=self.devices)
 
 
 class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,12 +74,20 @@ class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
     """The step after it; None: the move rests, or is over."""
     on_failure: str | None = None
     """The step that follows a failure; None: the step is tried again, and the server is ERROR until it is done."""
+    gives_up: bool = False
+    """A failure ends the move, with the server as it was."""
     event: str | None = None
     """The event of the instance action that its end writes."""
     starts: str | None = None
     """`instance.NAME.start` tells that its host may begin it (of a choice: that a host is chosen)."""
     ends: str | None = None
     """`instance.NAME.end` tells that it is done."""
+    announces: str | None = None
+    """`instance.NAME` tells that its host was told, before `starts`."""
+    opens: str | None = None
+    """`instance.NAME.start` tells, too, that it is done; what `NAME` stands for goes on after it."""
+    closes: str | None = None
+    """`instance.NAME.end` tells, too, that it is done, and that what another step opened is over."""
 
 
 _ROWS = (
@@ -124,7 +165,6 @@ _ROWS = (
         status="reverting",
         next="revert_receive",
         on_failure="revert_take_back",
-        event="compute_revert_resize",
         starts="resize_revert",
     ),
     MoveRow(
@@ -157,6 +197,155 @@ _ROWS = (
         status="reverting",
         next=None,
     ),
+    MoveRow(
+        name="evacuate_select",
+        side=None,
+        holder="source",
+        starts="rebuild_scheduled",
+        task=Task.EVACUATING,
+        status="accepted",
+        next="evacuate_prepare",
+    ),
+    MoveRow(
+        name="evacuate_prepare",
+        side="target",
+        holder="source",
+        order="prepare_anew",
+        task=Task.EVACUATING,
+        status="pre-migrating",
+        next="evacuate_release",
+        on_failure="evacuate_select",
+    ),
+    MoveRow(
+        name="evacuate_release",
+        side="source",
+        holder="source",
+        order="release",
+        task=Task.EVACUATING,
+        status="pre-migrating",
+        next="evacuate_spawn",
+        on_failure="evacuate_take_back",
+    ),
+    MoveRow(
+        name="evacuate_spawn",
+        side="target",
+        holder="target",
+        order="spawn",
+        task=Task.EVACUATE_SPAWNING,
+        status="pre-migrating",
+        next=None,
+        event="compute_rebuild_instance",
+        starts="rebuild",
+        ends="rebuild",
+    ),
+    MoveRow(
+        name="evacuate_take_back",
+        side="source",
+        holder="source",
+        order="take_back",
+        task=Task.EVACUATING,
+        status="pre-migrating",
+        next=None,
+    ),
+    MoveRow(
+        name="rebuild_prepare",
+        side="target",
+        holder="source",
+        order="rebuild_prepare",
+        task=Task.REBUILDING,
+        status="preparing",
+        next="rebuild_put_aside",
+        gives_up=True,
+        event="rebuild_server",
+        announces="rebuild_scheduled",
+        starts="rebuild",
+    ),
+    MoveRow(
+        name="rebuild_put_aside",
+        side="source",
+        holder="source",
+        order="rebuild_put_aside",
+        task=Task.REBUILD_BLOCK_DEVICE_MAPPING,
+        status="running",
+        next="rebuild_spawn",
+        on_failure="rebuild_take_back",
+    ),
+    MoveRow(
+        name="rebuild_spawn",
+        side="target",
+        holder="target",
+        order="rebuild_spawn",
+        task=Task.REBUILD_SPAWNING,
+        status="running",
+        next=None,
+        on_failure="rebuild_take_back",
+    ),
+    MoveRow(
+        name="rebuild_take_back",
+        side="source",
+        holder="source",
+        order="take_back",
+        task=Task.REBUILD_BLOCK_DEVICE_MAPPING,
+        status="running",
+        next=None,
+    ),
+    MoveRow(
+        name="live_select",
+        side=None,
+        holder="source",
+        starts="live_migration_pre",
+        task=Task.MIGRATING,
+        status="accepted",
+        next="live_prepare",
+    ),
+    MoveRow(
+        name="live_prepare",
+        side="target",
+        holder="source",
+        order="live_prepare",
+        task=Task.MIGRATING,
+        status="preparing",
+        next="live_copy",
+        on_failure="live_select",
+        event="compute_pre_live_migration",
+        ends="live_migration_pre",
+    ),
+    MoveRow(
+        name="live_copy",
+        side="source",
+        holder="source",
+        order="live_copy",
+        task=Task.MIGRATING,
+        status="running",
+        next="live_take_up",
+        on_failure="live_take_back",
+        event="compute_live_migration",
+        opens="live_migration_post",
+    ),
+    MoveRow(
+        name="live_take_up",
+        side="target",
+        holder="target",
+        order="live_take_up",
+        task=Task.MIGRATING,
+        status="post-migrating",
+        next=None,
+        event="compute_post_live_migration_at_destination",
+        starts="live_migration_post_dest",
+        ends="live_migration_post_dest",
+        closes="live_migration_post",
+    ),
+    MoveRow(
+        name="live_take_back",
+        side="source",
+        holder="source",
+        order="live_take_back",
+        task=Task.MIGRATING,
+        status="running",
+        next=None,
+        starts="live_migration_rollback",
+        ends="live_migration_rollback",
+    ),
 )
 
 STEPS: dict[str, MoveRow] = {row.name: row for row in _ROWS}
@@ -171,8 +360,28 @@ SWITCHES = {
 }
 """The end of these steps gives the server to another attempt, in one statement."""
 
+CHOICES = frozenset(row.name for row in _ROWS if row.side is None)
+"""Steps that choose a host."""
+
+EVACUATING = frozenset(row.name for row in _ROWS if row.task in (Task.EVACUATING, Task.EVACUATE_SPAWNING))
+BEFORE_RELEASE = frozenset({"evacuate_select", "evacuate_prepare", "evacuate_release"})
+"""Steps of an evacuation that may begin anew, should what is known of the lost host change."""
+
+SWITCHES_BACK = {
+    row.name: STEPS[row.on_failure].holder
+    for row in _ROWS
+    if row.on_failure is not None and STEPS[row.on_failure].holder != row.holder
+}
+"""The failure of these steps gives the server back to the attempt that had it before."""
+
 MOVING = frozenset(row.task for row in _ROWS)
 """Tasks of servers under a move."""
+
+WISHES = ("abort", "complete")
+"""What may be wished of `live_copy` while it runs: that it comes to nothing, or that it ends by pausing the guest."""
+
+ABORTED = "LiveMigrationAborted"
+"""The error of a live migration that was ended by a wish."""
 
 ON_HOSTS = frozenset(row.name for row in _ROWS if row.side is not None)
 

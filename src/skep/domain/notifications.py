@@ -20,6 +20,9 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 IMAGE_ID = "image_id"
 """The argument of actions that make an image: which one."""
 
+RESCUE_IMAGE = "rescue_image"
+"""The argument of a rescue: what its disk is made from."""
+
 
 def payload(name: str, version: str, data: dict[str, Any]) -> dict[str, Any]:
     """Wrap `data` as Nova's notification object `name`."""
@@ -118,7 +121,22 @@ def action(
     data = _action(of, context, fault)
     if IMAGE_ID in arguments:
         return payload("InstanceActionSnapshotPayload", "1.9", {**data, "snapshot_image_id": arguments[IMAGE_ID]})
+    if RESCUE_IMAGE in arguments:
+        image = (arguments[RESCUE_IMAGE] or {}).get("id")
+        return payload("InstanceActionRescuePayload", "1.3", {**data, "rescue_image_ref": image})
     return payload("InstanceActionPayload", "1.8", data)
+
+
+def resize_prep(of: Instance, context: RequestContext, to: Flavor) -> dict[str, Any]:
+    """Return the payload of `instance.resize_prep.*`: what the server is to become, also where it stays what it is."""
+    data = {**_action(of, context, None), "new_flavor": flavor(to)}
+    return payload("InstanceActionResizePrepPayload", "1.3", data)
+
+
+def rebuild(of: Instance, context: RequestContext, fault: Fault | None = None) -> dict[str, Any]:
+    """Return the payload of `instance.rebuild_scheduled` and `instance.rebuild.*`."""
+    data = {**_action(of, context, fault), "trusted_image_certificates": None}
+    return payload("InstanceActionRebuildPayload", "1.9", data)
 
 
 def create(of: Instance, context: RequestContext, fault: Fault | None = None) -> dict[str, Any]:

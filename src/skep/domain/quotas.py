@@ -19,6 +19,17 @@ class QuotaCharge(msgspec.Struct, frozen=True, kw_only=True):
     """MiB"""
 
 
+def larger(one: QuotaCharge, other: QuotaCharge) -> QuotaCharge:
+    """Return what suffices for either of two charges."""
+    return QuotaCharge(
+        instances=max(one.instances, other.instances), cores=max(one.cores, other.cores), ram=max(one.ram, other.ram)
+    )
+
+
 def charge_of(flavor: Flavor) -> QuotaCharge:
     """Return what one server of `flavor` takes."""
     return QuotaCharge(instances=1, cores=flavor.vcpus, ram=flavor.memory_mb)
+
+
+NOTHING = QuotaCharge(instances=0, cores=0, ram=0)
+"""What a soft-deleted server takes."""

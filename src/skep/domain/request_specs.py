@@ -54,6 +54,9 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of the hint `target_cell`: only hosts of this cell."""
     different_cells: tuple[CellUuid, ...] = ()
     """Of the hint `different_cell`: no host of these cells."""
+    rebuilt_from: tuple[str, ...] = ()
+    """Ids of the images beside its own that the server may be rebuilt from, the latest last. Only the API database
+    keeps them."""
     lifetime: Lifetime | None = None
     """From the hint `lifetime`, computed once when the request is accepted; None: unknown."""
 

@@ -18,10 +18,34 @@ class MigrationType(enum.StrEnum):
     """Cold, to another flavor."""
     LIVE = "live-migration"
     EVACUATION = "evacuation"
+    REBUILD = "rebuild"
+    """To another attempt on the same host: no migration in Nova's words, so no list shows it."""
 
 
 LIVE_IN_PROGRESS = ("queued", "preparing", "running", "post-migrating")
 """Statuses of a live migration that can be seen below its server."""
+
+ABORTED_WHILE = ("running",)
+"""Statuses in which a live migration may be aborted, as it may be since there are aborts."""
+ABORTED_WHILE_WAITING = ("queued", "preparing", *ABORTED_WHILE)
+"""The same since 2.65."""
+
+
+class CopyFigures(msgspec.Struct, frozen=True, array_like=True):
+    """How many bytes of a guest that runs were copied to another host. What it writes meanwhile is copied again, so
+    that more may be processed than there are."""
+
+    memory_total: int = 0
+    memory_processed: int = 0
+    memory_remaining: int = 0
+    disk_total: int = 0
+    disk_processed: int = 0
+    disk_remaining: int = 0
+
+    @property
+    def rest(self) -> int:
+        """What remains of both."""
+        return self.memory_remaining + self.disk_remaining
 
 
 class ServerMigration(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,3 +69,10 @@ class ServerMigration(msgspec.Struct, frozen=True, kw_only=True):
     old_flavor: str | None = None
     new_flavor: str | None = None
     """Ids of flavors in the API."""
+    memory_total: int | None = None
+    memory_processed: int | None = None
+    memory_remaining: int | None = None
+    disk_total: int | None = None
+    disk_processed: int | None = None
+    disk_remaining: int | None = None
+    """Bytes, of a live migration whose source has told of them (`CopyFigures`)."""

@@ -104,6 +104,12 @@ def open_by_run(private: bytes, about: tuple[object, ...], sealed: bytes) -> byt
         return None
 
 
+def contents_label(instance: str, attempt: int, task_id: str) -> tuple[object, ...]:
+    """Return what `seal_to_run` is told of the password and files of a guest; of an action's with its task."""
+    build = ("contents", instance, attempt)
+    return (*build, task_id) if task_id else build
+
+
 def _key_to_run(shared: bytes, theirs: bytes, public: bytes) -> bytes:
     about = msgspec.msgpack.encode(("skep to a run", theirs, public))
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=about).derive(shared)

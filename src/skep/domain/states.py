@@ -9,8 +9,10 @@
                                 └─ no other cell ─ LEAVING <─ HANDED_BACK
                                                       └──> MOVED (and STAGED in another cell)
 
-ACTIVE becomes PAUSED and SUSPENDED, too, and each of the four any other, as its guest is. SOFT_DELETED follows each of
-them, and ERROR; restored, it is ACTIVE.
+ACTIVE becomes PAUSED, SUSPENDED and RESCUED, too, and each of the five any other, as its guest is. SOFT_DELETED
+follows each of them, and ERROR; restored, it is ACTIVE. SHELVED follows all but RESCUED, SHELVED_OFFLOADED follows it.
+An offloaded server is built anew from its image: RESCHEDULING and what follows, until it is ACTIVE or
+SHELVED_OFFLOADED again.
 
 Any state may become ERROR or DELETED. Deleting is a *task* beside the state, so that users see what is being deleted.
 """
@@ -49,8 +51,11 @@ class StateRow(msgspec.Struct, frozen=True, kw_only=True):
     """States that writes may make of this one."""
 
 
-_BY_GUEST = frozenset({State.ACTIVE, State.STOPPED, State.PAUSED, State.SUSPENDED})
+_BY_GUEST = frozenset({State.ACTIVE, State.STOPPED, State.PAUSED, State.SUSPENDED, State.RESCUED})
 """States that say how the guest was left: any of them may follow any other (`domain/guests.py`)."""
+
+_PUT_AWAY = frozenset({State.SOFT_DELETED, State.SHELVED})
+"""States in which a host keeps a guest that is off."""
 
 TABLE: dict[State, StateRow] = {
     State.STAGED: StateRow(
@@ -69,7 +74,15 @@ TABLE: dict[State, StateRow] = {
         building=True,
         on_host=True,
         followers=frozenset(
-            {State.BUILDING, State.SPAWNING, State.ACTIVE, State.RESCHEDULING, State.ERROR, State.DELETED}
+            {
+                State.BUILDING,
+                State.SPAWNING,
+                State.ACTIVE,
+                State.RESCHEDULING,
+                State.SHELVED_OFFLOADED,
+                State.ERROR,
+                State.DELETED,
+            }
         ),
     ),
     State.BUILDING: StateRow(
@@ -78,7 +91,16 @@ TABLE: dict[State, StateRow] = {
         task_state="networking",
         building=True,
         on_host=True,
-        followers=frozenset({State.SPAWNING, State.ACTIVE, State.RESCHEDULING, State.ERROR, State.DELETED}),
+        followers=frozenset(
+            {
+                State.SPAWNING,
+                State.ACTIVE,
+                State.RESCHEDULING,
+                State.SHELVED_OFFLOADED,
+                State.ERROR,
+                State.DELETED,
+            }
+        ),
     ),
     State.SPAWNING: StateRow(
         vm_state="building",
@@ -86,7 +108,7 @@ TABLE: dict[State, StateRow] = {
         task_state="spawning",
         building=True,
         on_host=True,
-        followers=frozenset({State.ACTIVE, State.RESCHEDULING, State.ERROR, State.DELETED}),
+        followers=frozenset({State.ACTIVE, State.RESCHEDULING, State.SHELVED_OFFLOADED, State.ERROR, State.DELETED}),
     ),
     State.RESCHEDULING: StateRow(
         vm_state="building",
@@ -94,7 +116,7 @@ TABLE: dict[State, StateRow] = {
         task_state="scheduling",
         building=True,
         placeless=True,
-        followers=frozenset({State.SCHEDULED, State.HANDED_BACK, State.ERROR, State.DELETED}),
+        followers=frozenset({State.SCHEDULED, State.HANDED_BACK, State.SHELVED_OFFLOADED, State.ERROR, State.DELETED}),
     ),
     State.HANDED_BACK: StateRow(
         vm_state="building",
@@ -118,32 +140,35 @@ TABLE: dict[State, StateRow] = {
         status="ACTIVE",
         settled=True,
         on_host=True,
-        followers=frozenset(
-            {*_BY_GUEST, State.RESIZED, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.ACTIVE}
-        ),
+        followers=frozenset({*_BY_GUEST, *_PUT_AWAY, State.RESIZED, State.ERROR, State.DELETED} - {State.ACTIVE}),
     ),
     State.STOPPED: StateRow(
         vm_state="stopped",
         status="SHUTOFF",
         settled=True,
         on_host=True,
-        followers=frozenset(
-            {*_BY_GUEST, State.RESIZED, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.STOPPED}
-        ),
+        followers=frozenset({*_BY_GUEST, *_PUT_AWAY, State.RESIZED, State.ERROR, State.DELETED} - {State.STOPPED}),
     ),
     State.PAUSED: StateRow(
         vm_state="paused",
         status="PAUSED",
         settled=True,
         on_host=True,
-        followers=frozenset({*_BY_GUEST, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.PAUSED}),
+        followers=frozenset({*_BY_GUEST, *_PUT_AWAY, State.ERROR, State.DELETED} - {State.PAUSED}),
     ),
     State.SUSPENDED: StateRow(
         vm_state="suspended",
         status="SUSPENDED",
         settled=True,
         on_host=True,
-        followers=frozenset({*_BY_GUEST, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.SUSPENDED}),
+        followers=frozenset({*_BY_GUEST, *_PUT_AWAY, State.ERROR, State.DELETED} - {State.SUSPENDED}),
+    ),
+    State.RESCUED: StateRow(
+        vm_state="rescued",
+        status="RESCUE",
+        settled=True,
+        on_host=True,
+        followers=frozenset({*_BY_GUEST, State.SOFT_DELETED, State.ERROR, State.DELETED} - {State.RESCUED}),
     ),
     State.SOFT_DELETED: StateRow(
         vm_state="soft-delete",
@@ -151,6 +176,19 @@ TABLE: dict[State, StateRow] = {
         settled=True,
         on_host=True,
         followers=frozenset({*_BY_GUEST, State.ERROR, State.DELETED}),
+    ),
+    State.SHELVED: StateRow(
+        vm_state="shelved",
+        status="SHELVED",
+        settled=True,
+        on_host=True,
+        followers=frozenset({*_BY_GUEST, State.SHELVED_OFFLOADED, State.ERROR, State.DELETED}),
+    ),
+    State.SHELVED_OFFLOADED: StateRow(
+        vm_state="shelved_offloaded",
+        status="SHELVED_OFFLOADED",
+        settled=True,
+        followers=frozenset({State.RESCHEDULING, State.ERROR, State.DELETED}),
     ),
     State.RESIZED: StateRow(
         vm_state="resized",
@@ -163,7 +201,9 @@ TABLE: dict[State, StateRow] = {
         vm_state="error",
         status="ERROR",
         settled=True,
-        followers=frozenset({*_BY_GUEST, State.RESIZED, State.SOFT_DELETED, State.MOVED, State.DELETED}),
+        followers=frozenset(
+            {*_BY_GUEST, State.RESIZED, State.SOFT_DELETED, State.SHELVED_OFFLOADED, State.MOVED, State.DELETED}
+        ),
     ),
     State.DELETED: StateRow(vm_state="deleted", status="DELETED"),
     State.MOVED: StateRow(vm_state="moved", status="DELETED", visible=False),
@@ -206,6 +246,19 @@ def check(befores: Iterable[State], after: State) -> None:
             raise ValueError(f"an instance that is {state} cannot become {after}")
 
 
+def shown(state: State, task: Task | None, *, shelved: bool) -> tuple[State, Task | None]:
+    """Return the state and the task that users see of a row.
+
+    They are its own, but for servers that are offloaded: one whose host still undoes it is shelved, and one that is
+    built from its image (`shelved`, and in a state of a build) is under a task.
+    """
+    if state is State.SHELVED_OFFLOADED and task is Task.SHELVING_OFFLOADING:
+        return State.SHELVED, task
+    if shelved and state in BUILD_STATES:
+        return State.SHELVED_OFFLOADED, task or (Task.SPAWNING if state is State.SPAWNING else Task.UNSHELVING)
+    return state, task
+
+
 def vm_state(state: State) -> str:
     """Return Nova's vm_state of `state`."""
     return TABLE[state].vm_state
@@ -213,7 +266,9 @@ def vm_state(state: State) -> str:
 
 def task_state(state: State, task: Task | None) -> str | None:
     """Return Nova's task_state of an instance in `state` with `task` under way."""
-    return task.value if task is not None else TABLE[state].task_state
+    if task is None:
+        return TABLE[state].task_state
+    return _WORDS.get(task, task.value)
 
 
 def status(state: State, task: Task | None) -> str:
@@ -222,11 +277,21 @@ def status(state: State, task: Task | None) -> str:
         return "REBOOT"
     if task is Task.REBOOTING_HARD and state in SETTLED - {State.RESIZED}:
         return "HARD_REBOOT"
+    if task is Task.UPDATING_PASSWORD and state is State.ACTIVE:
+        return "PASSWORD"
     if task in _MOVING and state in (State.ACTIVE, State.STOPPED):
         return "RESIZE"
+    if task in (*_REBUILDING, *_WORDS) and state in (State.ACTIVE, State.STOPPED, State.ERROR):
+        return "REBUILD"
     if task is Task.RESIZE_REVERTING and state is State.RESIZED:
         return "REVERT_RESIZE"
+    if task is Task.MIGRATING and state in (State.ACTIVE, State.PAUSED):
+        return "MIGRATING"
     return TABLE[state].status
 
 
+_WORDS = {Task.EVACUATING: "rebuilding", Task.EVACUATE_SPAWNING: "rebuild_spawning"}
+"""Nova's task_state of tasks that it does not tell apart from others."""
+
 _MOVING = frozenset({Task.RESIZE_PREP, Task.RESIZE_MIGRATING, Task.RESIZE_FINISH})
+_REBUILDING = frozenset({Task.REBUILDING, Task.REBUILD_BLOCK_DEVICE_MAPPING, Task.REBUILD_SPAWNING})

@@ -19,6 +19,7 @@ STATUS: tuple[tuple[type[errors.SkepError], int], ...] = (
     (errors.Forbidden, 403),
     (errors.NotFound, 404),
     (errors.Conflict, 409),
+    (errors.Withdrawn, 410),
     (errors.TooLarge, 413),
     (UnsupportedMediaType, 415),
     (errors.TooManyAttempts, 429),

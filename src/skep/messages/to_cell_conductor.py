@@ -13,6 +13,7 @@ from skep.domain.hosts import AgentIdentity, AgentReport
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.recovery import FoundPhase
+from skep.domain.server_migrations import CopyFigures
 from skep.domain.timelines import Moment
 from skep.messages.base import Call, Cast, Done
 
@@ -24,6 +25,12 @@ class InstancesChanged(Cast, frozen=True, kw_only=True):
     """Rows of this cell wait for work: scheduled builds, tasks, deletes."""
 
     wire_name: ClassVar[str] = "InstancesChanged"
+
+
+class QuestionsAsked(Cast, frozen=True, kw_only=True):
+    """Users wait to hear something of guests of this cell."""
+
+    wire_name: ClassVar[str] = "QuestionsAsked"
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +80,8 @@ class ReadContents(Call[SealedContents], frozen=True, kw_only=True):
     instance: InstanceUuid
     attempt: int
     host: str
+    task_id: str = ""
+    """Of the action whose secret arguments are meant instead; empty: those of the build."""
     incarnation: int | None = None
     """The run of the host's agent that sends this; a younger run supersedes it."""
 
@@ -87,7 +96,7 @@ class SealedTicket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestTicket(Call[SealedTicket], frozen=True, kw_only=True):
-    """The host needs the image of a server that it builds: may it read the image's bytes?"""
+    """The host needs the image of a server that it builds, or makes one of a server: may it move the bytes?"""
 
     wire_name: ClassVar[str] = "RequestTicket"
     reply_type: ClassVar[Any] = SealedTicket
@@ -95,6 +104,10 @@ class RequestTicket(Call[SealedTicket], frozen=True, kw_only=True):
     attempt: int
     host: str
     image: str
+    task_id: str = ""
+    """Of the action that needs it; empty: the build."""
+    store: bool = False
+    """True: to store the bytes of an image that an action makes; False: to read those that the server boots from."""
     incarnation: int | None = None
     """The run of the host's agent that sends this; a younger run supersedes it."""
 
@@ -164,6 +177,8 @@ class TaskInHand(msgspec.Struct, frozen=True, array_like=True):
     task_id: str
     phase: str = ""
     """A phase of the action's row in `skep.domain.actions`; empty: none of these, or an agent of before 0.7.0."""
+    copied: CopyFigures | None = None
+    """How far the copying of a guest that runs is; None: nothing is copied, or nothing is known yet."""
 
 
 class ReportProgress(Cast, frozen=True, kw_only=True):
@@ -225,8 +240,24 @@ class TaskDone(Call[Done], frozen=True, kw_only=True):
     """False: the host got a no, or its driver did not begin, so the guest was not touched."""
     gone: bool = False
     """The hypervisor was asked after the error and has no guest of the server. Agents of before 0.7.0 do not say it."""
+    rescued: bool = False
+    """After an error: the guest has a rescue disk in front of its own."""
     incarnation: int | None = None
     """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
+
+
+class AnswerAboutGuest(Call[Done], frozen=True, kw_only=True):
+    """What a host says to `AskAboutGuest`, once. Bounded: `skep.domain.questions.MOST_BYTES`."""
+
+    wire_name: ClassVar[str] = "AnswerAboutGuest"
+    reply_type: ClassVar[Any] = Done
+    question: str
+    host: str
+    content: bytes = b""
+    error: str | None = None
+    """Name and text; None: `content` is the answer."""
+    incarnation: int | None = None
+    """The run of the host's agent that sends this; a younger run supersedes it."""
 
 
 class MayMove(Call[ActPermission], frozen=True, kw_only=True):

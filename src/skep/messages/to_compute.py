@@ -89,7 +89,15 @@ class MoveStep(Cast, frozen=True, kw_only=True):
     start: bool = True
     """Whether a guest that is made is to run."""
     kept: int = 0
-    """The attempt put aside on this host whose disks another attempt here gets; 0: none."""
+    """The attempt on this host whose disks the one of the step gets, or whose place it takes; 0: none."""
+    preserve: bool = False
+    """Of a rebuild: the ephemeral disks of `kept` stay."""
+    secrets: bytes | None = None
+    """adminPass and injected files of a guest that is made anew, encrypted; None when there are none."""
+    target: int = 0
+    """The attempt that the move goes to; 0: a conductor that does not send it, and knows no live migration."""
+    wish: str = ""
+    """What is to become of copying that is under way: one of `skep.domain.moves.WISHES`; empty: it goes on."""
 
 
 OF_CHANGE_POWER = frozenset({Task.POWERING_ON, Task.POWERING_OFF, Task.REBOOTING, Task.REBOOTING_HARD})
@@ -124,6 +132,19 @@ class RunAction(Cast, frozen=True, kw_only=True):
     """Secret arguments, encrypted; None when there are none."""
     ask: bool = True
     """The host is to ask (`MayAct`) before it touches the guest."""
+
+
+class AskAboutGuest(Cast, frozen=True, kw_only=True):
+    """A user wants to know something of a guest: `AnswerAboutGuest` answers. A repeat of what is in hand is nothing."""
+
+    wire_name: ClassVar[str] = "AskAboutGuest"
+    question: str
+    """Its id."""
+    instance: InstanceUuid
+    attempt: int
+    topic: str
+    """A name in `skep.domain.questions.Topic`."""
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class TellGuests(Cast, frozen=True, kw_only=True):

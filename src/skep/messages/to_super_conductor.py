@@ -44,10 +44,12 @@ class OpenContents(Call[SealedContents], frozen=True, kw_only=True):
     instance: InstanceUuid
     attempt: int
     host: str
+    task_id: str = ""
+    """Of the action whose secret arguments are meant instead; empty: those of the build."""
 
 
 class IssueTicket(Call[SealedTicket], frozen=True, kw_only=True):
-    """A host of this cell builds a server: write a ticket for the server's image, sealed for the host's agent."""
+    """A host of this cell moves the bytes of an image: write a ticket for it, sealed for the host's agent."""
 
     wire_name: ClassVar[str] = "IssueTicket"
     reply_type: ClassVar[Any] = SealedTicket
@@ -56,3 +58,7 @@ class IssueTicket(Call[SealedTicket], frozen=True, kw_only=True):
     attempt: int
     host: str
     image: str
+    task_id: str = ""
+    """Of the action that needs it, whose sealed arguments have to name the image; empty: the build."""
+    store: bool = False
+    """As `RequestTicket.store`."""

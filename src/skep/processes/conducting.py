@@ -37,6 +37,7 @@ def make_cell_conductor(
             max_attempts=scheduler.max_attempts,
             max_cells=scheduler.max_cells,
             reclaim_seconds=process.config.retention.reclaim_instance_interval,
+            offload_seconds=process.config.retention.shelved_offload_time,
             runs_on=f"{process.host}@{cell.name}",
             on_clock=process.metrics.clock_ahead.labels(cell.name).set,
         )

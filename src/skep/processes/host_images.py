@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 
 from skep.compute.image_cache import ImageCache
-from skep.compute.image_transfers import ByRequest, ByTicket, HostTransfers
+from skep.compute.image_transfers import ByRequest, ByTicket, HostStore, HostTransfers, StoredByRequest, StoredByTicket
 from skep.compute.snapshots import Snapshots
 from skep.config.compute import HostImagesSettings
 from skep.config.sections import Config
@@ -39,15 +39,15 @@ class HostImages:
         self.snapshots: Snapshots | None = None
         if embedded is not None and not section.auth_url:
             transfers: HostTransfers = ByRequest(embedded)
-            store: ImageExchange | None = embedded
+            store: HostStore | None = StoredByRequest(embedded)
         elif section.by_ticket:
             self._http = httpx.AsyncClient(verify=_authorities(section.ca_file), trust_env=False)
-            transfers = ByTicket(TicketedImages(self._http, timeout=section.timeout, endpoint=section.endpoint))
-            store = None
+            by_ticket = TicketedImages(self._http, timeout=section.timeout, endpoint=section.endpoint)
+            transfers, store = ByTicket(by_ticket), StoredByTicket(by_ticket)
         elif section.auth_url:
             self._http = httpx.AsyncClient(verify=_authorities(section.ca_file), trust_env=False)
             by_user = _of_a_user(section, self._http, clock)
-            transfers, store = ByRequest(by_user), by_user if section.store else None
+            transfers, store = ByRequest(by_user), StoredByRequest(by_user) if section.store else None
         else:
             return
         self.cache = ImageCache(
@@ -69,7 +69,7 @@ class HostImages:
             await self._http.aclose()
 
 
-def _snapshots(config: Config, directory: Path, store: ImageExchange) -> Snapshots:
+def _snapshots(config: Config, directory: Path, store: HostStore) -> Snapshots:
     section = config.compute
     try:
         return Snapshots(

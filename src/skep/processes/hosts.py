@@ -6,17 +6,40 @@ from collections.abc import Callable
 from pathlib import Path
 
 from skep.compute.agent import Agent
+from skep.compute.calls import CallLimits
 from skep.compute.drivers.contents import GuestContents, Opener
 from skep.compute.drivers.registry import DriverSetup, make_driver
 from skep.compute.exchange import Exchange
 from skep.compute.flusher import Flusher
+from skep.compute.settings import ComputeSettings
+from skep.config.sections import Config
 from skep.domain.cells import Cell
-from skep.domain.decoding import json_decoder
+from skep.domain.decoding import convert, json_decoder
 from skep.processes.directory import unsealing_by
 from skep.processes.host_images import HostImages
-from skep.processes.mapping import compute_settings
 from skep.processes.process import Process
 from skep.transport.base import Transport
+
+
+def compute_settings(config: Config) -> ComputeSettings:
+    """Return how agents count and report."""
+    section = config.compute
+    return ComputeSettings(
+        driver=section.driver,
+        cpu_allocation_ratio=section.cpu_allocation_ratio,
+        ram_allocation_ratio=section.ram_allocation_ratio,
+        disk_allocation_ratio=section.disk_allocation_ratio,
+        reserved_host_cpus=section.reserved_host_cpus,
+        reserved_host_memory_mb=section.reserved_host_memory_mb,
+        reserved_host_disk_mb=section.reserved_host_disk_mb,
+        max_concurrent_builds=section.max_concurrent_builds,
+        report_interval_seconds=section.report_interval,
+        require_signatures=section.require_signatures,
+        max_hung_calls=section.max_hung_calls,
+        limits=convert(section.driver_limits, CallLimits, from_attributes=True),
+        progress_seconds=config.conductor.progress_seconds,
+        resend_seconds=min(1.0, config.conductor.resend_seconds),
+    )
 
 
 def contents_by(key: Path) -> Opener:

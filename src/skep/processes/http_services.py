@@ -21,6 +21,7 @@ from skep.domain.actions import Over
 from skep.domain.cells import Cell
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, NodeUuid, ProjectId
+from skep.domain.instances import Instance
 from skep.neighbours.images.tickets import image_of
 from skep.processes import addresses, mapping, seeds
 from skep.processes.directory import StateDirectory
@@ -214,6 +215,7 @@ class HttpServices:
             unseal=self._seal.decrypt,
             settings=mapping.api_settings(config, self.identity_url, self.images_url),
             ended=self._ended,
+            asked=self._asked,
             runs_on=self.process.host,
             backlog=lambda: self._gauges.backlog if self._gauges is not None else 0,
             running=Roster(self._api, cells, names, transport, self.process.clock).running,
@@ -267,11 +269,14 @@ class HttpServices:
             user = host_user(config, self.directory, cell, node, host, await self._api.read(issuing))
         return messaging_of_hosts(config, self.directory, cell, own_url, user)
 
-    def _image_of_ticket(self, ticket: str) -> str | None:
-        return image_of(self._seal.decrypt, ticket, self.process.clock.now())
+    def _image_of_ticket(self, ticket: str, *, store: bool = False) -> str | None:
+        return image_of(self._seal.decrypt, ticket, self.process.clock.now(), store=store)
 
     def _ended(self, over: Iterable[Over]) -> None:
         endings.ended(self.process.metrics, self.process.notifier, over)
+
+    def _asked(self, notification: str, server: Instance, context: RequestContext) -> None:
+        endings.asked(self.process.notifier, notification, server, context, self.process.host)
 
     def _observe(self, method: str, template: str, status: int, seconds: float) -> None:
         self.process.metrics.http_request_seconds.labels("compute", method, template, str(status)).observe(seconds)

@@ -1,39 +1,15 @@
-"""Maps the configuration onto the settings of each part."""
+"""Maps the configuration onto the settings of HTTP services. Agents have theirs from `hosts.py`: they import no API."""
 
 from __future__ import annotations
 
 from skep.api.services import ApiSettings, QuotaDefaults
-from skep.compute.calls import CallLimits
-from skep.compute.settings import ComputeSettings
 from skep.config.pci import PciSettings
 from skep.config.sections import Config
-from skep.domain.decoding import convert
 from skep.domain.nested.aliases import DeviceAlias
 from skep.domain.nested.wanted import DeviceMatch
 from skep.processes.directory import StateDirectory
 from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
 from skep.standalone.images.settings import UNLIMITED, ImagesSettings
-
-
-def compute_settings(config: Config) -> ComputeSettings:
-    """Return how agents count and report."""
-    section = config.compute
-    return ComputeSettings(
-        driver=section.driver,
-        cpu_allocation_ratio=section.cpu_allocation_ratio,
-        ram_allocation_ratio=section.ram_allocation_ratio,
-        disk_allocation_ratio=section.disk_allocation_ratio,
-        reserved_host_cpus=section.reserved_host_cpus,
-        reserved_host_memory_mb=section.reserved_host_memory_mb,
-        reserved_host_disk_mb=section.reserved_host_disk_mb,
-        max_concurrent_builds=section.max_concurrent_builds,
-        report_interval_seconds=section.report_interval,
-        require_signatures=section.require_signatures,
-        max_hung_calls=section.max_hung_calls,
-        limits=convert(section.driver_limits, CallLimits, from_attributes=True),
-        progress_seconds=config.conductor.progress_seconds,
-        resend_seconds=min(1.0, config.conductor.resend_seconds),
-    )
 
 
 def device_aliases(section: PciSettings) -> dict[str, DeviceAlias]:
@@ -66,6 +42,7 @@ def api_settings(config: Config, identity_url: str, images_url: str) -> ApiSetti
         filters=config.scheduler.enabled_filters,
         aliases=device_aliases(config.pci),
         reclaim_instance_interval=config.retention.reclaim_instance_interval,
+        evacuate_needs_fence=section.evacuate_needs_fence,
         quotas=QuotaDefaults(
             instances=quota.instances,
             cores=quota.cores,
@@ -96,17 +73,6 @@ def identity_settings(
         sign_in_failures=section.sign_in_failures,
         sign_in_longest_delay=section.sign_in_longest_delay,
     )
-
-
-def images_url(config: Config) -> str:
-    """Return the address of Skep's own image service, without `/v2`, as other processes reach it.
-
-    Empty where there is none, or where only its process knows its port.
-    """
-    section = config.images
-    if section.kind != "embedded" or not (section.public_url or section.port):
-        return ""
-    return section.public_url.rstrip("/").removesuffix("/v2") or f"http://{config.api.bind_host}:{section.port}"
 
 
 def images_settings(config: Config, directory: StateDirectory, identity_url: str) -> ImagesSettings:

@@ -14,7 +14,7 @@ from skep.domain.errors import StorageUnavailable
 from skep.standalone.key_ring import KeyRing
 
 ANSWERS = "kept answers"
-BUILDS = "secrets of builds under way"
+BUILDS = "secrets of builds and actions under way"
 
 
 def needing_old_keys(locations: Mapping[str, Location], keys: Sequence[bytes], now: int) -> dict[str, int]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from skep.config.sections import Config
 from skep.database.engine import Database
 from skep.processes.cells import LiveCells
 from skep.processes.conducting import make_super_conductor
 from skep.processes.directory import StateDirectory
-from skep.processes.mapping import images_url
 from skep.processes.nats_users import Accounts
 from skep.processes.opening import open_cells, open_database
 from skep.processes.process import Process
@@ -42,7 +42,7 @@ class SuperConductorProcess(Role):
             cells.accesses,
             transport=self._transport,
             key=directory.secrets_key,
-            images_url=lambda: images_url(self.config),
+            images_url=lambda: _images_url(self.config),
         )
         self._on_stop("super conductor", conductor.stop)
         await self._wait_for("database api", conductor.start)
@@ -56,3 +56,14 @@ class SuperConductorProcess(Role):
 
     def _troubles(self) -> list[str]:
         return [] if self._transport.connected else ["messaging: there is no connection"]
+
+
+def _images_url(config: Config) -> str:
+    """Return the address of Skep's own image service, without `/v2`, as other processes reach it.
+
+    Empty where there is none, or where only its process knows its port.
+    """
+    section = config.images
+    if section.kind != "embedded" or not (section.public_url or section.port):
+        return ""
+    return section.public_url.rstrip("/").removesuffix("/v2") or f"http://{config.api.bind_host}:{section.port}"

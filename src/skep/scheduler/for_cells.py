@@ -12,7 +12,7 @@ from typing import Any
 from skep.domain.context import RequestContext
 from skep.domain.errors import Forbidden
 from skep.domain.ids import CellUuid, NodeUuid
-from skep.messages.to_scheduler import AssertClaims, ReleaseClaims, SelectDestinations, UpdateHostState
+from skep.messages.to_scheduler import AssertClaims, GetHostStates, ReleaseClaims, SelectDestinations, UpdateHostState
 from skep.messages.to_scheduler_liveness import Beat
 from skep.scheduler.states import HostStates
 from skep.transport.base import CellHandler, CellHandlers, Handlers
@@ -32,6 +32,7 @@ class ForCells:
             AssertClaims: self._own_claims,
             ReleaseClaims: self._own_releases,
             SelectDestinations: self._own_selection,
+            GetHostStates: self._own_states,
         }
         self.handlers: CellHandlers = {message: _checked(check, handlers[message]) for message, check in checks.items()}
 
@@ -47,6 +48,10 @@ class ForCells:
         _own(cell, message.cell, "cell")
         if message.supersedes_above is not None:
             raise Forbidden("supersedes_above: only processes above the cells may set it.")
+
+    def _own_states(self, cell: CellUuid, message: GetHostStates) -> None:
+        _own(cell, message.cell, "cell")
+        self._own_nodes(cell, message.nodes or (), "nodes")
 
     def _own_nodes(self, cell: CellUuid, nodes: Iterable[NodeUuid], field: str) -> None:
         for node in set(nodes):

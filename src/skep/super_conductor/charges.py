@@ -1,4 +1,5 @@
-"""The story of charges that bear a task: soft-deleted servers leave the quota of their project, restored ones join it.
+"""The story of charges that bear a task: soft-deleted servers leave the quota of their project, restored ones join it,
+resized ones keep the share of their flavor.
 
 The API notes in the charge which task decides about it before it writes that task into the cell. Once the task is over
 there, the cell's row says what the charge has to be. A task that its cell has not heard of after a while is given up:
@@ -9,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from skep.database import Connection
-from skep.database.api import task_charges
+from skep.database.api import build_requests, task_charges
 from skep.database.api.task_charges import TaskCharge
-from skep.database.cell import soft_deletes
+from skep.database.cell import owed
+from skep.database.cell.owed import Owed
 from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid
@@ -53,20 +56,27 @@ class Charges:
 
     async def _settle(self, access: CellAccess, charges: Sequence[TaskCharge]) -> None:
         given_up_before = self._parts.clock.now() - round(GIVE_UP_SECONDS * SECOND)
+        named = [(one.instance, one.task_id) for one in charges if one.since >= given_up_before]
+        given_up = [(one.instance, one.task_id) for one in charges if one.since < given_up_before]
+        # Resizes may rest for days: a look that writes nothing comes first.
+        ready = await access.read(partial(owed.all_over, named=named, given_up=given_up))
+        if not ready:
+            return
 
-        def look(connection: Connection) -> list[tuple[TaskCharge, bool]]:
+        def look(connection: Connection) -> list[tuple[TaskCharge, Owed]]:
             found = (
-                (one, soft_deletes.settle(connection, one.instance, one.task_id, give_up=one.since < given_up_before))
+                (one, owed.settle(connection, one.instance, one.task_id, give_up=one.since < given_up_before))
                 for one in charges
+                if one.instance in ready
             )
-            return [(one, deleted) for one, deleted in found if deleted is not None]
+            return [(one, told) for one, told in found if told is not None]
 
         over = await access.write(look)
 
         def write(connection: Connection) -> None:
-            for one, deleted in over:
-                settle = task_charges.give_back if deleted else task_charges.settle
-                settle(connection, one.instance, one.task_id)
+            for one, told in over:
+                if task_charges.settle(connection, one.instance, one.task_id, told.charge):
+                    build_requests.follow_resize(connection, one.instance, told.spec)
 
         if over:
             await self._parts.api.write(write)

@@ -13,7 +13,7 @@ from skep.database.cell import guest_secrets
 from skep.domain.context import RequestContext
 from skep.domain.errors import Forbidden, Unavailable
 from skep.domain.ids import CellUuid
-from skep.domain.sessions import seal_to_run
+from skep.domain.sessions import contents_label, seal_to_run
 from skep.messages.to_cell_conductor import SealedContents
 from skep.messages.to_super_conductor import OpenContents
 from skep.super_conductor.parts import Parts
@@ -38,7 +38,13 @@ class Contents:
         access = self._parts.cells.get(cell)
         if access is None:
             raise Unavailable(f"This process does not know cell {cell}.")
-        reading = partial(guest_secrets.for_host, instance=message.instance, attempt=message.attempt, host=message.host)
+        reading = partial(
+            guest_secrets.for_host,
+            instance=message.instance,
+            attempt=message.attempt,
+            host=message.host,
+            task_id=message.task_id,
+        )
         found = await access.read(reading)
         if found is None or found.exchange_key is None:
             return NOTHING
@@ -48,7 +54,7 @@ class Contents:
                 self._warned = True
                 log.warning("passwords and files not given to guests: no key of this process opens them", cell=cell)
             return NOTHING
-        about = ("contents", message.instance, message.attempt)
+        about = contents_label(message.instance, message.attempt, message.task_id)
         try:
             return SealedContents(sealed=seal_to_run(found.exchange_key, about, plain))
         except ValueError as error:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypedDict
 
 from skep.database import Connection
-from skep.database.api import ends
+from skep.database.api import awaited_images, ends
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import DeleteIntent
 from skep.database.cell import deletes as cell_deletes
@@ -114,9 +114,16 @@ class Deletes:
         return len(gone) >= BATCH
 
     async def _forget_above(self, gone: Sequence[Gone]) -> None:
-        uuids = [one.instance for one in gone]
-        now = self._parts.clock.now()
-        await self._parts.api.write(partial(ends.end, instances=uuids, now=now))
+        await self._parts.api.write(partial(_end, gone=gone, now=self._parts.clock.now()))
+
+
+def _end(connection: Connection, gone: Sequence[Gone], now: int) -> None:
+    """Note the end of servers, and have the images deleted in which the content of shelved ones was."""
+    for one in gone:
+        if one.image_id is not None and one.project_id is not None:
+            request = one.request_id or ""
+            awaited_images.await_shelved(connection, one.image_id, one.instance, request, one.project_id, now)
+    ends.end(connection, instances=[one.instance for one in gone], now=now)
 
 
 def _refusal(connection: Connection, intent: DeleteIntent, now: int) -> Ended | None:

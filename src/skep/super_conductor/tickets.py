@@ -1,8 +1,11 @@
-"""The story of tickets: a host that builds a server of this cloud's own image gets to read the bytes of that image.
+"""The story of tickets: a host gets to read the bytes of the image that it builds a server from, or to store others.
 
 The host asks its conductor, which asks here. What is known above the cells decides: the server is of the asking cell
-and was requested with this image, whose use the compute API had checked for its user. So a cell reads no image from
-which none of its servers is built. The ticket is sealed for the run of the agent, and conductors cannot read it.
+and was requested with this image, or is rebuilt from it, whose use the compute API had checked for its user, or is
+unshelved from it. So a cell reads no image from which none of its servers is built. A rescue names its image in what
+the compute API sealed for it. Bytes are stored only for an image that the compute API made of the server and awaits
+(`database/api/awaited_images.py`), while the action runs. The ticket is sealed for the run of the agent, and conductors
+cannot read it.
 """
 
 from __future__ import annotations
@@ -12,28 +15,34 @@ from functools import partial
 import msgspec
 
 from skep.database import Connection
-from skep.database.api import build_requests, instance_mappings
+from skep.database.api import awaited_images, build_requests, instance_mappings
 from skep.database.cell import guest_secrets
+from skep.domain.actions import SealedRescue
 from skep.domain.context import RequestContext
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import Forbidden, Unavailable
 from skep.domain.ids import CellUuid
 from skep.domain.sessions import seal_to_run
 from skep.messages.to_cell_conductor import SealedTicket
 from skep.messages.to_super_conductor import IssueTicket
 from skep.neighbours.images.tickets import ImageTicket, write_ticket
-from skep.super_conductor.parts import Parts
+from skep.super_conductor.parts import CellAccess, Parts
 from skep.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
 NO_STORE = SealedTicket(sealed=None, reason="the cloud has no image service of its own that gives tickets")
+NO_SESSION = SealedTicket(sealed=None, reason="the agent of the host has begun no session")
 NO_KEY = SealedTicket(sealed=None, reason="the super conductor has no keys/secrets.key")
 NOT_BUILT = SealedTicket(sealed=None, reason="the host does not build this server by this attempt")
 NOT_ITS_IMAGE = SealedTicket(sealed=None, reason="the server was not requested with this image, or is not of this cell")
+NOT_RESCUED = SealedTicket(sealed=None, reason="the host does not rescue this server with this image")
+NOT_AWAITED = SealedTicket(sealed=None, reason="no image of this id is made of this server of this cell")
+NOT_ACTING = SealedTicket(sealed=None, reason="the host does not run the action that makes this image")
 
 
 class Tickets:
-    """Writes tickets for the hosts that build servers."""
+    """Writes tickets for hosts that build servers, or make images of them."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -49,19 +58,10 @@ class Tickets:
         url = parts.images_url()
         if not url:
             return NO_STORE
-        if not await parts.api.read(partial(_is_its_image, message=message)):
-            return NOT_ITS_IMAGE
-        key = await access.read(
-            partial(
-                guest_secrets.exchange_key_of_builder,
-                instance=message.instance,
-                attempt=message.attempt,
-                host=message.host,
-            )
-        )
-        if key is None:
-            return NOT_BUILT
-        ticket = write_ticket(parts.seal, message.image, parts.clock.now())
+        key = await self._key(access, message)
+        if isinstance(key, SealedTicket):
+            return key
+        ticket = write_ticket(parts.seal, message.image, parts.clock.now(), store=message.store)
         if ticket is None:
             return NO_KEY
         about = ("ticket", message.instance, message.attempt, message.image)
@@ -70,12 +70,65 @@ class Tickets:
             return SealedTicket(sealed=seal_to_run(key, about, plain))
         except ValueError as error:
             log.error("an agent's session has no key", cell=cell, host=message.host, error=str(error))
-            return NOT_BUILT
+            return NO_SESSION
+
+    async def _key(self, access: CellAccess, message: IssueTicket) -> bytes | SealedTicket:
+        """Return the key of the agent that builds, rescues or copies the server; or what one hears that does not."""
+        place = (message.instance, message.attempt, message.host)
+        if message.store:
+            task_id = await self._parts.api.read(partial(_awaiting_task, message=message))
+            if task_id is None or task_id != message.task_id:
+                return NOT_AWAITED
+            key = await access.read(lambda connection: guest_secrets.exchange_key_of_actor(connection, *place, task_id))
+            return key or NOT_ACTING
+        if message.task_id:
+            return await self._key_of_rescuer(access, message)
+        if not await self._parts.api.read(partial(_is_its_image, message=message)):
+            return NOT_ITS_IMAGE
+        key = await access.read(lambda connection: guest_secrets.exchange_key_of_builder(connection, *place))
+        return key or NOT_BUILT
+
+    async def _key_of_rescuer(self, access: CellAccess, message: IssueTicket) -> bytes | SealedTicket:
+        """Return the key of the agent that rescues a server; or what it hears where it rescues none with this image.
+
+        What the compute API sealed says which image it is: nobody in the cell can write that.
+        """
+        reading = partial(
+            guest_secrets.for_host,
+            instance=message.instance,
+            attempt=message.attempt,
+            host=message.host,
+            task_id=message.task_id,
+        )
+        found = await access.read(reading)
+        if found is None:
+            return NOT_RESCUED
+        plain = self._parts.unseal(found.sealed)
+        if plain is None:
+            return NO_KEY
+        try:
+            sealed = json_decoder(SealedRescue).decode(plain)
+        except msgspec.DecodeError:
+            return NOT_RESCUED
+        if (sealed.instance, sealed.image) != (message.instance, message.image):
+            return NOT_RESCUED
+        return found.exchange_key or NOT_RESCUED
 
 
 def _is_its_image(connection: Connection, message: IssueTicket) -> bool:
     mapping = instance_mappings.get(connection, message.instance)
     spec = build_requests.spec_of(connection, message.instance)
-    if mapping is None or mapping.cell != message.cell or spec is None or spec.image is None:
+    if mapping is None or mapping.cell != message.cell or spec is None:
         return False
-    return spec.image.id == message.image
+    own = spec.image.id if spec.image is not None else None
+    if message.image in (own, *spec.rebuilt_from):
+        return True
+    return awaited_images.is_shelved(connection, message.image, message.instance)
+
+
+def _awaiting_task(connection: Connection, message: IssueTicket) -> str | None:
+    """Return the task that makes the image of the server; None where it is not awaited, or the cell is another."""
+    found = awaited_images.get(connection, message.image)
+    if found is None or found.image.instance != message.instance or found.cell != message.cell:
+        return None
+    return found.image.task_id

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from skep.domain import notifications
 from skep.domain.actions import ACTIONS, Action, Ended, Kind, Over
 from skep.domain.clock import SECOND
+from skep.domain.context import RequestContext
 from skep.domain.instances import Fault, Instance
 from skep.telemetry.logs import get_logger
 from skep.telemetry.metrics import Metrics
@@ -38,6 +41,16 @@ def ended(metrics: Metrics, notifier: Notifier, over: Iterable[Over]) -> None:
             _notify(notifier, instance, one)
 
 
+def asked(notifier: Notifier, notification: str, instance: Instance, context: RequestContext, host: str) -> None:
+    """Tell of something that was asked of a server, once, in the name of the API."""
+    notifier.emit(
+        f"instance.{notification}",
+        notifications.action(instance, context),
+        publisher_id=f"nova-api:{host}",
+        request=context.request_id,
+    )
+
+
 def publisher(instance: Instance) -> str:
     """Return who speaks of an instance, in Nova's words: the compute of its host, or a conductor where it has none."""
     return f"nova-compute:{instance.host}" if instance.host else CONDUCTOR
@@ -48,13 +61,22 @@ def _notify(notifier: Notifier, instance: Instance, over: Ended) -> None:
     if action.task is None:
         _notify_written(notifier, action, instance, over)
         return
-    if action.kind is Kind.REHOST and over.error is None:
+    if action.kind is Kind.REHOST and (over.error is None or action.notification is None):
         # Its steps have told of it.
         return
+    if action.notification is None:
+        publisher_id, request = publisher(instance), over.context.request_id
+        payload = notifications.update(instance, instance.state, action.task)
+        notifier.emit("instance.update", payload, publisher_id=publisher_id, request=request)
+        return
     fault = None if over.error is None else Fault(code=500, message=over.error, created_at=over.ended_at)
+    if action.kind is Kind.REBUILD:
+        payload = notifications.rebuild(instance, over.context, fault)
+    else:
+        payload = notifications.action(instance, over.context, fault, over.arguments)
     notifier.emit(
         f"instance.{action.notification}.{'end' if fault is None else 'error'}",
-        notifications.action(instance, over.context, fault, over.arguments),
+        payload,
         publisher_id=publisher(instance),
         request=over.context.request_id,
         priority="INFO" if fault is None else "ERROR",
@@ -62,10 +84,15 @@ def _notify(notifier: Notifier, instance: Instance, over: Ended) -> None:
 
 
 def _notify_written(notifier: Notifier, action: Action, instance: Instance, over: Ended) -> None:
-    """Tell of an action that was one write: once, in the name of the API."""
+    """Tell of an action that was one write, in the name of the API."""
+    publisher_id, request = f"nova-api:{over.host}", over.context.request_id
+    if action.begins and over.before is not None:
+        before = msgspec.structs.replace(instance, state=over.before, task=over.before_task)
+        begun = notifications.action(before, over.context)
+        notifier.emit(f"instance.{action.notification}.start", begun, publisher_id=publisher_id, request=request)
     if action.notification is None:
         name, payload = "update", notifications.update(instance, over.before, over.before_task)
     else:
-        name, payload = action.notification, notifications.action(instance, over.context)
-    publisher_id = f"nova-api:{over.host}"
-    notifier.emit(f"instance.{name}", payload, publisher_id=publisher_id, request=over.context.request_id)
+        name = f"{action.notification}.end" if action.begins else action.notification
+        payload = notifications.action(instance, over.context)
+    notifier.emit(f"instance.{name}", payload, publisher_id=publisher_id, request=request)

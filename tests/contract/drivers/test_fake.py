@@ -7,7 +7,7 @@ import pytest
 
 from skep.compute.drivers.base import Driver
 from skep.compute.drivers.contents import GuestContents
-from skep.compute.drivers.fake import DISKS, INSIDES, FailureRule, FakeDriver, FakeSettings
+from skep.compute.drivers.fake import DISKS, INSIDES, RESCUE, FailureRule, FakeDriver, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.drivers.fake_inside import GuestInsides
 from skep.contracts.drivers import DriverContract
@@ -22,13 +22,20 @@ class TestFakeDriver(DriverContract):
         self.latest = FakeDriver(tmp_path, "host-1", FakeSettings(images=True))
         yield self.latest
         self.latest.close()
-        assert FakeDisks(tmp_path / DISKS).labels() == (), "each test removes what it made"
+        for directory in (tmp_path, tmp_path / RESCUE):
+            assert FakeDisks(directory / DISKS).labels() == (), "each test removes what it made"
 
     def inside(self, driver: Driver, instance: InstanceUuid) -> GuestContents | None:  # noqa: ARG002
         return GuestInsides(self.directory / INSIDES).read(instance)
 
     def disk(self, driver: Driver, instance: InstanceUuid, attempt: int) -> bytes | None:  # noqa: ARG002
         return FakeDisks(self.directory / DISKS).content(instance, attempt)
+
+    def rescue_disk(self, driver: Driver, instance: InstanceUuid, attempt: int) -> bytes | None:  # noqa: ARG002
+        try:
+            return FakeDisks(self.directory / RESCUE / DISKS).content(instance, attempt)
+        except FileNotFoundError:
+            return None
 
     async def restarted(self, driver: Driver) -> Driver:
         driver.close()

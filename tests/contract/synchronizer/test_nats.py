@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from skep.config.sections import SynchronizerSettings
 from skep.contracts.synchronizer import BackendContract, BackendModel, Store
+from skep.contracts.synchronizer.store import patiently
 from skep.processes.servers.nats import NatsServer
 from skep.synchronizer.base import Backend
 from skep.synchronizer.nats import make
@@ -31,10 +32,10 @@ class NatsStore(Store):
         self.server = NatsServer(Path(self._folder.name))
 
     async def open(self) -> Backend:
-        """Return another handle; the first one starts the server."""
+        """Return another handle; the first one starts the server, which may greet late on a busy machine."""
         if self.server.pid is None:
             await self.server.start()
-        return await super().open()
+        return await patiently(super().open)
 
     def make(self) -> Backend:
         """Return another handle."""

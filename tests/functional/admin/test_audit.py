@@ -8,7 +8,7 @@ from skep.audit.difference import Difference, confirmed
 from skep.audit.look import look_once
 from skep.database.api import cells
 from skep.database.api.tables import build_requests, instance_mappings, quota_charges, quota_sums
-from skep.database.cell.tables import attempts, instances
+from skep.database.cell.tables import attempts, instances, migrations
 from skep.domain.cells import Cell
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid, new_uuid
 from skep.domain.instances import State
@@ -90,6 +90,34 @@ async def test_claims_that_nothing_names(admin: Admin) -> None:
     found = (await admin.audit())["claim_unnamed"]
     assert sorted((subject, evidence["attempt"]) for subject, evidence in found) == sorted([(server.uuid, 0), ("x", 1)])
     assert found[0][1]["host"] == "h1"
+
+
+async def test_a_claim_whose_move_is_being_chosen_is_no_leftover(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    admin.scheduler.states = [host_state("h1", CELL1, claims=(claim_of(server), claim_of(server, attempt=2)))]
+    await admin.write_cell(
+        migrations.insert().values(
+            uuid=new_uuid(),
+            instance=server.uuid,
+            project_id=PROJECT,
+            user_id="user",
+            type="migration",
+            status="pre-migrating",
+            source_host="h1",
+            source_node="node-h1",
+            source_attempt=1,
+            dest_attempt=2,
+            old_flavor="1",
+            new_flavor="1",
+            was="active",
+            step="select",
+            step_at=NOW,
+            created_at=NOW,
+        )
+    )
+    assert await admin.audit() == {}
+    await admin.write_cell(migrations.update().values(dest_attempt=3))
+    assert set(await admin.audit()) == {"claim_unnamed"}
 
 
 async def test_a_cell_that_cannot_be_read_keeps_its_claims(admin: Admin) -> None:

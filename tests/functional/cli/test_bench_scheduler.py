@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -9,8 +11,19 @@ import pytest
 from click.testing import CliRunner
 
 from skep.cli.benchmarks.scheduler import reference
-from skep.cli.benchmarks.scheduler.run import LOAD, NAMES
+from skep.cli.benchmarks.scheduler.names import DECIDED, LOAD
+from skep.cli.benchmarks.scheduler.workloads import WORKLOADS
 from skep.cli.main import skep
+from skep.contracts.eventually import PATIENCE
+
+OF_OTHERS = {"aiohttp", "alembic", "httpx", "psycopg", "sqlalchemy"}
+"""What other benchmarks import, and placement does not need."""
+RUN = f"""
+import sys
+from skep.cli.main import skep
+skep(["bench", "scheduler", "--hosts", "60", "--seconds", "0.1", "--reference-seconds", "0"], standalone_mode=False)
+sys.exit(" ".join({OF_OTHERS!r} & set(sys.modules)) or None)
+"""
 
 
 def figures(*words: str) -> dict[str, Any]:
@@ -21,7 +34,7 @@ def figures(*words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("workload", [name for name in NAMES if name != LOAD])
+@pytest.mark.parametrize("workload", DECIDED)
 def test_every_load_is_decided(workload: str) -> None:
     found = figures("--workload", workload, "--reference-seconds", "0")
     assert found["workload"] == workload
@@ -48,3 +61,13 @@ def test_without_the_laboratory_nothing_is_compared(monkeypatch: pytest.MonkeyPa
     found = figures("--workload", "mixed", "--reference-seconds", "0.1")
     assert found["placed"] > 0
     assert found["ratio_to_reference"] is None
+
+
+def test_every_load_has_its_name() -> None:
+    assert tuple(WORKLOADS) == DECIDED
+
+
+def test_nothing_is_imported_that_other_benchmarks_need() -> None:
+    """It would be measured with it: memory, and what the collector looks at."""
+    done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr

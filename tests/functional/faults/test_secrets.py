@@ -21,6 +21,7 @@ from skep.telemetry import logs
 from skep.transport import codec
 
 PASSWORD = "correct-horse-battery-staple"
+NEXT = "four-other-common-words"
 CONTENT = "the-content-of-an-injected-file"
 
 
@@ -88,6 +89,12 @@ async def test_secrets_are_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             kept = msgspec.json.decode(guest.read_bytes(), type=GuestContents)
             assert kept.admin_password == PASSWORD
             assert kept.files == (GuestFile(path="/etc/secret", contents=CONTENT.encode()),)
+            uuid = made.json()["server"]["id"]
+            change = {"changePassword": {"adminPass": NEXT}}
+            assert (await session.ask("POST", f"/servers/{uuid}/action", change)).status_code == 202
+            await eventually(settled, "the password is changed")
+            kept = msgspec.json.decode(guest.read_bytes(), type=GuestContents)
+            assert (kept.admin_password, len(kept.files)) == (NEXT, 1)
             await session.ask("DELETE", f"/servers/{made.json()['server']['id']}")
 
             async def gone() -> bool:
@@ -97,7 +104,7 @@ async def test_secrets_are_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         else:
             assert inside == []
         disk, messages, lines = everywhere(cloud), b"".join(sent), said.getvalue().encode()
-        for secret in (PASSWORD, CONTENT, contents, session.token):
+        for secret in (PASSWORD, NEXT, CONTENT, contents, session.token):
             assert secret.encode() not in disk
             assert secret.encode() not in messages
             assert secret.encode() not in lines

@@ -52,7 +52,7 @@ LIVING = (
     "skep migration list",
     *("skep doctor", "skep doctor --audit", "skep doctor --audit --repair", "skep config show [--changed]"),
     "openstack server create --image tiny --flavor m1.tiny one --wait",
-    *("skep server list", "skep server list --host HOST"),
+    *("skep server list", "skep server list --host HOST", "skep host plan HOST"),
     *("skep server show ID", "skep server explain ID", "openstack server event list SERVER"),
     *("skep capacity --flavor F [--az Z] [--keep-free-hosts N]", "openstack compute service list"),
     *("skep cell credential create NAME", "skep namespace list"),
@@ -153,6 +153,9 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "its cell has lost the row; test_a_server_whose_row_is_lost_can_be_deleted_by_whom_it_belongs_to asks likewise": (
         "openstack --os-compute-api-version 2.69 server delete ID",
     ),
+    "its host is switched off; tests/functional/servers/test_evacuations.py asks likewise": (
+        "openstack server evacuate ID",
+    ),
     "secrets are replaced step by step; test_key_rotation.py and test_host_key_rotation.py do it": (
         *("skep keys rotate host", "skep keys rotate sealing"),
     ),
@@ -172,7 +175,7 @@ def test_every_command_is_run_or_listed() -> None:
     assert open_ones == []
     assert sorted(here - set(COMMANDS)) == []
     assert len(RUN) > 60
-    assert len(named) == 69
+    assert len(named) == 70
 
 
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one.startswith("skep ")])

@@ -69,8 +69,41 @@ async def _ready(session: ComputeSession) -> None:
 
 
 async def _image(cloud: SupervisedCloud, session: ComputeSession) -> str:
-    found = await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})
+    """Return the image that stays: others are made of servers here, and go."""
+    headers = {"X-Auth-Token": session.token}
+    found = await session.client.get(f"{cloud.images_url}/v2/images?name=tiny", headers=headers)
     return str(found.json()["images"][0]["id"])
+
+
+async def _image_is_made_of(cloud: SupervisedCloud, session: ComputeSession, server: str) -> None:
+    """The host is in a process of its own, and stores the image by a ticket."""
+    answer = await session.ask("POST", f"/servers/{server}/action", {"createImage": {"name": "of it"}}, version="2.45")
+    assert answer.status_code == 202, answer.text
+    address = f"{cloud.images_url}/v2/images/{answer.json()['image_id']}"
+
+    async def stored() -> bool:
+        return bool(
+            (await session.client.get(address, headers={"X-Auth-Token": session.token})).json()["status"] == "active"
+        )
+
+    await eventually(stored, "the image has its bytes")
+
+
+async def _is_shelved_and_comes_back(session: ComputeSession, server: str) -> None:
+    """Both ways its content goes by tickets."""
+
+    async def comes_to(status: str) -> None:
+        async def is_so() -> bool:
+            shown = (await session.ask("GET", f"/servers/{server}")).json()["server"]
+            return (shown["status"], shown["OS-EXT-STS:task_state"]) == (status, None)
+
+        await eventually(is_so, f"the server is {status}")
+
+    await comes_to("ACTIVE")
+    for key, status in (("shelve", "SHELVED_OFFLOADED"), ("unshelve", "ACTIVE")):
+        answer = await session.ask("POST", f"/servers/{server}/action", {key: None})
+        assert answer.status_code == 202, answer.text
+        await comes_to(status)
 
 
 async def _create(session: ComputeSession, image: str, name: str) -> None:
@@ -94,13 +127,21 @@ async def _served(session: ComputeSession, method: str, path: str, body: object 
     return served.json()
 
 
-async def _settled(session: ComputeSession, count: int) -> list[dict[str, Any]]:
+async def _settled(cloud: SupervisedCloud, session: ComputeSession, count: int) -> list[dict[str, Any]]:
     async def probe() -> list[dict[str, Any]]:
         servers = (await _served(session, "GET", "/servers/detail"))["servers"]
         done = len(servers) == count and not any(one["status"] == "BUILD" for one in servers)
         return servers if done else []
 
-    return await eventually(probe, f"{count} servers are settled", seconds=MANY_KILLED)
+    try:
+        return await eventually(probe, f"{count} servers are settled", seconds=MANY_KILLED)
+    except AssertionError as error:
+        found = (await _served(session, "GET", "/servers/detail"))["servers"]
+        told = [(one["name"], one["status"], one["OS-EXT-SRV-ATTR:host"]) for one in found]
+        said = "\n".join(
+            child.tail(20) for name, child in cloud.children.items() if "conductor" in name or "sched" in name
+        )
+        raise AssertionError(f"{len(found)} servers: {told}\n{said}") from error
 
 
 def _kill(pid: int | None) -> None:
@@ -161,11 +202,13 @@ async def test_a_cell_comes_and_goes_while_everything_runs(cloud: SupervisedClou
         answer = await admin.ask("POST", _admin(admin, "cells"), new)
         assert answer.status_code < 300, answer.text
         await eventually(lambda: _hosts_up(admin, "cell2"), "the new cell has hosts")
-        await admin.ask("PATCH", _admin(admin, "cells/cell1"), {"disabled": True})
+        await _served(admin, "PATCH", _admin(admin, "cells/cell1"), {"disabled": True})
         await _create(admin, await _image(cloud, admin), "there")
-        found = await _settled(admin, TOGETHER)
+        found = await _settled(cloud, admin, TOGETHER)
         assert {one["status"] for one in found} == {"ACTIVE"}, [one.get("fault") for one in found]
         assert {one["OS-EXT-SRV-ATTR:host"].partition("-")[0] for one in found} == {"cell2"}
+        await _image_is_made_of(cloud, admin, found[0]["id"])
+        await _is_shelved_and_comes_back(admin, found[0]["id"])
         for one in found:
             await admin.ask("DELETE", f"/servers/{one['id']}")
         await eventually(lambda: _deleted(admin, "cell2"), "the cell is deleted")
@@ -174,7 +217,7 @@ async def test_a_cell_comes_and_goes_while_everything_runs(cloud: SupervisedClou
             return not any(child.order.cell == "cell2" for child in cloud.children.values())
 
         await eventually(stopped, "its processes have stopped")
-        await admin.ask("PATCH", _admin(admin, "cells/cell1"), {"disabled": False})
+        await _served(admin, "PATCH", _admin(admin, "cells/cell1"), {"disabled": False})
 
 
 async def _hosts_up(session: ComputeSession, cell: str) -> bool:
@@ -208,7 +251,7 @@ async def test_each_kind_of_process_is_killed_while_servers_are_built(cloud: Sup
             await _create(second, image, server)
             _kill(pid)
         await _ready(second)
-        found = await _settled(second, TOGETHER * (len(victims) + 2))
+        found = await _settled(cloud, second, TOGETHER * (len(victims) + 2))
         assert {one["status"] for one in found} == {"ACTIVE"}, [one.get("fault") for one in found]
         await _ready(first)
         again = [child for child in cloud.children.values() if child.starts > 2]

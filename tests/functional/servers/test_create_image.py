@@ -144,6 +144,20 @@ async def test_an_image_with_its_bytes_stays_and_one_without_goes(cloud: Servers
         assert await awaited(cloud) == []
 
 
+async def test_an_image_that_is_not_let_go_holds_up_no_other(cloud: ServersUnderTest) -> None:
+    made = []
+    for _ in range(2):
+        uuid = await built(cloud)
+        made.append(await make(cloud, uuid))
+        await ends(cloud, uuid, "ImageUnavailable: broke off")
+    cloud.images.held.add(made[0])
+    await look(cloud)
+    assert await awaited(cloud) == list(cloud.images.made) == made[:1]
+    cloud.images.held.clear()
+    await look(cloud)
+    assert await awaited(cloud) == list(cloud.images.made) == []
+
+
 async def test_whoever_ends_the_task_the_image_goes(cloud: ServersUnderTest) -> None:
     uuid = await built(cloud)
     await make(cloud, uuid)

@@ -123,8 +123,8 @@ async def test_a_host_elsewhere_stores_images_only_where_its_operator_says_so(tm
                     owner = msgspec.structs.replace(OF_DEMO, project_id=ProjectId(made["owner"]))
                     with host.snapshots.file() as file:
                         file.write_bytes(b"the disk")
-                        assert await host.snapshots.send(file, made["id"], owner, lambda: True) is None
-                        refused = await host.snapshots.send(file, made["id"], OF_DEMO, lambda: True)
+                        assert await host.snapshots.send(file, made["id"], Taker(owner), lambda: True) is None
+                        refused = await host.snapshots.send(file, made["id"], Taker(OF_DEMO), lambda: True)
                         assert refused is not None
                         assert refused.startswith("ImageNotFound")
             finally:

@@ -77,7 +77,8 @@ async def carry_out(cloud: ServersUnderTest, host: str = "host-2") -> None:
             ("transfer", waiting.attempt, host),
             ("take_up", waiting.attempt, host),
         ):
-            assert move_steps.done(connection, known.uuid, step, attempt, where, PowerState.RUNNING, NOW)
+            told, running = known.context.request_id, PowerState.RUNNING
+            assert move_steps.done(connection, known.uuid, step, attempt, where, running, NOW, 3, task_id=told)
 
     await cloud.services.cells[CELL1].write(unit)
 

@@ -17,8 +17,9 @@ from skep.database.api import quotas, task_charges
 from skep.database.cell import tasks
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import PowerState
+from skep.domain.quotas import NOTHING, charge_of
 from skep_lab.compute_api.api import PROJECT
-from skep_lab.compute_api.servers import CELL1, ServersUnderTest, servers_under_test
+from skep_lab.compute_api.servers import CELL1, FLAVORS, ServersUnderTest, servers_under_test
 
 
 @pytest_asyncio.fixture
@@ -58,8 +59,9 @@ async def done(cloud: ServersUnderTest, uuid: str, power_state: PowerState) -> N
         now=now,
     )
     assert await cloud.services.cells[CELL1].write(unit) is not None
-    settle = task_charges.give_back if power_state is PowerState.SHUTDOWN else task_charges.settle
-    assert await cloud.database.write(partial(settle, instance=InstanceUuid(uuid), task_id=waits))
+    owed = NOTHING if power_state is PowerState.SHUTDOWN else charge_of(FLAVORS[0])
+    settle = partial(task_charges.settle, instance=InstanceUuid(uuid), task_id=waits, owed=owed)
+    assert await cloud.database.write(settle)
 
 
 async def soft_deleted(cloud: ServersUnderTest) -> str:

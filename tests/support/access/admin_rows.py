@@ -52,6 +52,7 @@ def _hosts(things: Things) -> Iterator[Row]:
     yield host(method="PATCH", path="/hosts/{host}", body={"disabled": True})
     yield silent(method="POST", path="/hosts/{host}/fence", body={"although_unknown": True}, served=409)
     yield silent(method="DELETE", path="/hosts/{host}/fence", served=409)
+    yield host(method="GET", path="/hosts/{host}/plan")
     yield host(method="DELETE", path="/hosts/{host}/key")
     # Nothing recovers here: there is no host to wait for, and no server to decide about.
     yield host(method="POST", path="/recovery/hosts/{host}/release", served=409, missing=409)

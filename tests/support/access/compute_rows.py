@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from skep.api.actions import ABSENT_ACTIONS
+from skep.api.actions import ABSENT_ACTIONS, GONE_ACTIONS
 from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT
 from skep_lab.compute_api.servers import IMAGE
 from tests.support.access.compute_world import Things
@@ -68,6 +68,15 @@ def _servers(things: Things, server: Thing) -> Iterator[Row]:
     yield row(method="GET", path=moves, right="manager")
     one = {"id": server, "migration_id": "1"}
     yield Row(method="GET", path=f"{moves}/{{migration_id}}", right="admin", thing=server, fill=one, served=404)
+    for version in (47, 48):
+        yield row(
+            method="GET", path=f"{_SERVER}/diagnostics", right="admin", version=version, served=409, asks_host=True
+        )
+    yield row(method="GET", path=f"{_SERVER}/topology", right="reader")
+    end = partial(Row, thing=server, fill=one, right="manager", served=409)
+    yield end(method="DELETE", path=f"{moves}/{{migration_id}}")
+    force = {"force_complete": None}
+    yield end(method="POST", path=f"{moves}/{{migration_id}}/action", action="force_complete", body=force)
     yield row(method="GET", path=f"{_SERVER}/ips", right="reader")
     label = {"id": server, "label": "private"}
     yield Row(method="GET", path=f"{_SERVER}/ips/{{label}}", right="reader", thing=server, fill=label, served=404)
@@ -90,7 +99,16 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     yield row(action="createImage", right="member", body=image, served=202, **own)
     backup = {"createBackup": {"name": "new", "backup_type": "daily", "rotation": 1}}
     yield row(action="createBackup", right="member", body=backup, served=202, **own)
+    yield row(action="shelve", right="member", body={"shelve": None}, served=202, **own)
+    yield row(action="shelveOffload", right="admin", body={"shelveOffload": None}, served=409, **own)
+    yield row(action="unshelve", right="member", body={"unshelve": None}, served=409, **own)
+    yield row(action="rebuild", right="member", body={"rebuild": {"imageRef": IMAGE}}, served=202, **own)
     yield row(action="migrate", right="manager", body={"migrate": None}, served=202, **own)
+    resize = {"resize": {"flavorRef": "2"}}
+    yield row(action="resize", right="member", body=resize, served=202, **own)
+    yield row(action="evacuate", right="admin", body={"evacuate": {}}, served=409, **own)
+    live = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
+    yield row(action="os-migrateLive", right="manager", body=live, served=202, **own)
     yield row(action="confirmResize", right="member", body={"confirmResize": None}, served=409, **own)
     yield row(action="revertResize", right="member", body={"revertResize": None}, served=409, **own)
     yield row(action="lock", right="member", body={"lock": None}, served=202, **own)
@@ -98,6 +116,16 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     yield row(action="os-resetState", right="admin", body={"os-resetState": {"state": "error"}}, served=202, **own)
     yield row(action="forceDelete", right="member", body={"forceDelete": None}, served=202, **own)
     yield row(action="restore", right="member", body={"restore": None}, served=409, **own)
+    output = {"os-getConsoleOutput": {"length": 1}}
+    yield row(action="os-getConsoleOutput", right="member", body=output, served=409, asks_host=True, **own)
+    yield row(action="rescue", right="member", body={"rescue": None}, **own)
+    yield row(action="unrescue", right="member", body={"unrescue": None}, served=409, **own)
+    yield row(action="changePassword", right="member", body={"changePassword": {"adminPass": "x"}}, served=202, **own)
+    yield row(action="trigger_crash_dump", right="member", body={"trigger_crash_dump": None}, served=202, **own)
+    yield row(action="injectNetworkInfo", right="admin", body={"injectNetworkInfo": None}, served=202, **own)
+    for name in GONE_ACTIONS:
+        given_up = frozenset({410})
+        yield row(action=name, right="any", body={name: None}, served=410, missing=410, hidden=given_up, **own)
     for name in ABSENT_ACTIONS:
         yield row(action=name, right="reader", body={name: {}}, served=400, **own)
 

@@ -70,5 +70,8 @@ def test_what_is_not_there() -> None:
 def test_an_action_exists_in_its_microversions() -> None:
     match = ROUTER.find("POST", ["servers", "x", "action"], 17)
     assert match.route("crash").action == "crash"
-    with pytest.raises(BadRequest, match="There is no such action: crash"):
+    with pytest.raises(NotFound, match=r"'2\.16' is not supported"):
         ROUTER.find("POST", ["servers", "x", "action"], 16).route("crash")
+    for version in (16, 17):
+        with pytest.raises(BadRequest, match="There is no such action: dance"):
+            ROUTER.find("POST", ["servers", "x", "action"], version).route("dance")

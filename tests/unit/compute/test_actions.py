@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from skep.compute.actions import COPIES, OPERATIONS
+from skep.compute.actions import COPIES, OPERATIONS, TOLD
 from skep.compute.agent import JOURNAL_FILE
 from skep.compute.entries import TaskOver, stand_in
 from skep.domain.actions import ACTIONS, Kind
@@ -18,7 +18,7 @@ from tests.support.agents import AgentStage
 
 
 def test_every_action_of_hosts_has_an_operation() -> None:
-    assert {*OPERATIONS, *COPIES} == {name for name, action in ACTIONS.items() if action.kind is Kind.GUEST}
+    assert {*OPERATIONS, *TOLD, *COPIES} == {name for name, action in ACTIONS.items() if action.kind is Kind.GUEST}
 
 
 @pytest.mark.parametrize("action", OPERATIONS)

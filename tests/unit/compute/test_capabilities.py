@@ -48,7 +48,7 @@ async def test_an_action_of_a_missing_capability_is_refused_by_name_and_touches_
     assert (told.begun, told.power_state) == (False, PowerState.RUNNING)
     assert stage.conductor.all(MayAct) == []
     assert stage.events() == ["spawn_begun", "spawned"]
-    assert {report.usage.capabilities for report in stage.conductor.all(ReportHost)} == {()}
+    assert {report.usage.capabilities for report in stage.conductor.all(ReportHost)} == {("evacuate",)}
 
 
 async def test_an_agent_reports_what_its_driver_can_do(stage: AgentStage) -> None:

@@ -106,6 +106,12 @@ OPERATIONS: dict[str, Callable[[FakeDriver], Awaitable[object]]] = {
     "power_on": lambda driver: driver.power_on(SMALL.uuid),
     "power_off": lambda driver: driver.power_off(SMALL.uuid),
     "reboot": lambda driver: driver.reboot(SMALL.uuid, hard=True),
+    "rescue": lambda driver: driver.rescue(SMALL.uuid),
+    "unrescue": lambda driver: driver.unrescue(SMALL.uuid),
+    "console_output": lambda driver: driver.console_output(SMALL.uuid, 100),
+    "diagnostics": lambda driver: driver.diagnostics(SMALL.uuid),
+    "set_password": lambda driver: driver.set_password(SMALL.uuid, "new"),
+    "trigger_crash_dump": lambda driver: driver.trigger_crash_dump(SMALL.uuid),
     "destroy": lambda driver: driver.destroy(SMALL.uuid),
 }
 

@@ -6,22 +6,26 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 
 from skep.compute.image_cache import PART, SMALL_IMAGE, TRIES, ImageCache
-from skep.compute.image_transfers import ByRequest, Taker
+from skep.compute.image_transfers import ByRequest, ByTicket, Taker
+from skep.compute.work import Stopping
 from skep.domain.builds import BuildFailure
 from skep.domain.ids import ProjectId
 from skep.domain.images import Image
+from skep.neighbours.images.tickets import ImageTicket, TicketedImages
 from tests.support.agents import CONTEXT
 from tests.support.images import HeldTransfers
 
 ONE = Image(id="11111111-aaaa-4aaa-8aaa-111111111111", size=5, checksum="first")
+PLAIN = Image(id=ONE.id, size=5)
 TAKER = Taker(CONTEXT)
 TWO = Image(id="22222222-aaaa-4aaa-8aaa-222222222222", size=4, checksum="second")
 
@@ -69,6 +73,39 @@ async def test_a_project_that_is_refused_speaks_for_no_other(tmp_path: Path, tra
     assert [one.error for one in results[:2] if isinstance(one, BuildFailure)] == ["ImageUnacceptable"] * 2
     assert [one.read_bytes() for one in results[2:] if isinstance(one, Path)] == [b"first"] * 2
     assert transfers.asked == [(ONE.id, one) for one in (CONTEXT, CONTEXT, other)]
+
+
+async def test_an_agent_that_stops_stops_no_other(tmp_path: Path) -> None:
+    """Agents of one process wait for one transfer: where that of the first stops, the next one asks itself."""
+    asked, stops = asyncio.Event(), asyncio.Event()
+
+    async def of_the_first() -> ImageTicket:
+        asked.set()
+        await stops.wait()
+        raise Stopping
+
+    async def of_the_second() -> ImageTicket:
+        return ImageTicket(url="http://images.example", ticket="of this transfer")
+
+    answers = httpx.MockTransport(lambda _: httpx.Response(200, content=iter_bytes()))
+    async with httpx.AsyncClient(transport=answers) as client:
+        transfers = ByTicket(TicketedImages(client, timeout=10))
+        cache = ImageCache(tmp_path / "images", transfers, largest=8, kept=100, limit=30, pause=0)
+        first = asyncio.create_task(cache.take(PLAIN, Taker(CONTEXT, of_the_first)))
+        await asked.wait()
+        second = asyncio.create_task(cache.take(PLAIN, Taker(CONTEXT, of_the_second)))
+        await asyncio.sleep(0)
+        stops.set()
+        with pytest.raises(Stopping):
+            await first
+        path = await second
+        assert isinstance(path, Path)
+        assert path.read_bytes() == b"first"
+
+
+async def iter_bytes() -> AsyncIterator[bytes]:
+    """Give the bytes of `PLAIN`."""
+    yield b"first"
 
 
 async def test_another_run_of_the_process_finds_the_file(tmp_path: Path, transfers: HeldTransfers) -> None:

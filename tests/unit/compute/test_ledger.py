@@ -87,3 +87,20 @@ def test_the_last_end_is_known_if_all_servers_have_one() -> None:
     assert ledger.expected_end() == 10
     ledger.release(uuid_of(2), 1)
     assert ledger.expected_end() is None
+
+
+def test_an_attempt_instead_of_another_is_counted_with_it_as_one() -> None:
+    ledger = Ledger(INVENTORY)
+    ledger.adopt(uuid_of(1), 1, assigned(ONE))
+    for _ in range(2):
+        ledger.replace(uuid_of(1), 2, 1, assigned(ONE))
+        assert (ledger.usage(), ledger.attempts(uuid_of(1))) == (ONE, (1, 2))
+    ledger.release(uuid_of(1), 1)
+    assert (ledger.usage(), ledger.attempts(uuid_of(1))) == (ONE, (2,)), "what it replaced is gone"
+    ledger.replace(uuid_of(1), 3, 2, assigned(ONE))
+    ledger.release(uuid_of(1), 3)
+    assert (ledger.usage(), ledger.attempts(uuid_of(1))) == (ONE, (2,)), "it came to nothing"
+    ledger.release(uuid_of(1), 2)
+    assert ledger.usage() == {"VCPU": 0, "MEMORY_MB": 0}
+    ledger.replace(uuid_of(1), 4, 3, assigned(ONE))
+    assert ledger.usage() == ONE, "there is nothing that it could share with"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from functools import partial
@@ -9,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.fake import DISKS, FailureRule, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks
-from skep.compute.exchange import Exchange
+from skep.compute.exchange import MANIFEST, Exchange
 from skep.domain.instances import PowerState
 from skep.messages.to_cell_conductor import (
     AttemptFailed,
@@ -117,6 +120,19 @@ async def test_the_source_takes_its_guest_back(
     await source.run_action("stop", "req-stop")
     done = await source.conductor.hears(TaskDone)
     assert done.error is None, "it is a guest like any other again"
+
+
+async def test_a_guest_that_was_not_put_aside_is_taken_back_as_it_is(stages: tuple[AgentStage, AgentStage]) -> None:
+    source, _ = stages
+    await source.driver.power_off(uuid_of(1))
+    told = await source.moved("take_back", 1, start=False)
+    assert (told.failure, told.power_state) == (None, PowerState.SHUTDOWN), "it was stopped since it was built"
+    await source.moved("put_aside", 1)
+    await source.moved("take_back", 1, start=False)
+    await source.driver.power_on(uuid_of(1))
+    told = await source.moved("take_back", 1)
+    assert (told.failure, told.power_state) == (None, PowerState.RUNNING), "it was started since it was taken back"
+    assert await guests(source) == [(1, PowerState.RUNNING)]
 
 
 async def test_what_is_put_aside_is_no_guest_and_is_counted(stages: tuple[AgentStage, AgentStage]) -> None:
@@ -227,6 +243,64 @@ async def test_a_target_that_was_undone_comes_to_nothing(stages: tuple[AgentStag
         assert told.failure.error == "MoveGivenUp"
     assert labels(target) == []
     await target.conductor.hears(ReportHost, lambda report: report.seq > 1 and report.usage.used["VCPU"] == 0)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_disks_that_are_there_are_not_received_again(
+    stages: tuple[AgentStage, AgentStage], *, restarts: bool
+) -> None:
+    source, target = stages
+    await target.moved("prepare", 2)
+    await source.moved("put_aside", 1)
+    await target.moved("transfer", 2)
+    if restarts:
+        await target.crash()
+        await target.start()
+    target.driver.settings = FakeSettings(failures=(FailureRule(operation="receive"),))
+    assert (await target.moved("transfer", 2)).failure is None, "the order is late: the server is here by now"
+    assert disk(target, 2) == b"written by the guest"
+    assert (await target.moved("take_up", 2)).failure is None
+
+
+async def test_disks_of_a_revert_are_not_received_again(stages: tuple[AgentStage, AgentStage]) -> None:
+    source, _ = stages
+    await source.moved("put_aside", 1)
+    await source.moved("receive", 3, kept=1)
+    write(source, 1, b"")
+    source.driver.settings = FakeSettings(failures=(FailureRule(operation="receive"),))
+    assert (await source.moved("receive", 3, kept=1)).failure is None
+    assert disk(source, 3) == b"written by the guest"
+
+
+async def test_what_fails_to_be_received_is_received_again(stages: tuple[AgentStage, AgentStage]) -> None:
+    source, target = stages
+    await target.moved("prepare", 2)
+    await source.moved("put_aside", 1)
+    target.driver.settings = FakeSettings(failures=(FailureRule(operation="receive", times=1),))
+    assert (await target.moved("transfer", 2)).failure is not None
+    assert (await target.moved("transfer", 2)).failure is None
+    assert disk(target, 2) == b"written by the guest"
+
+
+async def test_an_offer_that_broke_off_leaves_nothing(tmp_path: Path) -> None:
+    exchange, there = Exchange(tmp_path / "exchange"), tmp_path / "there"
+    there.write_bytes(b"disk")
+    with pytest.raises(DriverError, match="not offered"):
+        await exchange.offer(MOVE, {"disk": there, "other": tmp_path / "gone"})
+    await exchange.withdraw(MOVE)
+    assert list((tmp_path / "exchange").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../secret", "link"])
+async def test_an_offer_gives_no_file_from_elsewhere(tmp_path: Path, name: str) -> None:
+    home = tmp_path / "exchange" / MOVE
+    home.mkdir(parents=True)
+    secret = tmp_path / "exchange" / "secret"
+    secret.write_bytes(b"of the target's host")
+    (home / "link").symlink_to(secret)
+    (home / MANIFEST).write_text(json.dumps({name: hashlib.sha256(secret.read_bytes()).hexdigest()}))
+    with pytest.raises(DriverError, match="names no file of an offer"):
+        await Exchange(tmp_path / "exchange").take(MOVE)
 
 
 async def test_a_damaged_offer_is_refused(stages: tuple[AgentStage, AgentStage], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from skep.compute.drivers.fake import DISKS, FailureRule, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks
+from skep.compute.image_transfers import StoredByRequest
 from skep.compute.snapshots import Snapshots
 from skep.domain.actions import UPLOADING
 from skep.domain.errors import Forbidden, NotFound, SkepError, TooLarge, Unavailable
@@ -29,7 +30,7 @@ def store(stage: AgentStage) -> SentImages:
 
 
 def sends_to(stage: AgentStage, store: SentImages, *, largest: int = 1000) -> None:
-    stage.snapshots = Snapshots(stage.directory / "snapshots", store, largest=largest, limit=30)
+    stage.snapshots = Snapshots(stage.directory / "snapshots", StoredByRequest(store), largest=largest, limit=30)
 
 
 def files(stage: AgentStage) -> list[Path]:

@@ -111,6 +111,17 @@ def test_the_history_is_one_line(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_the_history_is_read_as_alembic_reads_it(kind: Kind) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(schema.__file__).parent / kind / "migrations"))
+    scripts = ScriptDirectory.from_config(config)
+    assert schema.head(kind) == scripts.get_current_head()
+    assert schema.history(kind) == {
+        one.revision: getattr(one.module, "compatible_since", one.revision) for one in scripts.walk_revisions()
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_or_old_database_is_refused_with_the_command_that_mends_it(engine: sa.Engine, kind: Kind) -> None:
     with pytest.raises(Misconfigured, match=r"database cell7 is at revision None.*run `skep db upgrade`"):
         schema.check(engine, kind, "cell7")

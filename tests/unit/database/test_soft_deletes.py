@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import actions, attempts, fences, guests, instances, row_actions, soft_deletes, tasks
+from skep.database.cell import actions, attempts, fences, guests, instances, owed, row_actions, soft_deletes, tasks
 from skep.database.cell import tables as cell_tables
 from skep.database.cell.fences import FencedHost
 from skep.domain.actions import ACTIONS, ActionRequest
 from skep.domain.capabilities import Capability
 from skep.domain.guests import GuestSeen, correction
-from skep.domain.ids import NodeUuid
+from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Instance, PowerState, State, Task
+from skep.domain.quotas import NOTHING
 from tests.support.rows import HOST, ONE, bring_to, context, everything, state_of
 
 NOW = 100
@@ -118,7 +119,12 @@ def test_what_settles_a_charge(cell: sa.Connection) -> None:
     bring_to(cell, State.ACTIVE)
 
     def settle(task_id: str, *, give_up: bool = False) -> bool | None:
-        return soft_deletes.settle(cell, ONE, task_id, give_up=give_up)
+        """Tell whether nothing is owed; None: the task may not be over."""
+        told = owed.settle(cell, ONE, task_id, give_up=give_up)
+        here = [(ONE, task_id)]
+        over = owed.all_over(cell, [] if give_up else here, given_up=here if give_up else [])
+        assert over == (set() if told is None else {ONE})
+        return None if told is None else told.charge == NOTHING
 
     assert settle("req-soft_delete") is None, "its task may be written the next moment"
     assert begin(cell, "soft_delete")
@@ -133,12 +139,14 @@ def test_what_settles_a_charge(cell: sa.Connection) -> None:
     assert settle("req-restore", give_up=True) is None, "another task is under way"
     assert tasks.done(cell, ONE, 1, "req-again", PowerState.RUNNING, None, NOW)
     assert settle("req-again") is False
-    assert soft_deletes.settle(cell, ONE.replace("1", "2"), "req-again", give_up=True) is None  # type: ignore[arg-type]
+    assert owed.settle(cell, InstanceUuid("another"), "req-again", give_up=True) is None
 
 
 def test_what_was_given_up_is_not_written_either(cell: sa.Connection) -> None:
     bring_to(cell, State.SOFT_DELETED)
-    assert soft_deletes.settle(cell, ONE, "req-reset", give_up=True) is True
+    told = owed.settle(cell, ONE, "req-reset", give_up=True)
+    assert told is not None
+    assert told.charge == NOTHING
     before = everything(cell)
     request = ActionRequest(action="reset_state", context=context("req-reset"), arguments={"state": "active"})
     reset = ACTIONS["reset_state"]

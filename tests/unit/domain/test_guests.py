@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skep.domain.guests import Correction, GuestKnown, GuestSeen, correction
+from skep.domain.guests import Correction, GuestKnown, GuestSeen, correction, state_by
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
 
@@ -101,3 +101,65 @@ def test_what_was_seen_before_the_latest_action_says_nothing() -> None:
     assert correction(row, seen(RUNNING, "t1")) is None
     assert correction(row, seen(RUNNING)) is None
     assert correction(row, seen(RUNNING, "t1", "t2")) is not None
+
+
+@pytest.mark.parametrize("state", [State.RESIZED, State.ERROR, State.PAUSED])
+@pytest.mark.parametrize("power_state", [RUNNING, PAUSED, NOSTATE])
+def test_an_action_that_leads_to_no_state_leaves_it_as_it_was(state: State, power_state: PowerState) -> None:
+    assert {state_by(None, state, power_state, well=well) for well in (True, False)} == {state}
+    row = known(state, PAUSED, Task.TRIGGERING_CRASH_DUMP, in_doubt=True, acted_id="t")
+    seen_again = correction(row, seen(power_state, "t"))
+    shown = State.ACTIVE if (state, power_state) == (State.PAUSED, RUNNING) else state
+    assert seen_again == Correction(state=shown, power_state=power_state, settles=True)
+
+
+def test_where_an_action_leads_when_it_went_well_and_when_not() -> None:
+    assert state_by(State.STOPPED, State.ERROR, SHUTDOWN, well=True) is State.STOPPED
+    assert state_by(State.STOPPED, State.ERROR, RUNNING, well=False) is State.ACTIVE
+    assert state_by(State.SOFT_DELETED, State.ACTIVE, SHUTDOWN, well=True) is State.SOFT_DELETED
+    assert state_by(State.ACTIVE, State.SOFT_DELETED, RUNNING, well=True) is State.ACTIVE
+    assert state_by(State.ACTIVE, State.SOFT_DELETED, SHUTDOWN, well=False) is State.SOFT_DELETED
+
+
+def rescued(power_state: PowerState, *tasks: str) -> GuestSeen:
+    return GuestSeen(ONE, 2, power_state, tasks, True)
+
+
+@pytest.mark.parametrize(
+    ("row", "found", "becomes"),
+    [
+        (known(State.RESCUED), rescued(RUNNING), None),
+        (known(State.RESCUED), rescued(SHUTDOWN), Correction(state=State.RESCUED, power_state=SHUTDOWN)),
+        (known(State.RESCUED), seen(RUNNING), Correction(state=State.ACTIVE, power_state=RUNNING)),
+        (known(State.RESCUED), seen(SHUTDOWN), Correction(state=State.STOPPED, power_state=SHUTDOWN)),
+        (known(State.RESCUED), seen(NOSTATE), Correction(state=State.RESCUED, power_state=NOSTATE)),
+        (known(), rescued(RUNNING), Correction(state=State.RESCUED, power_state=RUNNING)),
+        (known(State.SOFT_DELETED, SHUTDOWN), rescued(SHUTDOWN), None),
+        (
+            known(State.STOPPED, SHUTDOWN, Task.RESCUING, in_doubt=True),
+            rescued(RUNNING),
+            Correction(state=State.RESCUED, power_state=RUNNING, settles=True),
+        ),
+        (
+            known(State.STOPPED, SHUTDOWN, Task.RESCUING, in_doubt=True),
+            seen(SHUTDOWN),
+            Correction(state=State.STOPPED, power_state=SHUTDOWN, settles=True),
+        ),
+        (
+            known(State.RESCUED, RUNNING, Task.UNRESCUING, in_doubt=True),
+            seen(RUNNING),
+            Correction(state=State.ACTIVE, power_state=RUNNING, settles=True),
+        ),
+    ],
+)
+def test_a_row_says_whether_its_guest_is_rescued(row: GuestKnown, found: GuestSeen, becomes: Correction | None) -> None:
+    assert correction(row, found) == becomes
+
+
+@pytest.mark.parametrize("before", [State.ACTIVE, State.STOPPED, State.ERROR, State.RESCUED])
+def test_what_a_rescue_leaves(before: State) -> None:
+    assert state_by(State.RESCUED, before, RUNNING, well=True) is State.RESCUED
+    assert state_by(State.ACTIVE, before, RUNNING, well=True) is State.ACTIVE
+    assert state_by(State.RESCUED, before, RUNNING, well=False, rescued=True) is State.RESCUED
+    assert state_by(State.RESCUED, before, NOSTATE, well=False) is before, "nobody could look"
+    assert state_by(State.RESCUED, State.STOPPED, SHUTDOWN, well=False) is State.STOPPED

@@ -29,6 +29,7 @@ STATUSES = {
     (State.ACTIVE, None): "ACTIVE",
     (State.ACTIVE, Task.REBOOTING): "REBOOT",
     (State.ACTIVE, Task.REBOOTING_HARD): "HARD_REBOOT",
+    (State.ACTIVE, Task.UPDATING_PASSWORD): "PASSWORD",
     (State.STOPPED, None): "SHUTOFF",
     (State.STOPPED, Task.REBOOTING): "REBOOT",
     (State.STOPPED, Task.REBOOTING_HARD): "HARD_REBOOT",
@@ -38,6 +39,21 @@ STATUSES = {
     (State.STOPPED, Task.RESIZE_PREP): "RESIZE",
     (State.STOPPED, Task.RESIZE_MIGRATING): "RESIZE",
     (State.STOPPED, Task.RESIZE_FINISH): "RESIZE",
+    (State.ACTIVE, Task.EVACUATING): "REBUILD",
+    (State.ACTIVE, Task.EVACUATE_SPAWNING): "REBUILD",
+    (State.STOPPED, Task.EVACUATING): "REBUILD",
+    (State.STOPPED, Task.EVACUATE_SPAWNING): "REBUILD",
+    (State.ERROR, Task.EVACUATING): "REBUILD",
+    (State.ERROR, Task.EVACUATE_SPAWNING): "REBUILD",
+    (State.ACTIVE, Task.REBUILDING): "REBUILD",
+    (State.ACTIVE, Task.REBUILD_BLOCK_DEVICE_MAPPING): "REBUILD",
+    (State.ACTIVE, Task.REBUILD_SPAWNING): "REBUILD",
+    (State.STOPPED, Task.REBUILDING): "REBUILD",
+    (State.STOPPED, Task.REBUILD_BLOCK_DEVICE_MAPPING): "REBUILD",
+    (State.STOPPED, Task.REBUILD_SPAWNING): "REBUILD",
+    (State.ERROR, Task.REBUILDING): "REBUILD",
+    (State.ERROR, Task.REBUILD_BLOCK_DEVICE_MAPPING): "REBUILD",
+    (State.ERROR, Task.REBUILD_SPAWNING): "REBUILD",
     (State.RESIZED, None): "VERIFY_RESIZE",
     (State.RESIZED, Task.RESIZE_REVERTING): "REVERT_RESIZE",
     (State.PAUSED, None): "PAUSED",
@@ -46,15 +62,28 @@ STATUSES = {
     (State.SUSPENDED, None): "SUSPENDED",
     (State.SUSPENDED, Task.REBOOTING): "REBOOT",
     (State.SUSPENDED, Task.REBOOTING_HARD): "HARD_REBOOT",
+    (State.RESCUED, None): "RESCUE",
+    (State.RESCUED, Task.REBOOTING): "REBOOT",
+    (State.RESCUED, Task.REBOOTING_HARD): "HARD_REBOOT",
     (State.SOFT_DELETED, None): "SOFT_DELETED",
     (State.SOFT_DELETED, Task.REBOOTING): "REBOOT",
     (State.SOFT_DELETED, Task.REBOOTING_HARD): "HARD_REBOOT",
+    (State.SHELVED, None): "SHELVED",
+    (State.SHELVED, Task.REBOOTING): "REBOOT",
+    (State.SHELVED, Task.REBOOTING_HARD): "HARD_REBOOT",
+    (State.SHELVED_OFFLOADED, None): "SHELVED_OFFLOADED",
+    (State.SHELVED_OFFLOADED, Task.REBOOTING_HARD): "HARD_REBOOT",
     (State.ERROR, None): "ERROR",
     (State.ERROR, Task.REBOOTING_HARD): "HARD_REBOOT",
     (State.DELETED, None): "DELETED",
     (State.MOVED, None): "DELETED",
+    (State.ACTIVE, Task.MIGRATING): "MIGRATING",
+    (State.PAUSED, Task.MIGRATING): "MIGRATING",
 }
 """Every pair that says something else than its state does."""
+
+WORDS = {Task.EVACUATING: "rebuilding", Task.EVACUATE_SPAWNING: "rebuild_spawning"}
+"""What users see of tasks that are Nova's under another name."""
 
 BUILD_TASKS = {
     State.STAGED: "scheduling",
@@ -77,13 +106,16 @@ def test_the_status_of_every_state_and_task(state: State, task: Task | None) -> 
 @pytest.mark.parametrize("task", [None, *Task])
 @pytest.mark.parametrize("state", State)
 def test_the_task_state_of_every_state_and_task(state: State, task: Task | None) -> None:
-    assert task_state(state, task) == (task.value if task else BUILD_TASKS.get(state))
+    assert task_state(state, task) == (WORDS.get(task, task.value) if task else BUILD_TASKS.get(state))
 
 
 def test_the_tasks_are_named_as_nova_names_them() -> None:
     assert {task.value for task in Task} == set(
-        "resize_prep resize_migrating resize_finish resize_reverting "
+        "resize_prep resize_migrating resize_finish resize_reverting evacuating evacuate_spawning migrating "
+        "rebuilding rebuild_block_device_mapping rebuild_spawning "
         "powering-on powering-off rebooting rebooting_hard pausing unpausing suspending resuming deleting "
+        "shelving shelving_image_pending_upload shelving_image_uploading shelving_offloading unshelving spawning "
+        "rescuing unrescuing updating_password triggering_crash_dump "
         "soft-deleting restoring image_snapshot_pending image_snapshot image_backup image_uploading".split()
     )
 
@@ -125,7 +157,9 @@ def test_the_point_of_no_return_is_passed_only_by_builds_under_way() -> None:
         State.STOPPED,
         State.PAUSED,
         State.SUSPENDED,
+        State.RESCUED,
         State.SOFT_DELETED,
+        State.SHELVED,
         State.RESIZED,
         State.ERROR,
     }
@@ -133,15 +167,24 @@ def test_the_point_of_no_return_is_passed_only_by_builds_under_way() -> None:
 
 SETS: dict[str, tuple[frozenset[State], str]] = {
     "build states": (BUILD_STATES, "staged scheduled building spawning rescheduling handed_back leaving"),
-    "build over": (BUILD_OVER, "active stopped paused suspended soft_deleted resized error deleted moved"),
-    "settled": (SETTLED, "active stopped paused suspended soft_deleted resized error"),
-    "on host": (ON_HOST, "scheduled building spawning active stopped paused suspended soft_deleted resized"),
+    "build over": (
+        BUILD_OVER,
+        "active stopped paused suspended rescued soft_deleted shelved shelved_offloaded resized error deleted moved",
+    ),
+    "settled": (
+        SETTLED,
+        "active stopped paused suspended rescued soft_deleted shelved shelved_offloaded resized error",
+    ),
+    "on host": (
+        ON_HOST,
+        "scheduled building spawning active stopped paused suspended rescued soft_deleted shelved resized",
+    ),
     "placeless": (PLACELESS, "rescheduling handed_back leaving"),
     "unseen": (UNSEEN, "staged moved"),
     "frozen": (FROZEN, "staged leaving"),
     "ends": (ENDS, "deleted moved"),
     "built by host": (BUILT_BY_HOST, "scheduled building spawning"),
-    "guest on host": (GUEST_ON_HOST, "active stopped paused suspended soft_deleted resized"),
+    "guest on host": (GUEST_ON_HOST, "active stopped paused suspended rescued soft_deleted shelved resized"),
 }
 """What statements, audits and the API ask for, said a second time."""
 

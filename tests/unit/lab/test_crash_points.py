@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from skep.api.actions import ROWS_BY_KEY
 from skep.domain.actions import ACTION_STEPS, ACTIONS, Kind
 from skep.domain.builds import STEPS
+from skep.domain.moves import MOVE_STEPS
+from skep.domain.moves import STEPS as MOVES
 from skep_lab.crash import operations
 from skep_lab.crash.operations import OPERATIONS, Operation
 from skep_lab.crash.points import ALL_STEPS, UNREACHABLE, WAYS, WRITES, drawn, points_of
@@ -34,22 +36,50 @@ def test_reasons_are_about_steps_that_there_are() -> None:
     assert {step for step, _ in UNREACHABLE} <= set(ALL_STEPS)
 
 
-MOVING = {"migrate", "confirmResize", "revertResize"}
-"""Moves have steps of their own: `tests/functional/test_cold_moves.py` deletes servers and restarts at each of them."""
+BY_TESTS = {"resize", "evacuate", "rebuild", "os-migrateLive"}
+"""Their own tests restart clouds at each of their steps: `tests/functional/test_cold_moves.py`, `test_evacuations.py`,
+`test_rebuilds.py`, `test_live_migrations.py`. A resize takes the steps of a migration."""
+
+UNSHELVE = "unshelve"
+"""It builds a server, so it has the steps of a build."""
+WITH_ANOTHER = {"shelveOffload"}
+"""The cloud of the walk takes a server off its host with the very write that ends a shelve."""
+
+WRITING_NOTHING = {"injectNetworkInfo", *(key for key, row in ROWS_BY_KEY.items() if not row.actions)}
+"""Of these nothing can be cut off."""
 
 
 def test_each_action_is_walked() -> None:
-    assert {key for one in ACTING for key in one.body} == set(ROWS_BY_KEY) - MOVING
-    rehost = {key for key, row in ROWS_BY_KEY.items() if any(ACTIONS[name].kind is Kind.REHOST for name in row.actions)}
-    assert rehost <= MOVING <= set(ROWS_BY_KEY)
+    assert {key for one in ACTING for key in one.body} == set(ROWS_BY_KEY) - BY_TESTS - WITH_ANOTHER - WRITING_NOTHING
 
 
 @pytest.mark.parametrize("operation", ACTING, ids=lambda one: one.name)
 def test_each_step_of_an_action_on_a_guest_is_walked(operation: Operation) -> None:
     (key,) = operation.body
-    on_guests = {ACTIONS[name].kind is Kind.GUEST for name in ROWS_BY_KEY[key].actions} == {True}
+    kinds = {ACTIONS[name].kind for name in ROWS_BY_KEY[key].actions}
     walked = {point.step for point in operations.points_of(operation) if point.step}
-    assert walked == (set(ACTION_STEPS) if on_guests else set())
+    of_build = {"reschedule", "dispatch", "claim", "may_build", "prepare", "may_spawn", "spawn", "built"}
+    if key == UNSHELVE:
+        assert walked == of_build
+    elif kinds == {Kind.REHOST}:
+        assert walked <= set(MOVE_STEPS)
+        assert {"may_move", "moved"} < walked
+    else:
+        assert walked == (set(ACTION_STEPS) if kinds == {Kind.GUEST} else set())
+
+
+COLD = [row for row in MOVES.values() if not row.name.startswith(("evacuate", "rebuild", "live"))]
+
+
+def test_each_step_of_a_cold_move_is_walked() -> None:
+    walked = {point.step for one in ACTING for point in operations.points_of(one) if one.passes}
+    assert walked - {""} == {"move_select", "may_move", "moved", *(f"move_{row.order}" for row in COLD if row.order)}
+
+
+def test_each_row_of_a_cold_move_is_walked() -> None:
+    """A move comes to `moved` once for each of its rows; that of one which fails half-way is the other way back."""
+    told = sum(one.passes["moved"][0] for one in ACTING if one.name in ("migrate", "revert"))
+    assert told == sum(row.side is not None for row in COLD) - len({"take_back", "revert_take_back"})
 
 
 @pytest.mark.parametrize("write", sorted({write for one in OPERATIONS for write in one.writes} | set(WRITES.values())))
@@ -59,7 +89,7 @@ def test_the_writes_are_there(write: str) -> None:
 
 
 def test_chaos_comes_to_every_point_of_all_steps() -> None:
-    assert {*STEPS, *ACTION_STEPS} == set(ALL_STEPS)
+    assert {*STEPS, *ACTION_STEPS, *MOVE_STEPS} == set(ALL_STEPS)
     dice = random.Random(1)
     came = {replace(drawn(dice, ALL_STEPS), nth=1) for _ in range(5000)}
     assert came == {replace(point, nth=1) for step in ALL_STEPS for point in points_of(step)}

@@ -32,6 +32,14 @@ def test_a_ticket_names_its_image_until_it_is_over(keys: KeyRing) -> None:
     assert IMAGE not in written
 
 
+def test_a_ticket_is_for_reading_or_for_storing(keys: KeyRing) -> None:
+    reads, stores = ticket(keys), write_ticket(keys.encrypt, IMAGE, NOW, store=True)
+    assert stores is not None
+    for written, may_store in ((reads, False), (stores, True)):
+        assert image_of(keys.decrypt, written, NOW, store=may_store) == IMAGE
+        assert image_of(keys.decrypt, written, NOW, store=not may_store) is None
+
+
 def test_the_ticket_of_another_cloud_is_none(keys: KeyRing) -> None:
     other = Fernet(Fernet.generate_key())
     written = write_ticket(other.encrypt, IMAGE, NOW)

@@ -82,6 +82,9 @@ async def test_a_cell_that_is_new_is_heard_at_once(transport: MemoryTransport) -
         AssertClaims(cell=MINE, epoch="e", claims=(claim("n-mine"), claim("n-other"))),
         AssertClaims(cell=MINE, epoch="e", claims=(), slots=(Slot(key=FOREIGN, policy="affinity"),)),
         ReleaseClaims(claims=(FOREIGN,)),
+        GetHostStates(),
+        GetHostStates(cell=OTHER),
+        GetHostStates(cell=MINE, nodes=(NodeUuid("n-other"),)),
     ],
 )
 async def test_what_speaks_of_another_cell_is_forbidden(transport: MemoryTransport, message: Any) -> None:
@@ -109,7 +112,15 @@ async def test_reports_of_another_cell_are_forbidden_and_those_of_its_nodes_refu
     assert [answer.error is None for answer in reply.answers] == [False, True]
 
 
-@pytest.mark.parametrize("message", [GetHostStates(), ListClaims()])
-async def test_a_cell_reads_no_states_and_no_claims(transport: MemoryTransport, message: Any) -> None:
+async def test_a_cell_reads_the_states_of_its_own_hosts_alone(transport: MemoryTransport, usage: Any) -> None:
+    for cell in (MINE, OTHER):
+        await transport.call(scheduler_for(cell), UpdateHostState(reports=(report(usage, cell, f"n-{cell}"),)))
+    everywhere = await transport.call(SCHEDULER, GetHostStates())
+    assert [state.node for state in everywhere.hosts] == ["n-mine", "n-other"]
+    found = await transport.call(scheduler_for(MINE), GetHostStates(cell=MINE))
+    assert [state.node for state in found.hosts] == ["n-mine"]
+
+
+async def test_a_cell_reads_no_claims(transport: MemoryTransport) -> None:
     with pytest.raises(SkepError, match="does not accept"):
-        await transport.call(scheduler_for(MINE), message)
+        await transport.call(scheduler_for(MINE), ListClaims())

@@ -9,7 +9,8 @@ import asyncio
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Coroutine, Iterator
+from collections import Counter
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ import httpx
 import msgspec
 
 from skep.config.compute import FakeFailure
-from skep.config.sections import Config, QuotaSettings
+from skep.config.sections import Config, QuotaSettings, RetentionSettings
 from skep.contracts.http_cloud import http_config
 from skep.domain.ids import new_uuid
 from skep.processes.seeds import FLAVORS
@@ -38,6 +39,12 @@ REFUSED_SECONDS = 0.2
 """Before a request is sent again that the cloud refused."""
 APART = "apart"
 """Servers with a name that begins so are members of one group whose policy is anti-affinity."""
+OF_SERVER = "of-a-server"
+"""The name of all images that are made of servers."""
+SOFT_DELETE: dict[str, object] = {"delete": None}
+"""Stands for a DELETE among actions, in a cloud that keeps deleted servers for a while."""
+KEPT_SECONDS = 86_400
+"""For how long: longer than any run."""
 KINDS = {"plain": 55, "fails": 15, "moves": 10, APART: 10, "nowhere": 5, "unacceptable": 5}
 """Names of servers begin so; how many of a hundred."""
 FAILURES = (
@@ -49,7 +56,24 @@ FAILURES = (
     FakeFailure(operation="spawn", server=f"{APART}*", error="SpawnFailed", times=0),
 )
 """What hosts do to servers, by their names: one host of each cell fails, a whole cell, all; the image is at fault."""
-ACTIONS: tuple[dict[str, object], ...] = ({"os-stop": None}, {"os-start": None}, {"reboot": {"type": "HARD"}})
+Action = dict[str, object]
+POWER: tuple[tuple[Action, ...], ...] = (({"os-stop": None},), ({"os-start": None},), ({"reboot": {"type": "HARD"}},))
+MIGRATE: Action = {"migrate": None}
+LIVES: tuple[tuple[Action, ...], ...] = (
+    *POWER,
+    (MIGRATE,),
+    (MIGRATE, {"confirmResize": None}),
+    (MIGRATE, {"confirmResize": None}, MIGRATE, {"revertResize": None}),
+    (MIGRATE, {"revertResize": None}),
+    (MIGRATE, {"revertResize": None}, {"os-stop": None}, MIGRATE),
+    ({"createImage": {"name": OF_SERVER}},),
+    ({"createBackup": {"name": OF_SERVER, "backup_type": "daily", "rotation": 1}}, MIGRATE),
+    (SOFT_DELETE, {"restore": None}),
+    (MIGRATE, {"confirmResize": None}, SOFT_DELETE, {"restore": None}, {"os-stop": None}),
+)
+"""What users do to a server, one thing after the other."""
+ASKED_TIMES, ASKED_SECONDS = 8, (0.2, 1.5)
+"""How often something is asked that the server refuses because of what is done to it, and the pause between."""
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +91,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     double_built: int
     lost: int
     audit_differences: int
+    actions: dict[str, int] = {}
+    """Those that were promised, by their keys."""
     faults: dict[str, int] = {}
     """What was done, and how often, beside the kills."""
     faults_at_once: int = 0
@@ -108,6 +134,8 @@ class Load(ABC):
 
     failures: Collection[FakeFailure] = FAILURES
     """What excuses an ERROR."""
+    keeps = True
+    """Whether the cloud keeps deleted servers for a while."""
 
     def __init__(self, cloud: Subject, seed: int, builds: int, duration: float) -> None:
         self.seed, self.builds, self.duration = seed, builds, duration
@@ -122,6 +150,9 @@ class Load(ABC):
         """Whether requests are sent now."""
         self._over = asyncio.Event()
         self._deletes: set[asyncio.Task[None]] = set()
+        self._lives: list[Sequence[Action]] = []
+        self.done: Counter[str] = Counter()
+        """How often an action was promised, by its key."""
 
     async def run(self) -> tuple[LoadReport, Findings, list[str]]:
         """Do it all; return the report, what was found, and what the audit says.
@@ -167,6 +198,10 @@ class Load(ABC):
         except TimeoutError:
             return
 
+    def lives(self) -> Sequence[Sequence[Action]]:
+        """Return what may be done to a server now."""
+        return LIVES
+
     def more(self) -> bool:
         """Whether another server is asked for."""
         return self._begun < self.builds
@@ -201,9 +236,9 @@ class Load(ABC):
         if kind == APART:
             self._apart.add(uuid)
         if dice.random() < 0.5:
-            self._later(self._delete(uuid, dice.uniform(0, 3)))
-        elif dice.random() < 0.3:
-            self._later(self._act(uuid, dice.choice(ACTIONS), dice.uniform(0.5, 3)))
+            self._later(self._delete(uuid, dice.uniform(0, 6)))
+        if dice.random() < 0.5:
+            self._later(self._live(uuid, self._next_life(dice), random.Random(dice.random())))
 
     def _body(self, kind: str, name: str, count: int = 1) -> dict[str, object]:
         server = {"name": name, "flavorRef": TINY.flavorid, "networks": "none", "imageRef": self.cloud.image}
@@ -216,10 +251,16 @@ class Load(ABC):
     async def _delete(self, uuid: str, wait: float) -> None:
         await asyncio.sleep(wait)
         while True:
-            answer = await self._sent("DELETE", f"/servers/{uuid}")
-            if answer is not None and answer.status_code in (204, 404):
+            answer = await self._sent(*self._for_good(uuid))
+            if answer is not None and answer.status_code in (202, 204, 404):
                 break
         self.given_up(uuid)
+
+    def _for_good(self, uuid: str) -> tuple[str, str, Action | None]:
+        """Return the request that deletes a server, whether the cloud would keep it or not."""
+        if self.keeps:
+            return "POST", f"/servers/{uuid}/action", {"forceDelete": None}
+        return "DELETE", f"/servers/{uuid}", None
 
     def given_up(self, uuid: str) -> None:
         """Know that a server is deleted, which may be before the answer to its create is read."""
@@ -238,10 +279,35 @@ class Load(ABC):
         """Return what users see: server -> status."""
         return await asyncio.to_thread(self._statuses)
 
-    async def _act(self, uuid: str, action: dict[str, object], wait: float) -> None:
-        """Ask for it once: in which state the server is when it comes, and whether it comes, is chance."""
-        await asyncio.sleep(wait)
-        await self._sent("POST", f"/servers/{uuid}/action", action)
+    def _next_life(self, dice: random.Random) -> Sequence[Action]:
+        """Return what is done to the next server: each once before any comes again."""
+        lives = self.lives()
+        self._lives = [one for one in self._lives if one in lives] or dice.sample(lives, len(lives))
+        return self._lives.pop()
+
+    async def _live(self, uuid: str, life: Sequence[Action], dice: random.Random) -> None:
+        """Ask for one thing after the other: in which state the server is when it comes is chance."""
+        for _ in range(ASKED_TIMES):
+            await asyncio.sleep(dice.uniform(*ASKED_SECONDS))
+            shown = await self._sent("GET", f"/servers/{uuid}")
+            if shown is not None and shown.is_success and shown.json()["server"]["status"] != "BUILD":
+                break
+        for action in life:
+            for _ in range(ASKED_TIMES):
+                answer = await self._act(uuid, action)
+                if answer is not None and answer.is_success:
+                    self.done[next(iter(action))] += 1
+                if answer is not None and answer.status_code != 409:
+                    break
+                await asyncio.sleep(dice.uniform(*ASKED_SECONDS))
+            await asyncio.sleep(dice.uniform(*ASKED_SECONDS))
+
+    async def _act(self, uuid: str, action: Action) -> httpx.Response | None:
+        if action is SOFT_DELETE:
+            # What is not built yet goes for good.
+            self.asked.created.discard(uuid)
+            return await self._sent("DELETE", f"/servers/{uuid}")
+        return await self._sent("POST", f"/servers/{uuid}/action", action)
 
     async def _sent(self, method: str, path: str, body: object = None) -> httpx.Response | None:
         """Send a request to the cloud once it runs; None when no answer came."""
@@ -279,6 +345,7 @@ class Load(ABC):
             double_built=len(findings.double_built),
             lost=len(findings.lost),
             audit_differences=len(audit),
+            actions=dict(self.done),
         )
         return report, findings, audit
 
@@ -293,7 +360,7 @@ class Load(ABC):
         """Delete all members of the group and say which hosts do not take a new one: their slot was not freed."""
         members = {uuid for uuid, name in self._names().items() if name.startswith(APART)}
         for uuid in members:
-            self.cloud.ask("DELETE", f"/servers/{uuid}")
+            self.cloud.ask(*self._for_good(uuid))
         self.asked.created -= members
         self.asked.deleted |= members
         yield from witness.within(RECOVERY_SECONDS, self._observe).stuck
@@ -321,10 +388,14 @@ class Load(ABC):
         return {one["id"]: one["status"] for one in self._servers()}
 
     def _servers(self) -> list[dict[str, Any]]:
+        """Return what users see, and what admins see of soft-deleted servers."""
+        return [*self._listed(""), *(self._listed("&soft_deleted=true&status=SOFT_DELETED") if self.keeps else [])]
+
+    def _listed(self, which: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         marker = ""
         while True:
-            page = self.cloud.answer(f"/servers/detail?limit=500{marker}")["servers"]
+            page = self.cloud.answer(f"/servers/detail?limit=500{which}{marker}")["servers"]
             found += page
             if len(page) < 500:
                 return found
@@ -359,3 +430,8 @@ def chaos_config(root: Path, builds: int) -> Config:
         disk_gb=most * TINY.root_gb,
     )
     return msgspec.structs.replace(quick, compute=msgspec.structs.replace(quick.compute, fake=fake))
+
+
+def keeping(config: Config) -> Config:
+    """Return the same cloud, which keeps deleted servers."""
+    return msgspec.structs.replace(config, retention=RetentionSettings(reclaim_instance_interval=KEPT_SECONDS))

@@ -14,13 +14,13 @@ import asyncio
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from skep.config.sections import Config
-from skep_lab.chaos.load import HOSTS, Load, LoadReport, chaos_config
+from skep_lab.chaos.load import HOSTS, LIVES, POWER, Action, Load, LoadReport, chaos_config, keeping
 from skep_lab.chaos.restore import Restored, RestoreStory
 from skep_lab.processes.child import RoleDied
 from skep_lab.processes.cloud import ProcessCloud
@@ -74,11 +74,12 @@ class ProcessChaos(Load):
         kinds: tuple[str, ...] = (),
         hosts: int = HOSTS,
         at_once: int = AT_ONCE,
+        restores: bool = True,
     ) -> None:
-        """`kinds` of faults are done, by default all; `at_once` of them overlap."""
+        """`kinds` of faults are done, by default all; `at_once` of them overlap. `restores`: a backup among all."""
         self.processes = ProcessCloud(
             root,
-            config or chaos_config(root, builds),
+            config or keeping(chaos_config(root, builds)),
             cells=CELLS,
             hosts=hosts,
             disk_bytes=DATABASES_DISK_BYTES if at_once and not kinds else 0,
@@ -89,9 +90,10 @@ class ProcessChaos(Load):
         self._dice = random.Random(f"{seed}-faults")
         self.doer = ProcessFaults(self.processes, self._dice, self.unless_over, self.given_up)
         self._kinds = tuple(kind for kind in kinds if kind != RESTORE)
-        self._restores = not kinds or RESTORE in kinds
+        self._restores = RESTORE in kinds or (restores and not kinds)
         self.story = RestoreStory(self, self.doer, root / "backup")
         self.restored = Restored()
+        self._restored = False
         self._at_once = at_once if self._kinds or not kinds else 0
         self.most_at_once = 0
         """How many faults there ever were at one moment."""
@@ -108,6 +110,13 @@ class ProcessChaos(Load):
     async def end(self) -> None:
         """Stop the cloud."""
         await self.processes.stop()
+
+    def lives(self) -> Sequence[Sequence[Action]]:
+        """Return what users do: beside power actions nothing of which a backup that is still to be restored is silent.
+
+        What hosts keep for a move that its database has forgotten is not found by a recovery yet.
+        """
+        return LIVES if self._restored or not self._restores else POWER
 
     def more(self) -> bool:
         """Go on until all processes were restarted, too."""
@@ -130,6 +139,7 @@ class ProcessChaos(Load):
             await self.processes.ready()
             if backup.result():
                 self.restored = await self.story.restore()
+                self._restored = True
                 self.faults[RESTORE] += 1
             _say("restarting all in order")
             await self._restart_all()

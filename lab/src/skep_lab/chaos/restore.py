@@ -208,8 +208,8 @@ class RestoreStory:
 
     async def _delete(self, server: str) -> None:
         self._load.given_up(server)
-        answer = await asked(self._cloud, "DELETE", f"/servers/{server}")
-        self._counts["deleted"] += answer is not None and answer.status_code == HTTPStatus.NO_CONTENT
+        answer = await asked(self._cloud, "POST", f"/servers/{server}/action", {"forceDelete": None})
+        self._counts["deleted"] += answer is not None and answer.status_code == HTTPStatus.ACCEPTED
 
     async def _delete_again(self) -> set[str]:
         """Delete what users had deleted and is there again; return it, and what is about to go."""

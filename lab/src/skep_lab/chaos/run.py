@@ -25,7 +25,7 @@ import msgspec
 
 from skep.config.sections import Config
 from skep_lab.chaos.beside import FaultsBeside
-from skep_lab.chaos.load import CELLS, HOSTS, Load, LoadReport, chaos_config
+from skep_lab.chaos.load import CELLS, HOSTS, Load, LoadReport, chaos_config, keeping
 from skep_lab.chaos.processes import ProcessChaos
 from skep_lab.chaos.upgrade import UpgradeChaos
 from skep_lab.crash.points import ALL_STEPS, drawn
@@ -60,7 +60,7 @@ class Chaos(Load):
     """A whole cloud in one process, which dies again and again, while it halts and its databases are locked."""
 
     def __init__(self, root: Path, seed: int, builds: int, duration: float, config: Config | None = None) -> None:
-        self.process = CrashProcess(root, config or chaos_config(root, builds), cells=CELLS, hosts=HOSTS)
+        self.process = CrashProcess(root, config or keeping(chaos_config(root, builds)), cells=CELLS, hosts=HOSTS)
         super().__init__(self.process, seed, builds, duration)
         self.faults: Counter[str] = Counter()
         self._under_way = Overlap()
@@ -122,9 +122,12 @@ class Chaos(Load):
         self.up.set()
 
 
-def chaos(deployment: str, *, seed: int, builds: int, duration: float, from_release: str = "") -> LoadReport:
+def chaos(
+    deployment: str, *, seed: int, builds: int, duration: float, from_release: str = "", restores: bool = True
+) -> LoadReport:
     """Run once in a directory of its own; it is removed when all is well.
 
+    Over processes a backup is restored (`restores`); otherwise servers also move while faults happen.
     `from_release` begins with processes of the release of that version. Raises SystemExit where it is not to be had.
     """
     root = Path(tempfile.mkdtemp(prefix="skep-chaos-"))
@@ -137,8 +140,10 @@ def chaos(deployment: str, *, seed: int, builds: int, duration: float, from_rele
             raise SystemExit(why_not(release))
         sys.stderr.write(f"from {release.version}\n")
         load = UpgradeChaos(root, seed, builds, duration, release=interpreter)
+    elif deployment == PROCESSES:
+        load = ProcessChaos(root, seed, builds, duration, restores=restores)
     else:
-        load = (ProcessChaos if deployment == PROCESSES else Chaos)(root, seed, builds, duration)
+        load = Chaos(root, seed, builds, duration)
     report, findings, audit = asyncio.run(load.run())
     if report.clean:
         shutil.rmtree(root)
@@ -163,12 +168,22 @@ def main() -> int:
         choices=(LAST, *(release.version for release in rolling())),
         help=f"processes: begin with a release, and upgrade under load; {LAST} is the last one",
     )
+    parser.add_argument(
+        "--no-restore", action="store_true", help="processes: restore no backup; servers move while faults happen"
+    )
     chosen = parser.parse_args()
     if chosen.from_release and chosen.deployment != PROCESSES:
         parser.error("--from-release needs --deployment processes")
     version = upgraded_from()[-1].version if chosen.from_release == LAST else chosen.from_release
     seed = random.SystemRandom().randrange(1 << 31) if chosen.seed is None else chosen.seed
-    report = chaos(chosen.deployment, seed=seed, builds=chosen.builds, duration=chosen.duration, from_release=version)
+    report = chaos(
+        chosen.deployment,
+        seed=seed,
+        builds=chosen.builds,
+        duration=chosen.duration,
+        from_release=version,
+        restores=not chosen.no_restore,
+    )
     sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     return 0 if report.clean else 1
 

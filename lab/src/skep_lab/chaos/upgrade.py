@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from skep.config.sections import Config
-from skep_lab.chaos.load import HOSTS, chaos_config
+from skep_lab.chaos.load import HOSTS, POWER, Action, chaos_config
 from skep_lab.chaos.processes import ProcessChaos
 from skep_lab.processes.child import RoleChild, RoleDied
 from skep_lab.processes.release_child import ReleaseChild
@@ -29,7 +30,12 @@ CALM_SECONDS = 2.0
 
 
 class UpgradeChaos(ProcessChaos):
-    """One run over a cloud of processes that begins with those of another release."""
+    """One run over a cloud of processes that begins with those of another release.
+
+    Users do what both releases can do.
+    """
+
+    keeps = False
 
     def __init__(
         self,
@@ -47,6 +53,10 @@ class UpgradeChaos(ProcessChaos):
         going_back = replace(config, compute=replace(config.compute, require_signatures=False))
         super().__init__(root, seed, builds, duration, going_back, hosts=hosts, at_once=0)
         self.processes.release = release
+
+    def lives(self) -> Sequence[Sequence[Action]]:
+        """Return what users of either release do."""
+        return POWER
 
     async def disturb(self) -> None:
         """Upgrade everything, go back, and upgrade again; the load goes on meanwhile."""

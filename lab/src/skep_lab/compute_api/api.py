@@ -21,7 +21,7 @@ from skep.database.api import host_mappings
 from skep.domain.cells import HostMapping
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
-from skep.domain.errors import NotFound, SkepError
+from skep.domain.errors import NotFound, SkepError, Unavailable
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CELL0, CellUuid, NodeUuid, ProjectId, UserId, new_uuid
 from skep.domain.images import Image, NewImage, backup_properties
@@ -91,6 +91,8 @@ class MadeImages:
         self.made: dict[str, NewImage] = {}
         self.stored: set[str] = set()
         """The ids of those that have got their bytes."""
+        self.held: set[str] = set()
+        """The ids of those that the service does not let go now."""
         self.refuses: SkepError | None = None
         """What the next image is refused by."""
 
@@ -108,6 +110,8 @@ class MadeImages:
         return [image_id for image_id in reversed(found) if image_id in self.stored]
 
     async def discard(self, image_id: str) -> bool:
+        if image_id in self.held:
+            raise Unavailable("the image service answered 409")
         if image_id in self.stored:
             return False
         self.made.pop(image_id, None)

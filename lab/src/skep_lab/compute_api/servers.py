@@ -41,7 +41,7 @@ from skep.domain.images import Image
 from skep.domain.instances import Fault, PowerState
 from skep.domain.request_specs import RequestSpec
 from skep.messages.base import Done
-from skep.messages.to_cell_conductor import InstancesChanged
+from skep.messages.to_cell_conductor import InstancesChanged, QuestionsAsked
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
 from skep.messages.to_super_conductor import DeleteInstances, OperatorStateChanged, ScheduleAndBuildInstances
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, cell_conductor
@@ -107,11 +107,14 @@ class ServersUnderTest:
         routes: Iterable[Route] = SERVER_ROUTES,
         ended: Sequence[Over] = (),
         images: MadeImages | None = None,
+        asked: Sequence[str] = (),
     ) -> None:
         self.services = services
         self.images = images or MadeImages()
         self.told = told
         self.ended = ended
+        self.asked = asked
+        """The notifications of what was asked."""
         self.client = httpx.AsyncClient(
             transport=httpx.ASGITransport(ComputeApi(services, routes)), base_url="http://cloud"
         )
@@ -254,16 +257,18 @@ async def servers_under_test(
     routes: Iterable[Route] = SERVER_ROUTES,
     reported: tuple[HostState, ...] = (HOST,),
     reclaim: int = 0,
+    evacuate_needs_fence: bool = False,
 ) -> AsyncIterator[ServersUnderTest]:
     """Open the API over fresh databases in `directory`; `reported`: the hosts that a scheduler knows.
 
-    `reclaim`: for how many seconds deleted servers are kept.
+    `reclaim`: for how many seconds deleted servers are kept. `evacuate_needs_fence`: as the setting.
     """
     database = new_database(directory / "api.db", "api")
     databases = {uuid: new_database(directory / f"{name}.db", "cell") for uuid, name in NAMES.items()}
     await database.write(_seed)
     told: asyncio.Queue[Any] = asyncio.Queue()
     ended: list[Over] = []
+    asked: list[str] = []
     images = MadeImages()
     services = ApiServices(
         database=database,
@@ -277,11 +282,17 @@ async def servers_under_test(
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],
         ended=ended.extend,
+        asked=lambda notification, _server, _context: asked.append(notification),
         runs_on="api-1",
-        settings=ApiSettings(quotas=quotas, reclaim_instance_interval=reclaim),
+        settings=ApiSettings(
+            quotas=quotas,
+            reclaim_instance_interval=reclaim,
+            evacuate_needs_fence=evacuate_needs_fence,
+            answer_seconds=0,
+        ),
         backlog=backlog,
     )
-    opened = ServersUnderTest(services, told, routes, ended, images)
+    opened = ServersUnderTest(services, told, routes, ended, images, asked)
     try:
         yield opened
     finally:
@@ -307,5 +318,5 @@ async def _transport(told: asyncio.Queue[Any], reported: tuple[HostState, ...]) 
     await transport.serve(SUPER_CONDUCTOR, dict.fromkeys(for_super, hear))
     await transport.serve(SCHEDULER, {GetHostStates: states, PublishOperatorState: publish})
     for uuid in (CELL1, CELL2):
-        await transport.serve(cell_conductor(uuid), {InstancesChanged: hear})
+        await transport.serve(cell_conductor(uuid), {InstancesChanged: hear, QuestionsAsked: hear})
     return transport

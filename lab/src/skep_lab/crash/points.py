@@ -14,9 +14,10 @@ import msgspec
 
 from skep.domain.actions import ACTION_STEPS
 from skep.domain.builds import STEPS, Step
+from skep.domain.moves import MOVE_STEPS
 
-ALL_STEPS: Mapping[str, Step] = {**STEPS, **ACTION_STEPS}
-"""The steps of builds and those of actions on guests."""
+ALL_STEPS: Mapping[str, Step] = {**STEPS, **ACTION_STEPS, **MOVE_STEPS}
+"""The steps of builds, those of actions on guests and those of moves."""
 
 Way = Literal["before", "after", "lost"]
 WAYS: tuple[Way, ...] = ("before", "after", "lost")
@@ -51,6 +52,7 @@ UNREACHABLE: dict[tuple[str, Way], str] = {
     ("spawn", "lost"): _NO_COMMIT,
     ("destroy", "lost"): _NO_COMMIT,
     ("act", "lost"): _NO_COMMIT,
+    **{(step.name, "lost"): _NO_COMMIT for step in MOVE_STEPS.values() if step.actor == "compute"},
 }
 """Points that do not exist, and why."""
 

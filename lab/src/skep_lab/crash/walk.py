@@ -21,7 +21,7 @@ from skep.contracts.eventually import PATIENCE
 from skep.contracts.http_cloud import http_config
 from skep_lab.crash.points import Point
 from skep_lab.crash.process import POLL_SECONDS, CrashProcess
-from skep_lab.witnesses import witness
+from skep_lab.witnesses import witness, witness_guests, witness_rows
 from skep_lab.witnesses.witness import Asked, Findings, HostSeen
 
 RECOVERY_SECONDS = PATIENCE
@@ -29,12 +29,14 @@ RECOVERY_SECONDS = PATIENCE
 CELLS, HOSTS = 2, 2
 MEMBERS = CELLS * HOSTS
 """Servers of one request: one for each host, so that one of them meets each failing host."""
-FAILING, MOVING = "fails", "moves"
+FAILING, MOVING, STAYING = "fails", "moves", "stays"
 FAILURES = (
     FakeFailure(operation="spawn", host="cell1-host1", server=f"{FAILING}*", error="SpawnFailed"),
     FakeFailure(operation="spawn", host="cell1-*", server=f"{MOVING}*", error="SpawnFailed"),
+    FakeFailure(operation="receive", server=f"{STAYING}*", error="NoSpaceLeft"),
 )
-"""By the name of a server: one host of the first cell fails, or all of them, so that it moves to the second."""
+"""By the name of a server: one host of the first cell fails to build it, or all of them, so that it moves to the
+second; or no host takes its disk, so that it is taken back by the host that it was about to leave."""
 
 
 class Walk:
@@ -94,7 +96,7 @@ class Walk:
     def act(self, uuid: str, action: dict[str, object]) -> bool:
         """Ask for an action on a server; whether it was promised."""
         answer = self.sent("POST", f"/servers/{uuid}/action", action)
-        return answer is not None and answer.raise_for_status().status_code == 202
+        return answer is not None and answer.raise_for_status().is_success
 
     def sent(self, method: str, path: str, body: object = None) -> httpx.Response | None:
         """Send a request to a cloud that may die meanwhile; None when no answer came."""
@@ -150,6 +152,23 @@ class Walk:
             if time.monotonic() > end:
                 raise AssertionError(f"not all are {wanted}: {statuses}")
             time.sleep(POLL_SECONDS)
+
+    def write_disk(self, uuid: str, content: bytes) -> None:
+        """Write into the disk of a server what only its guest could have."""
+        fresh = self.process.state / "content"
+        fresh.write_bytes(content)
+        # Not into the file: it may be that of an image, too.
+        fresh.replace(self._disk(uuid))
+
+    def read_disk(self, uuid: str) -> bytes:
+        """Return what the disk of a server has where its row says that it is."""
+        return self._disk(uuid).read_bytes()
+
+    def _disk(self, uuid: str) -> Path:
+        rows = witness_rows.read(self.process.state).rows
+        [row] = [one for one in rows if one.uuid == uuid]
+        assert row.host is not None
+        return witness_guests.disk(self.process.state, row.host, row.uuid, row.attempt)
 
     def wait_images(self, wanted: dict[str, str]) -> None:
         """Wait until the images that were made of servers, by name, have these statuses."""

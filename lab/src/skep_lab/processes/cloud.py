@@ -223,7 +223,9 @@ class ProcessCloud:
         """Read databases, past all links, and the hosts' logs."""
         names = ("api", CELL0_NAME, *self.names)
         rows = witness_rows.read_databases({name: self.postgres.url(name) for name in names})
-        return Seen(rows=rows, lives=tuple(self.guests()), statuses=statuses, hosts=hosts)
+        # Agents of older releases make no disks, or leave those that younger ones made.
+        disks = None if self.release is not None else tuple(witness_guests.disks(self.state))
+        return Seen(rows=rows, lives=tuple(self.guests()), disks=disks, statuses=statuses, hosts=hosts)
 
     def guests(self) -> list[Life]:
         """Return all guests that the hosts ever had, by the right time."""
@@ -373,6 +375,7 @@ def _not_by_default(section: msgspec.Struct) -> dict[str, Any]:
 NEWER_VARIABLES = (
     "SKEP_COMPUTE__REQUIRE_SIGNATURES",
     "SKEP_COMPUTE__EXCHANGE_DIRECTORY",
+    "SKEP_COMPUTE__FAKE__COPY_DELAY",
     "SKEP_COMPUTE__IMAGES__BY_TICKET",
 )
 """Settings that other releases do not know, and refuse."""

@@ -114,7 +114,7 @@ async def _delete_servers(faults: ProcessFaults, host: str) -> None:
         return
     for server in answer.json()["servers"]:
         faults.given_up(server["id"])
-        await asked(faults.cloud, "DELETE", f"/servers/{server['id']}")
+        await asked(faults.cloud, "POST", f"/servers/{server['id']}/action", {"forceDelete": None})
 
 
 async def _delete_failed(faults: ProcessFaults, cell: str) -> None:
@@ -127,7 +127,7 @@ async def _delete_failed(faults: ProcessFaults, cell: str) -> None:
         if found is None or found.status_code != HTTPStatus.OK or found.json()["placement"]["cell"] != cell:
             continue
         faults.given_up(server["id"])
-        await asked(faults.cloud, "DELETE", f"/servers/{server['id']}")
+        await asked(faults.cloud, "POST", f"/servers/{server['id']}/action", {"forceDelete": None})
 
 
 async def _delete_service(faults: ProcessFaults, host: str) -> httpx.Response | None:

@@ -1,9 +1,10 @@
 """Witnesses from outside: what went wrong, told from the hosts' own logs, the databases' files and what users see.
 
-None of it asks the parts under test whether all is well. *stuck*: not ACTIVE, SHUTOFF or ERROR, or not gone as asked.
-*leaked*: a guest, claim, open attempt, quota unit or row without its server, or a row owned by nobody living. *lost*:
-answered 202, now unknown; or ACTIVE without its guest. *double_built*: two guests of one server at one moment, ever.
-*errors_unjustified*: ERROR although the faults left a host that was permitted.
+None of it asks the parts under test whether all is well. *stuck*: something is still done to it, or not gone as asked.
+*leaked*: a guest, disk, claim, open attempt, quota unit or row without its server, or a row owned by nobody living.
+*lost*: answered 202, now unknown; or ACTIVE without its guest, its disk, or the disk that it may go back to.
+*double_built*: two guests of one server at one moment, ever. *errors_unjustified*: ERROR although the faults left a
+host that was permitted.
 """
 
 from __future__ import annotations
@@ -17,17 +18,22 @@ import msgspec
 
 from skep.config.compute import FakeFailure
 from skep.domain.builds import FailureKind, kind_of
+from skep.domain.ids import InstanceUuid
 from skep.domain.resources import Resources
 from skep_lab.witnesses import witness_guests, witness_rows
 from skep_lab.witnesses.witness_guests import Life
-from skep_lab.witnesses.witness_rows import Row, Rows
+from skep_lab.witnesses.witness_rows import GUEST_STATES, Row, Rows
 
 STATUSES = {
     "active": "ACTIVE",
     "stopped": "SHUTOFF",
     "paused": "PAUSED",
     "suspended": "SUSPENDED",
+    "rescued": "RESCUE",
     "soft_deleted": "SOFT_DELETED",
+    "shelved": "SHELVED",
+    "shelved_offloaded": "SHELVED_OFFLOADED",
+    "resized": "VERIFY_RESIZE",
     "error": "ERROR",
 }
 SETTLED_STATUSES = frozenset(STATUSES.values())
@@ -56,6 +62,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: Rows
     lives: tuple[Life, ...]
+    disks: tuple[tuple[str, InstanceUuid, int], ...] | None
+    """Host, instance and attempt of each disk; None: nobody looks at disks."""
     statuses: dict[str, str]
     """What users see: server -> status."""
     hosts: dict[str, HostSeen]
@@ -88,7 +96,13 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 def look(state: Path, statuses: dict[str, str], hosts: dict[str, HostSeen]) -> Seen:
     """Read the files of a state directory, to go with what users and admins see."""
     rows = witness_rows.read(state)
-    return Seen(rows=rows, lives=tuple(witness_guests.lives(state)), statuses=statuses, hosts=hosts)
+    return Seen(
+        rows=rows,
+        lives=tuple(witness_guests.lives(state)),
+        disks=tuple(witness_guests.disks(state)),
+        statuses=statuses,
+        hosts=hosts,
+    )
 
 
 def statuses_of(rows: Rows) -> dict[str, str]:
@@ -106,7 +120,7 @@ def judge(seen: Seen, asked: Asked, failures: Collection[FakeFailure] = ()) -> F
     """Compare what is seen with what was promised. `failures` are those that hosts were told to show."""
     return Findings(
         stuck=tuple(_stuck(seen, asked)),
-        leaked=(*seen.rows.leaked, *_leaked_guests(seen), *_leaked_claims(seen)),
+        leaked=(*seen.rows.leaked, *_leaked_guests(seen), *_leaked_disks(seen), *_leaked_claims(seen)),
         lost=tuple(_lost(seen, asked)),
         double_built=tuple(witness_guests.double_built(seen.lives)),
         errors_unjustified=tuple(_unjustified(seen, failures)),
@@ -144,9 +158,18 @@ def _leaked_guests(seen: Seen) -> Iterable[str]:
             yield f"guest without its server: {life}"
 
 
+def _leaked_disks(seen: Seen) -> Iterable[str]:
+    rightful = seen.rows.kept | {(row.host, row.uuid, row.attempt) for row in seen.rows.rows}
+    for host, instance, attempt in seen.disks or ():
+        if (host, instance, attempt) not in rightful:
+            yield f"disk without its server: {instance} attempt {attempt} on {host}"
+
+
 def _leaked_claims(seen: Seen) -> Iterable[str]:
     attempts = {(row.uuid, row.attempt): row.host for row in seen.rows.rows}
-    guests = witness_guests.living(seen.lives)
+    last = {(life.host, life.instance, life.attempt): life for life in seen.lives}
+    # What is kept of a server that has left its host has no guest there, and counts.
+    guests = [*witness_guests.living(seen.lives), *(last[key] for key in seen.rows.kept if key in last)]
     for host, shown in seen.hosts.items():
         for claim in shown.claims:
             if attempts.get(claim) != host:
@@ -165,13 +188,16 @@ def _lost(seen: Seen, asked: Asked) -> Iterable[str]:
     for uuid in sorted(asked.created - seen.statuses.keys()):
         yield f"{uuid} was answered 202 and is unknown"
     whole = {(life.instance, life.host) for life in witness_guests.living(seen.lives) if life.finished}
+    there = {(instance, host, attempt) for host, instance, attempt in seen.disks or ()}
     for row in seen.rows.rows:
-        if (
-            row.state in ("active", "stopped", "paused", "suspended", "soft_deleted")
-            and row.task is None
-            and (row.uuid, row.host) not in whole
-        ):
+        if row.state not in GUEST_STATES or row.task is not None:
+            continue
+        if (row.uuid, row.host) not in whole:
             yield f"{row.uuid} is {row.state} on {row.host}, where it has no guest"
+        elif seen.disks is not None and (row.uuid, row.host, row.attempt) not in there:
+            yield f"{row.uuid} is {row.state} on {row.host}, where it has no disk"
+    for host, instance, attempt in () if seen.disks is None else seen.rows.kept - set(seen.disks):
+        yield f"{instance} may go back to {host}, which has no disk of attempt {attempt}"
 
 
 def _unjustified(seen: Seen, failures: Collection[FakeFailure]) -> Iterable[str]:

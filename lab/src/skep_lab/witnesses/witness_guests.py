@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from skep.compute.drivers.fake import GUESTS_FILE
+from skep.compute.drivers.fake import DISKS, GUESTS_FILE
+from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.drivers.guest_log import GuestEvent, read_events
 from skep.domain.ids import InstanceUuid
 from skep.domain.resources import Resources
@@ -75,11 +76,29 @@ def lives_on(host: str, events: Iterable[GuestEvent]) -> Iterator[Life]:
             )
         elif event.event == "spawned" and key in there:
             there[key].finished += 1
+        elif event.event == "powered_off" and key in there and not there[key].finished:
+            # A move of a server that is stopped makes a guest that does not run.
+            there[key].finished = 1
         elif event.event == "destroyed" and key in there:
             life = there.pop(key)
             life.ended = event.at
             yield life
     yield from there.values()
+
+
+def disks(state: Path) -> list[tuple[str, InstanceUuid, int]]:
+    """Return whose disks there are: host, instance and attempt of each."""
+    return [
+        (home.parent.name, instance, attempt)
+        for home in sorted(state.glob(f"hosts/*/*/{DISKS}"))
+        for instance, attempt in FakeDisks(home).labels()
+    ]
+
+
+def disk(state: Path, host: str, instance: str, attempt: int) -> Path:
+    """Return the file of a disk. Raises ValueError where its host has none."""
+    [home] = state.glob(f"hosts/*/{host}/{DISKS}")
+    return FakeDisks(home).path(InstanceUuid(instance), attempt)
 
 
 def double_built(all_lives: Iterable[Life]) -> list[str]:

@@ -12,6 +12,17 @@ from typing import Any, Protocol
 import msgspec
 import psycopg
 
+GUEST_STATES = ("active", "stopped", "paused", "suspended", "rescued", "soft_deleted", "resized", "shelved")
+"""States of a server whose host has its guest."""
+SETTLED = (*GUEST_STATES, "shelved_offloaded", "error")
+"""States of servers that are built."""
+
+_KEPT = (
+    "SELECT m.instance, m.source_host, m.source_attempt FROM migrations m JOIN instances k ON k.uuid = m.instance "
+    "WHERE m.step IS NULL AND m.status = 'finished' AND m.dest_attempt = k.attempt "
+    "AND k.state = 'resized' AND k.deleted_at IS NULL"
+)
+"""What the host that a server left keeps of it, until its user has confirmed the move."""
 _UNOWNED = "owner IS NOT NULL AND owner NOT IN (SELECT owner FROM leases WHERE lapses_at > :now)"
 
 _ABOVE = {
@@ -36,18 +47,32 @@ _ABOVE = {
         "SELECT g.instance FROM server_group_members g LEFT JOIN instance_mappings m ON m.instance = g.instance "
         "WHERE m.instance IS NULL OR m.deleted_at IS NOT NULL"
     ),
+    "image that nobody fills": (
+        "SELECT i.id FROM images i LEFT JOIN awaited_images a ON a.image_id = i.id "
+        "WHERE i.status = 'queued' AND a.image_id IS NULL"
+    ),
+    "image that is awaited of a server to which nothing is done": "SELECT image_id FROM awaited_images",
     "mapping owned by nobody living": f"SELECT instance FROM instance_mappings WHERE {_UNOWNED}",
 }
 _IN_CELL = {
     "staged row": "SELECT uuid FROM instances WHERE state = 'staged'",
     "open attempt without its server": (
         "SELECT a.instance FROM attempts a LEFT JOIN instances i ON i.uuid = a.instance "
-        "WHERE a.open AND (i.uuid IS NULL OR i.deleted_at IS NOT NULL OR i.attempt <> a.attempt)"
+        "WHERE a.open AND (i.uuid IS NULL OR i.deleted_at IS NOT NULL OR i.attempt <> a.attempt) "
+        f"AND NOT EXISTS ({_KEPT} AND m.instance = a.instance AND m.source_attempt = a.attempt)"
+    ),
+    "move under way of a server that nothing is done to": (
+        "SELECT m.instance FROM migrations m LEFT JOIN instances i ON i.uuid = m.instance "
+        "WHERE m.step IS NOT NULL AND (i.uuid IS NULL OR i.deleted_at IS NOT NULL OR i.task IS NULL)"
+    ),
+    "finished move of a server that waits for nothing": (
+        "SELECT m.instance FROM migrations m LEFT JOIN instances i ON i.uuid = m.instance "
+        "WHERE m.step IS NULL AND m.status = 'finished' "
+        "AND (i.uuid IS NULL OR i.deleted_at IS NOT NULL OR i.state NOT IN ('resized', 'error'))"
     ),
     "row owned by nobody living": f"SELECT uuid FROM instances WHERE {_UNOWNED}",
     "secret of a server that is built": (
-        "SELECT uuid FROM instances WHERE secrets IS NOT NULL "
-        "AND state IN ('active', 'stopped', 'paused', 'suspended', 'soft_deleted', 'error', 'deleted')"
+        f"SELECT uuid FROM instances WHERE secrets IS NOT NULL AND state IN {(*SETTLED, 'deleted')}"
     ),
 }
 
@@ -67,7 +92,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settled(self) -> bool:
         """Whether nothing is to be done for it."""
-        return self.state in ("active", "stopped", "paused", "suspended", "soft_deleted", "error") and self.task is None
+        return self.state in SETTLED and self.task is None
 
 
 class Mapped(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +108,8 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     mapped: dict[str, Mapped]
     rows: tuple[Row, ...]
     leaked: tuple[str, ...]
+    kept: frozenset[tuple[str, str, int]] = frozenset()
+    """What hosts keep of servers that have left them: host, instance and attempt."""
 
 
 class WitnessConnection(Protocol):
@@ -115,6 +142,7 @@ def read_databases(urls: Mapping[str, str]) -> Rows:
     mapped: dict[str, Mapped] = {}
     rows: list[Row] = []
     leaked: list[str] = []
+    kept: set[tuple[str, str, int]] = set()
     for name in sorted(urls, key=lambda name: (name != "api", name)):
         with _opened(urls[name]) as connection:
             if name == "api":
@@ -123,7 +151,8 @@ def read_databases(urls: Mapping[str, str]) -> Rows:
             else:
                 rows += _rows(connection, name)
                 leaked += _leaked(connection, name, _IN_CELL)
-    return Rows(mapped=mapped, rows=tuple(rows), leaked=tuple(leaked))
+                kept |= {(host, instance, attempt) for instance, host, attempt in connection.execute(_KEPT, {})}
+    return Rows(mapped=mapped, rows=tuple(rows), leaked=tuple(leaked), kept=frozenset(kept))
 
 
 @contextmanager

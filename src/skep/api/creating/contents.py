@@ -40,11 +40,15 @@ def generate_password() -> str:
 
 
 def injected_files(server: dict[str, Any]) -> tuple[InjectedFile, ...]:
-    """Read `personality`."""
+    """Read `personality`. Hosts read base64 strictly: line breaks, and whatever else was passed over, end here."""
     return tuple(
-        InjectedFile(path=one.get("path", ""), contents=one.get("contents", ""))
+        InjectedFile(path=one.get("path", ""), contents=_strict(one.get("contents", "")))
         for one in server.get("personality") or ()
     )
+
+
+def _strict(text: str) -> str:
+    return base64.b64encode(base64.b64decode("".join(text.split()))).decode()
 
 
 def check_limits(metadata: Mapping[str, str], files: tuple[InjectedFile, ...], limits: Mapping[str, int]) -> None:

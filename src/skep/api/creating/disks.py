@@ -137,26 +137,32 @@ def _boot_index(device: dict[str, Any], where: str) -> int | None:
         raise invalid_field(f"{where}.boot_index", value, "a whole number") from None
 
 
-def check_image(image: Image, flavor: Flavor, *, may_have_no_disk: bool) -> None:
-    """Check that a server of `flavor` can boot from `image`.
+def check_image(image: Image, flavor: Flavor, *, may_have_no_disk: bool, key: str = "server") -> None:
+    """Check that a server of `flavor` can be made from `image`.
 
-    A flavor with a root disk of 0 has one of the image's size, which only some callers may have.
+    A flavor with a root disk of 0 has one of the image's size, which only some callers may have. `key` is that of the
+    request's body.
 
     Raises BadRequest, or Forbidden for such a flavor.
     """
     if image.status != "active":
-        raise invalid_field("server.imageRef", image.id, f"an active image, this one is {image.status}")
+        raise invalid_field(f"{key}.imageRef", image.id, f"an active image, this one is {image.status}")
+    check_size(image, flavor, f"{key}.flavorRef")
+    if flavor.root_gb == 0 and not may_have_no_disk:
+        raise Forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
+
+
+def check_size(image: Image, flavor: Flavor, field: str) -> None:
+    """Check that `flavor`, which a field names, is large enough for `image`. Raises BadRequest."""
     if flavor.memory_mb < image.min_ram:
         expected = f"a flavor with {image.min_ram} MiB of memory for this image, not {flavor.memory_mb}"
-        raise invalid_field("server.flavorRef", flavor.flavorid, expected)
+        raise invalid_field(field, flavor.flavorid, expected)
     if flavor.root_gb == 0:
-        if not may_have_no_disk:
-            raise Forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
         return
     root = flavor.root_gb * GIB
     if image.size > root:
         expected = f"a flavor with a disk of {image.size} bytes for this image, not {root}"
-        raise invalid_field("server.flavorRef", flavor.flavorid, expected)
+        raise invalid_field(field, flavor.flavorid, expected)
     if image.min_disk > flavor.root_gb:
         expected = f"a flavor with a disk of {image.min_disk} GiB for this image, not {flavor.root_gb}"
-        raise invalid_field("server.flavorRef", flavor.flavorid, expected)
+        raise invalid_field(field, flavor.flavorid, expected)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from skep.api.extra_specs import A_TRAIT, check_placed, is_trait
 from skep.api.services import ApiSettings
 from skep.domain.flavors import Flavor
-from skep.domain.images import Image
 from skep.domain.invalid_input import invalid_image_property
 from skep.domain.nested.aliases import device_requests
 from skep.domain.nested.reading import wanted
@@ -18,15 +17,15 @@ _TRAIT = "trait:"
 _VERSIONS = ("img_hv_requested_version", "hypervisor_version_requires")
 
 
-def devices(flavor: Flavor, image: Image, settings: ApiSettings) -> tuple[DeviceRequest, ...]:
-    """Return the devices that the flavor's aliases mean.
+def devices(flavor: Flavor, properties: dict[str, str], settings: ApiSettings) -> tuple[DeviceRequest, ...]:
+    """Return the devices that the flavor's aliases mean; `properties` are those of the image.
 
     Raises BadRequest, naming the extra spec or the image's property, for all that placement could not make sense of.
     """
     check_placed(flavor.extra_specs, volumes="VolumeFilter" in settings.filters)
-    _check_properties(image.properties)
+    _check_properties(properties)
     found = device_requests(flavor.extra_specs, settings.aliases)
-    wanted(flavor, image.properties, found)
+    wanted(flavor, properties, found)
     return found
 
 

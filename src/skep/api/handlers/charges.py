@@ -12,6 +12,7 @@ from functools import partial
 from skep.api.requests import ApiRequest
 from skep.database import Connection
 from skep.database.api import quotas, task_charges
+from skep.domain.flavors import Flavor
 from skep.domain.instances import Instance, State
 from skep.domain.quotas import COUNTED
 
@@ -27,7 +28,19 @@ async def bear(request: ApiRequest, instance: Instance) -> None:
 
 async def restore(request: ApiRequest, instance: Instance) -> None:
     """Charge a server that is soft-deleted. Raises QuotaExceeded."""
-    unit = partial(_restore, request=request, instance=instance, defaults=request.services.settings.quotas.limits())
+    unit = partial(_restore, request=request, instance=instance)
+    await request.services.database.write(unit, intake=True)
+
+
+async def resize(request: ApiRequest, instance: Instance, flavor: Flavor) -> None:
+    """Charge a server for the larger of its flavor and the one that it is to get. Raises QuotaExceeded."""
+    unit = partial(_resize, request=request, instance=instance, flavor=flavor)
+    await request.services.database.write(unit, intake=True)
+
+
+async def refused(request: ApiRequest, instance: Instance) -> None:
+    """Have the charge settled by what the server is, soon: its cell has refused the action."""
+    unit = partial(task_charges.hurry, instance=instance.uuid, task_id=request.context.request_id)
     await request.services.database.write(unit, intake=True)
 
 
@@ -39,13 +52,26 @@ async def restore_anyhow(request: ApiRequest, instance: Instance) -> None:
         await request.services.database.write(unit, intake=True)
 
 
-def _restore(connection: Connection, request: ApiRequest, instance: Instance, defaults: Mapping[str, int]) -> None:
-    project, user = instance.project_id, instance.user_id
-    limits = quotas.limits(connection, project, defaults=defaults)
+def _restore(connection: Connection, request: ApiRequest, instance: Instance) -> None:
+    limits, of_user = _limits(connection, request, instance)
+    _charge(connection, request, instance, limits, of_user)
+
+
+def _resize(connection: Connection, request: ApiRequest, instance: Instance, flavor: Flavor) -> None:
+    task_id, now = request.context.request_id, request.services.clock.now()
+    limits, of_user = _limits(connection, request, instance)
+    task_charges.charge_larger(connection, instance, flavor, task_id, now, limits, user_limits=of_user)
+
+
+def _limits(
+    connection: Connection, request: ApiRequest, instance: Instance
+) -> tuple[Mapping[str, int], Mapping[str, int] | None]:
+    """Return the limits of a server's project, and those of its user where some were set."""
+    project, user, defaults = instance.project_id, instance.user_id, request.services.settings.quotas.limits()
     of_user = None
     if quotas.has_user_limits(connection, project, user):
         of_user = quotas.limits(connection, project, user, defaults=defaults)
-    _charge(connection, request, instance, limits, of_user)
+    return quotas.limits(connection, project, defaults=defaults), of_user
 
 
 def _charge(

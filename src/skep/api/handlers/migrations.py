@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from skep.api.cells import read_cell, read_cells
-from skep.api.handlers.server_lookup import find
+from skep.api.handlers.server_lookup import LocatedServer, find
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.migrations import PROGRESS
 from skep.database.cell import server_migrations
@@ -60,6 +60,17 @@ async def one_of_server(request: ApiRequest) -> Answer:
         if str(one.id) == wanted:
             return Answer({"migration": _live(one, hosts=True)})
     raise NotFound(f"In-progress live migration {wanted[:80]} is not found for server {request.params['id']}.")
+
+
+async def progress_of(request: ApiRequest, found: LocatedServer) -> int:
+    """Return how many percent of a server under a live migration are copied."""
+    assert found.cell is not None
+    unit = partial(server_migrations.live, instance=found.instance.uuid)
+    for one in await read_cell(request.services, found.cell, unit):
+        if one.memory_total is not None and one.disk_total is not None:
+            remaining = (one.memory_remaining or 0) + (one.disk_remaining or 0)
+            return 100 - round(100 * remaining / max(1, one.memory_total + one.disk_total))
+    return 0
 
 
 async def _in_progress(request: ApiRequest) -> list[ServerMigration]:
@@ -128,7 +139,8 @@ def _shown(request: ApiRequest, one: ServerMigration, *, hosts: bool) -> Json:
 
 
 def _live(one: ServerMigration, *, hosts: bool) -> Json:
-    return {**_common(one, hosts=hosts), "server_uuid": one.instance, **dict.fromkeys(PROGRESS)}
+    figures = {name: getattr(one, name.removesuffix("_bytes")) for name in PROGRESS}
+    return {**_common(one, hosts=hosts), "server_uuid": one.instance, **figures}
 
 
 def _common(one: ServerMigration, *, hosts: bool) -> Json:

@@ -13,18 +13,31 @@ import structlog
 from skep.api.actions import ROWS_BY_KEY
 from skep.api.awaited_images import BEGIN_SECONDS
 from skep.api.cells import read_cell, write_cell
-from skep.api.handlers import charges, server_images, server_moves, servers
+from skep.api.handlers import (
+    charges,
+    guest_questions,
+    guest_secrets,
+    live_migrations,
+    server_evacuations,
+    server_images,
+    server_moves,
+    server_rebuilds,
+    server_shelving,
+    servers,
+)
+from skep.api.handlers.guest_secrets import SealedArguments
 from skep.api.handlers.server_images import PreparedImage
 from skep.api.handlers.server_lookup import PAUSE_SECONDS, TRIES, LocatedServer, find, refuse_if_locked
 from skep.api.requests import Answer, ApiRequest, Handler
 from skep.database import Connection
-from skep.database.cell import agents, row_actions, tasks
+from skep.database.cell import agents, offloads, row_actions, tasks, unshelves
 from skep.database.cell.row_actions import locker
-from skep.domain.actions import ACTIONS, Action, ActionRequest, Kind, Over
+from skep.domain.actions import ACTIONS, Action, ActionRequest, Kind, Over, ShelveServer
 from skep.domain.clock import SECOND, Clock
 from skep.domain.context import RequestContext
-from skep.domain.errors import BadRequest, Conflict, Forbidden, OutcomeUnknown, SkepError, Unavailable
-from skep.domain.instances import Instance
+from skep.domain.errors import BadRequest, Conflict, Forbidden, OutcomeUnknown, SkepError, Unavailable, Withdrawn
+from skep.domain.instances import Instance, State, Task
+from skep.domain.moves import Size
 from skep.domain.states import task_state, vm_state
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.transport.base import cell_conductor
@@ -42,14 +55,20 @@ Choice = Callable[[Any], str]
 async def act(request: ApiRequest) -> Answer:
     """Carry out the action that the body's key names."""
     row = ROWS_BY_KEY[next(iter(request.body))]
+    if not row.actions:
+        return await guest_questions.console_output(request)
     asked = request.body[row.key]
     action = ACTIONS[_CHOICES[row.key](asked) if row.key in _CHOICES else row.actions[0]]
     if action.name in _OTHERS:
         return await _OTHERS[action.name](request)
     if action.kind is Kind.ROW:
         return await _carry_out(request, action, _ARGUMENTS[row.key](request, asked) if row.key in _ARGUMENTS else {})
+    if action.name == "evacuate":
+        return await _evacuate(request, action, asked)
     if action.kind is Kind.REHOST:
         return await _move(request, action, asked)
+    if action.kind is Kind.REBUILD:
+        return await _rebuild(request, action, asked)
     return await begin(request, action, asked)
 
 
@@ -78,8 +97,21 @@ def _may_unlock(request: ApiRequest, found: LocatedServer) -> Callable[[Instance
     return check
 
 
+def check_migrating(request: ApiRequest, instance: Instance, action: Action) -> None:
+    """Raise Conflict when a server is not under a live migration, or in no state that allows this to be done to it."""
+    _check(request, instance, action)
+    if instance.task is not Task.MIGRATING:
+        raise _conflict(instance, action, f"task_state {task_state(instance.state, instance.task)}")
+
+
+def _migrates(request: ApiRequest, found: LocatedServer, name: str) -> Callable[[Instance], None]:  # noqa: ARG001
+    return partial(check_migrating, request, action=ACTIONS[name])
+
+
 _CHECKS: dict[str, Callable[[ApiRequest, LocatedServer], Callable[[Instance], None]]] = {
     "unlock": _may_unlock,
+    "live_abort": partial(_migrates, name="live_abort"),
+    "live_complete": partial(_migrates, name="live_complete"),
 }
 """By the name of an action: what refuses it beyond its row of the table. Policy is asked before the row is written, in
 which alone the rest is known."""
@@ -87,8 +119,17 @@ which alone the rest is known."""
 _PREPARES: dict[str, Callable[[ApiRequest, LocatedServer, Any], Awaitable[PreparedImage]]] = {
     "snapshot": server_images.create_image,
     "backup": server_images.create_backup,
+    "shelve": server_images.shelve,
+    "unshelve": server_images.unshelve,
 }
 """By the name of an action: what has to be there before it is begun."""
+
+
+_SEALS: dict[str, Callable[[ApiRequest, Instance, Any], Awaitable[SealedArguments]]] = {
+    "change_password": guest_secrets.change_password,
+    "rescue": guest_secrets.rescue,
+}
+"""By the name of an action with secret arguments: what its host is told."""
 
 _CHARGES: dict[str, Callable[[ApiRequest, Instance], Awaitable[None]]] = {
     "soft_delete": charges.bear,
@@ -97,14 +138,16 @@ _CHARGES: dict[str, Callable[[ApiRequest, Instance], Awaitable[None]]] = {
 }
 """By the name of an action: what it does to the charge of the server, before its row is written."""
 
-_OTHERS: dict[str, Handler] = {"delete": servers.delete}
-"""Actions that are carried out where something else does the same."""
-
 
 async def not_there_yet(request: ApiRequest) -> Answer:
     """Refuse an action of Nova that this release does not have."""
     await find(request)
     raise BadRequest(f"The action {next(iter(request.body))} is not available in this cloud")
+
+
+async def given_up(request: ApiRequest) -> Answer:
+    """Refuse an action of Nova that nobody has any more, whatever it is asked of."""
+    raise Withdrawn(f"The action {next(iter(request.body))} is not available any more")
 
 
 async def begin(request: ApiRequest, action: Action, asked: Any = None) -> Answer:
@@ -117,9 +160,18 @@ async def begin(request: ApiRequest, action: Action, asked: Any = None) -> Answe
     if action.name in _CHARGES:
         await _CHARGES[action.name](request, instance)
     if action.name not in _PREPARES:
-        unit = partial(_write, instance=instance, action=action, context=request.context, now=services.clock.now())
+        sealed = await _SEALS[action.name](request, instance, asked) if action.has_secrets else None
+        unit = partial(
+            _write,
+            instance=instance,
+            action=action,
+            context=request.context,
+            now=services.clock.now(),
+            arguments=sealed.arguments if sealed is not None else None,
+            secrets=sealed.secrets if sealed is not None else None,
+        )
         over = await write_cell(services, found.cell, unit)
-        answer = Answer()
+        answer = sealed.answer if sealed is not None else Answer()
     else:
         await read_cell(services, found.cell, partial(_refuse_unable, instance=instance, action=action))
         prepared = await _PREPARES[action.name](request, found, asked)
@@ -166,19 +218,95 @@ async def _move(request: ApiRequest, action: Action, asked: Any) -> Answer:
     services = request.services
     found = await find(request)
     instance = found.instance
+    live = action.name == "live_migrate"
     host = await server_moves.wanted_host(request, instance, asked) if action.name == "migrate" else None
+    if live:
+        host = await live_migrations.wanted_host(request, instance, asked)
     _check(request, instance, action)
-    await server_moves.check_source(request, instance)
+    await (live_migrations.check_source if live else server_moves.check_source)(request, instance)
     assert found.cell is not None
-    now = services.clock.now()
-    unit = partial(server_moves.begin, server=instance, action=action, context=request.context, now=now, host=host)
-    over = await write_cell(services, found.cell, unit)
+    unit = partial(
+        server_moves.begin,
+        server=instance,
+        action=action,
+        context=request.context,
+        host=host,
+        forced=live and live_migrations.is_forced(request, asked),
+    )
+    if action.name == "resize":
+        over = await _begin_resize(request, found, unit, await server_moves.new_size(request, instance, asked))
+    else:
+        over = await write_cell(services, found.cell, partial(unit, now=services.clock.now()))
     if over is None:
         await _refuse(request, action)
     else:
         services.ended(over)
     await _tell(request, found)
+    if live and request.version < live_migrations.ASYNCHRONOUS_SINCE:
+        await live_migrations.wait_for_checks(request, found)
     return Answer()
+
+
+async def _begin_resize(
+    request: ApiRequest, found: LocatedServer, begin: Callable[..., list[Over] | None], size: Size
+) -> list[Over] | None:
+    """Charge the server for both its sizes and begin its move; of what is not begun nothing stays charged."""
+    services, cell = request.services, found.cell
+    assert cell is not None
+    await charges.resize(request, found.instance, size.flavor)
+    try:
+        over = await write_cell(services, cell, partial(begin, now=services.clock.now(), size=size))
+    except OutcomeUnknown:
+        # It may have begun: whoever settles charges finds out.
+        raise
+    except SkepError:
+        await charges.refused(request, found.instance)
+        raise
+    if over is None:
+        await charges.refused(request, found.instance)
+    return over
+
+
+async def _evacuate(request: ApiRequest, action: Action, asked: dict[str, Any]) -> Answer:
+    """Begin to evacuate a server, and tell its cell."""
+    services = request.services
+    found = await find(request)
+    instance = found.instance
+    wanted = await server_evacuations.wanted(request, instance, asked)
+    _check(request, instance, action)
+    await server_evacuations.check_source(request, instance)
+    assert found.cell is not None
+    unit = partial(
+        server_evacuations.begin,
+        server=instance,
+        action=action,
+        context=request.context,
+        wanted=wanted,
+        needs_fence=services.settings.evacuate_needs_fence,
+        now=services.clock.now(),
+    )
+    over = await write_cell(services, found.cell, unit)
+    if over is None:
+        await _refuse(request, action)
+    else:
+        services.ended(over)
+        services.asked("evacuate", instance, request.context)
+    await _tell(request, found)
+    return Answer({"adminPass": wanted.password}) if request.version < server_evacuations.SILENT_SINCE else Answer()
+
+
+async def _rebuild(request: ApiRequest, action: Action, asked: Any) -> Answer:
+    """Begin a rebuild of a server, and tell its cell."""
+    found = await find(request)
+    _check(request, found.instance, action)
+    prepared = await server_rebuilds.prepare(request, found, asked)
+    over = await server_rebuilds.begin(request, found, prepared)
+    if over is None:
+        await _refuse(request, action)
+    else:
+        request.services.ended(over)
+    await _tell(request, found)
+    return await prepared.answer(request, found.groups)
 
 
 def _write(
@@ -188,13 +316,17 @@ def _write(
     context: RequestContext,
     now: int,
     arguments: msgspec.Struct | None = None,
+    secrets: bytes | None = None,
 ) -> list[Over] | None:
     """Write the action into the server's row and return what it ended; None when the row does not allow it.
 
     Raises Conflict as `_refuse_unable` does.
     """
     _refuse_unable(connection, instance, action)
-    return tasks.begin_over(connection, instance.uuid, action, context, now, arguments)
+    if isinstance(arguments, ShelveServer):
+        # What it was is among what its host is told.
+        action = msgspec.structs.replace(action, begins_in=frozenset({arguments.was}))
+    return tasks.begin_over(connection, instance.uuid, action, context, now, arguments, secrets)
 
 
 def _write_in_time(
@@ -221,11 +353,46 @@ def _refuse_unable(connection: Connection, instance: Instance, action: Action) -
     Of a host that says nothing, and of one that changes its driver at this moment, the agent decides.
     """
     assert instance.host is not None
-    if action.capability is not None and agents.lacks(connection, instance.host, action.capability):
-        raise Conflict(
-            f"Cannot '{action.record}' instance {instance.uuid}: the requested functionality is not supported. The "
-            f"driver of its host lacks the capability `{action.capability}`."
-        )
+    for capability in action.needs:
+        if agents.lacks(connection, instance.host, capability):
+            raise Conflict(
+                f"Cannot '{action.record}' instance {instance.uuid}: the requested functionality is not supported. The "
+                f"driver of its host lacks the capability `{capability}`."
+            )
+
+
+async def _offload(request: ApiRequest) -> Answer:
+    """Begin to take a shelved server off its host."""
+    services, action = request.services, offloads.OFFLOAD
+    found = await find(request)
+    _check(request, found.instance, action)
+    assert found.cell is not None
+    unit = partial(offloads.begin, uuid=found.instance.uuid, context=request.context, now=services.clock.now())
+    if not await write_cell(services, found.cell, unit):
+        await _refuse(request, action)
+    await _tell(request, found)
+    return Answer()
+
+
+async def _unshelve(request: ApiRequest) -> Answer:
+    """Begin to start a shelved server where it is, or to build one that is on no host from its image."""
+    asked = request.body["unshelve"]
+    found = await find(request)
+    server = found.instance
+    if server.state is not State.SHELVED_OFFLOADED:
+        _check(request, server, ACTIONS["unshelve"])
+        if server_shelving.asks_for_place(request, asked):
+            raise server_shelving.refuse_place(server)
+        return await begin(request, ACTIONS["unshelve"])
+    _check(request, server, unshelves.UNSHELVE)
+    if not await server_shelving.unshelve(request, found, asked):
+        await _refuse(request, unshelves.UNSHELVE)
+    await _tell(request, found)
+    return Answer()
+
+
+_OTHERS: dict[str, Handler] = {"delete": servers.delete, "shelve_offload": _offload, "unshelve": _unshelve}
+"""Actions that are carried out in a way of their own, or where something else does the same."""
 
 
 async def _carry_out(request: ApiRequest, action: Action, arguments: dict[str, Any]) -> Answer:
@@ -252,6 +419,13 @@ async def _carry_out(request: ApiRequest, action: Action, arguments: dict[str, A
                 return Answer()
         await asyncio.sleep(PAUSE_SECONDS)
     raise Conflict(f"Instance {request.params['id']} is not ready")
+
+
+async def carry_out_and_tell(request: ApiRequest, action: Action, arguments: dict[str, Any]) -> Answer:
+    """Carry out an action that is one write of the server's row, and tell its cell."""
+    answer = await _carry_out(request, action, arguments)
+    await _tell(request, await find(request))
+    return answer
 
 
 def _checked(request: ApiRequest, action: Action, found: LocatedServer) -> Callable[[Instance], None]:
@@ -282,9 +456,12 @@ def _check(request: ApiRequest, instance: Instance, action: Action) -> None:
         return
     if instance.launched_at is None:
         raise Conflict(f"Instance {instance.uuid} is in an invalid state for '{action.record}'")
-    if instance.host is None:
+    if instance.host is None and action.name not in _WITHOUT_HOST:
         raise _not_ready(instance)
 
+
+_WITHOUT_HOST = frozenset({"unshelve_offloaded"})
+"""Actions on servers that are on no host."""
 
 _HOST_FIRST = frozenset({"start", "stop"})
 """Actions for which Nova asks for the host before it looks at the state."""

@@ -16,6 +16,7 @@ from skep.api.creating.disks import check_image
 from skep.api.creating.hints import sent_as
 from skep.api.creating.repeats import Given
 from skep.api.handlers.server_hosts import host_states
+from skep.api.handlers.server_images import usable_image
 from skep.api.requests import Answer, ApiRequest
 from skep.api.server_creation import CreateRequest, Resolved
 from skep.api.services import ApiServices
@@ -33,7 +34,7 @@ from skep.database.api import (
 from skep.database.api.build_requests import NewRequest
 from skep.database.api.kept_answers import KeptAnswer, KeyedCreate
 from skep.domain.destinations import Destination
-from skep.domain.errors import Forbidden, NotFound, OutcomeUnknown, QuotaExceeded, SkepError
+from skep.domain.errors import Forbidden, OutcomeUnknown, QuotaExceeded, SkepError
 from skep.domain.flavors import Flavor
 from skep.domain.given_hints import cells_named
 from skep.domain.groups import GroupRule
@@ -134,15 +135,7 @@ async def _flavor(request: ApiRequest, flavor_id: str) -> Flavor:
 
 
 async def _image(request: ApiRequest, image_id: str) -> Image:
-    services, context = request.services, request.context
-
-    async def read() -> Image | None:
-        try:
-            return await services.images.get(image_id, context)
-        except NotFound:
-            return None
-
-    found = await services.lookups.images.get((image_id, context.project_id, context.roles), read)
+    found = await usable_image(request, image_id)
     if found is None:
         raise invalid_field("server.imageRef", image_id, "the id of an image that the project may use")
     return found

@@ -193,7 +193,7 @@ def _states(request: ApiRequest, given: dict[str, str], values: dict[str, Any]) 
         states &= frozenset(state for state in State if vm_state(state) == given["vm_state"].lower())
     if "task_state" in given:
         building = frozenset(state for state in BUILD_STATES if task_state(state, None) == given["task_state"])
-        if given["task_state"] in set(Task):
+        if given["task_state"] in set(Task) - {Task.SPAWNING}:
             values["task"] = Task(given["task_state"])
         else:
             states &= building

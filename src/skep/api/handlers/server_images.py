@@ -1,6 +1,7 @@
 """What precedes the actions that make an image of a server: the image is made first, without bytes.
 
-The row of the server names it from then on, and its host fills it. `awaited_images` ends what comes of nothing.
+The row of the server names it from then on, and its host fills it. `awaited_images` ends what comes of nothing, and the
+images of servers that are shelved no more.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from skep.api.requests import Answer, ApiRequest
 from skep.database.api import awaited_images, quotas
 from skep.database.api.awaited_images import AwaitedImage
 from skep.database.cell import builds
-from skep.domain.actions import MakeImage
-from skep.domain.errors import BadRequest, QuotaExceeded, TooLarge, Unavailable
+from skep.domain.actions import MakeImage, ShelveServer
+from skep.domain.errors import BadRequest, Conflict, NotFound, QuotaExceeded, TooLarge, Unavailable
 from skep.domain.ids import new_uuid
-from skep.domain.images import FIELDS, RESERVED, NewImage, backup_properties
+from skep.domain.images import FIELDS, RESERVED, Image, NewImage, backup_properties
 from skep.domain.instances import Instance
 
 UNCHECKED_SINCE = 39
@@ -46,14 +47,22 @@ WHOLE_DISKS = frozenset({"raw", "qcow2", "vhd", "vhdx", "vmdk", "vdi", "ploop"})
 """Formats of images that a snapshot has, too; of any other image's server it is `raw`."""
 
 
+SHELVED = "-shelved"
+LONGEST_NAME = 255 - len(SHELVED)
+
+
 class PreparedImage:
     """An image without bytes, for the action that is to be begun."""
 
-    def __init__(self, request: ApiRequest, awaited: AwaitedImage, disk_format: str) -> None:
+    def __init__(
+        self, request: ApiRequest, awaited: AwaitedImage, arguments: MakeImage | None, *, made: bool = True
+    ) -> None:
+        """`made`: for the action, so that it goes with it."""
         self._request = request
+        self._made = made
         self._awaited = awaited
-        self._stays = awaited.rotation != 0
-        self.arguments = MakeImage(image_id=awaited.image_id, disk_format=disk_format)
+        self._told = awaited.rotation != 0 and not awaited.of_shelved
+        self.arguments = arguments
         """Of the action."""
         self.noted_at = awaited.created_at
 
@@ -61,7 +70,7 @@ class PreparedImage:
     def answer(self) -> Answer:
         """What the client is told."""
         image_id = self._awaited.image_id
-        if not self._stays:
+        if not self._told:
             return Answer()
         if self._request.version >= IN_BODY_SINCE:
             return Answer({"image_id": image_id})
@@ -71,6 +80,8 @@ class PreparedImage:
 
     async def undo(self) -> None:
         """Leave nothing of it: the action was not begun."""
+        if not self._made:
+            return
         try:
             await end(self._request.services, self._awaited)
         except Unavailable:
@@ -89,6 +100,43 @@ async def create_backup(request: ApiRequest, found: LocatedServer, asked: dict[s
     return await _prepare(request, found, asked, kind, asked["backup_type"], asked["rotation"])
 
 
+async def shelve(request: ApiRequest, found: LocatedServer, _asked: Any) -> PreparedImage:
+    """Make the image into which a server is shelved, of its own project. Raises as `create_image`.
+
+    One into which it was shelved before, and which its row names still, is awaited again: this shelve ends it.
+    """
+    instance = found.instance
+    if instance.shelved is not None:
+        await await_shelved(request, instance, instance.shelved.image_id)
+    named = {"name": f"{instance.name[:LONGEST_NAME]}{SHELVED}"}
+    return await _prepare(request, found, named, {"image_type": "snapshot"}, shelves=True)
+
+
+async def unshelve(request: ApiRequest, found: LocatedServer, _asked: Any) -> PreparedImage:
+    """Await the image of a server that is unshelved where it is: when that went well, the image goes.
+
+    Raises Conflict for a server that is in none.
+    """
+    instance = found.instance
+    if instance.shelved is None:
+        raise Conflict(f"Cannot 'unshelve' instance {instance.uuid}: no image of it is known")
+    awaited = await await_shelved(request, instance, instance.shelved.image_id)
+    return PreparedImage(request, awaited, None, made=False)
+
+
+async def await_shelved(request: ApiRequest, instance: Instance, image_id: str) -> AwaitedImage:
+    """Note that this request decides what becomes of the image of a shelved server."""
+    unit = partial(
+        awaited_images.await_shelved,
+        image_id=image_id,
+        instance=instance.uuid,
+        task_id=request.context.request_id,
+        project=instance.project_id,
+        now=request.services.clock.now(),
+    )
+    return await request.services.database.write(unit, intake=True)
+
+
 async def _prepare(
     request: ApiRequest,
     found: LocatedServer,
@@ -96,8 +144,11 @@ async def _prepare(
     kind: dict[str, str],
     backup_type: str | None = None,
     rotation: int | None = None,
+    *,
+    shelves: bool = False,
 ) -> PreparedImage:
     services, instance, metadata = request.services, found.instance, asked.get("metadata", {})
+    owner = instance.project_id if shelves else request.context.project_id
     await _check_metadata(request, metadata)
     assert found.cell is not None
     work = await read_cell(services, found.cell, partial(builds.work, uuid=instance.uuid))
@@ -106,20 +157,26 @@ async def _prepare(
         **roles,
         "user_id": request.context.user_id,
         "instance_uuid": instance.uuid,
-        **({} if request.context.project_id == instance.project_id else {"instance_owner": instance.project_id}),
+        **({} if owner == instance.project_id else {"instance_owner": instance.project_id}),
         **kind,
     }
-    new = image_of(instance, new_uuid(), asked["name"], request.context.project_id, {**facts, **metadata})
+    new = image_of(instance, new_uuid(), asked["name"], owner, {**facts, **metadata})
     awaited = AwaitedImage(
         image_id=new.id,
         instance=instance.uuid,
         task_id=request.context.request_id,
         created_at=services.clock.now(),
-        project_id=request.context.project_id,
+        project_id=owner,
         backup_type=backup_type,
         rotation=rotation,
+        of_shelved=shelves,
     )
-    prepared = PreparedImage(request, awaited, new.disk_format)
+    arguments: MakeImage = MakeImage(image_id=new.id, disk_format=new.disk_format)
+    if shelves:
+        arguments = ShelveServer(
+            image_id=new.id, disk_format=new.disk_format, was=instance.state, project_id=instance.project_id
+        )
+    prepared = PreparedImage(request, awaited, arguments)
     await services.database.write(partial(awaited_images.add, new=awaited), intake=True)
     try:
         await services.image_records.create(new)
@@ -170,3 +227,16 @@ def image_of(instance: Instance, image_id: str, name: str, owner: str, propertie
         min_ram=min_ram,
         properties={**inherited, **properties},
     )
+
+
+async def usable_image(request: ApiRequest, image_id: str) -> Image | None:
+    """Return an image that the caller may use; None where there is none."""
+    services, context = request.services, request.context
+
+    async def read() -> Image | None:
+        try:
+            return await services.images.get(image_id, context)
+        except NotFound:
+            return None
+
+    return await services.lookups.images.get((image_id, context.project_id, context.roles), read)

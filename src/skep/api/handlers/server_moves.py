@@ -1,4 +1,4 @@
-"""What the API asks before a server is moved to another host, and the writes that begin it."""
+"""What the API asks before a server is moved to another host or another size, and the writes that begin it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from typing import Any
 
 import structlog
 
+from skep.api.creating.disks import check_size
+from skep.api.creating.inside import devices
 from skep.api.handlers.server_hosts import host_states
 from skep.api.requests import ApiRequest
 from skep.database import Connection
-from skep.database.api import host_mappings
-from skep.database.cell import agents, cold_moves, instances
+from skep.database.api import flavors, host_mappings
+from skep.database.cell import agents, cold_moves, instances, live_moves
 from skep.domain.actions import Action, Over
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, Unavailable
+from skep.domain.flavors import Flavor
 from skep.domain.instances import Instance
+from skep.domain.moves import Size
 
 log = structlog.get_logger("skep.api.servers")
 
@@ -31,12 +35,17 @@ async def wanted_host(request: ApiRequest, server: Instance, asked: Any) -> str 
     host = (asked or {}).get("host") if request.version >= HOSTS_SINCE and isinstance(asked, dict) else None
     if host is None:
         return None
-    request.authorize(rule=TO_HOST, project_id=server.project_id, user_id=server.user_id)
+    await check_wanted(request, server, host, TO_HOST)
+    return str(host)
+
+
+async def check_wanted(request: ApiRequest, server: Instance, host: str, rule: str) -> None:
+    """Raise Forbidden for callers who may name no host; BadRequest for one that is unknown or the server's own."""
+    request.authorize(rule=rule, project_id=server.project_id, user_id=server.user_id)
     if await request.services.database.read(partial(host_mappings.of_host, host=host)) is None:
         raise BadRequest(f"Compute host {host} could not be found.")
     if host == server.host:
         raise BadRequest("The target host can't be the same one.")
-    return str(host)
 
 
 async def check_source(request: ApiRequest, server: Instance) -> None:
@@ -51,6 +60,36 @@ async def check_source(request: ApiRequest, server: Instance) -> None:
             raise Conflict(f"Compute service of {server.host} is unavailable at this time.")
 
 
+async def new_size(request: ApiRequest, server: Instance, asked: dict[str, Any]) -> Size:
+    """Return what the body makes of a server.
+
+    Raises BadRequest for a flavor that is unknown or the server's own, and for one that has no room for its disks or
+    contradicts its image.
+    """
+    named = str(asked["flavorRef"]).rsplit("/", 1)[-1]
+    project = None if request.context.is_admin else request.context.project_id
+    flavor = await request.services.database.read(partial(flavors.get, flavorid=named, project=project))
+    same = flavor is not None and flavor.flavorid == server.flavor.flavorid
+    if flavor is None or (flavor.disabled and not same):
+        raise BadRequest(f"Flavor {named[:80]} could not be found.")
+    if same:
+        raise BadRequest("When resizing, instances must change flavor!")
+    if not _keeps_disks(server.flavor, flavor):
+        raise BadRequest(
+            "Server disk was unable to be resized because: Resize to a smaller disk, or to a zero disk flavor, is not "
+            "allowed."
+        )
+    settings, image = request.services.settings, server.image
+    if image is not None:
+        check_size(image, flavor, "resize.flavorRef")
+    found = devices(flavor, {} if image is None else image.properties, settings)
+    return Size(flavor=flavor, devices=found, disk_config=asked.get("OS-DCF:diskConfig", "MANUAL"))
+
+
+def _keeps_disks(before: Flavor, after: Flavor) -> bool:
+    return after.root_gb >= before.root_gb and after.ephemeral_gb >= before.ephemeral_gb
+
+
 def begin(
     connection: Connection,
     server: Instance,
@@ -58,6 +97,8 @@ def begin(
     context: RequestContext,
     now: int,
     host: str | None = None,
+    size: Size | None = None,
+    forced: bool = False,
 ) -> list[Over] | None:
     """Begin a move or a revert of a server as it is in its cell; None when its row does not allow it.
 
@@ -73,4 +114,6 @@ def begin(
             f"Cannot '{action.record}' instance {row.uuid}: the requested functionality is not supported. Its host "
             f"lacks the capability `{action.capability}`."
         )
-    return cold_moves.begin(connection, row, action, context, now, wanted_host=host)
+    if action.name == "live_migrate":
+        return live_moves.begin(connection, row, action, context, now, wanted_host=host, forced=forced)
+    return cold_moves.begin(connection, row, action, context, now, wanted_host=host, size=size)

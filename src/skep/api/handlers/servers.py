@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from skep.api.creating.addresses import access_address
+from skep.api.handlers.migrations import progress_of
 from skep.api.handlers.server_lookup import CellUnreadable, change, find, find_lost, not_found, refuse_if_locked
 from skep.api.handlers.server_views import view_for
 from skep.api.requests import Answer, ApiRequest
@@ -21,7 +22,7 @@ from skep.database.api.instance_mappings import Mapping
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import Instance
+from skep.domain.instances import Instance, Task
 from skep.domain.states import BUILD_STATES
 from skep.messages.to_super_conductor import DeleteInstances
 from skep.transport.base import SUPER_CONDUCTOR
@@ -57,7 +58,10 @@ async def show(request: ApiRequest) -> Answer:
             raise
         return await _show_unknown(request, lost, ())
     view = await view_for(request)
-    return Answer({"server": view.whole(found.instance, found.groups)})
+    server = view.whole(found.instance, found.groups)
+    if found.instance.task is Task.MIGRATING and "progress" in server:
+        server["progress"] = await progress_of(request, found)
+    return Answer({"server": server})
 
 
 async def _show_unknown(request: ApiRequest, mapping: Mapping, groups: tuple[str, ...]) -> Answer:

@@ -189,6 +189,14 @@ class ServerOrUnknown(Object):
 SERVER_SHOWN = fields(*_BASIC, *_extended(1), _GROUPS)
 SERVER_DETAILED = fields(*_BASIC, *_extended(1))
 SERVER_UPDATED = fields(*_BASIC, *_extended(75), _GROUPS)
+SERVER_REBUILT = fields(
+    *_BASIC,
+    *(field for field in _extended(75) if field.name != "key_name"),
+    shown("key_name", TEXT_OR_NULL, since=54),
+    shown("user_data", TEXT_OR_NULL, since=57),
+    shown("adminPass", TEXT, required=False),
+    _GROUPS,
+)
 SERVER_LISTED = fields(shown("id", UUID), shown("name", TEXT), shown("links", LINKS))
 SERVER_CREATED = fields(
     shown("id", UUID),
@@ -204,6 +212,7 @@ CREATED = AnswerShape(
 """`{"reservation_id": ...}` alone where the request had `return_reservation_id`."""
 SHOWN = AnswerShape(fields(shown("server", ServerOrUnknown(SERVER_SHOWN.fields))))
 UPDATED = AnswerShape(fields(shown("server", SERVER_UPDATED)))
+REBUILT = AnswerShape(fields(shown("server", SERVER_REBUILT)))
 DETAILED = AnswerShape(
     fields(shown("servers", Array(item=ServerOrUnknown(SERVER_DETAILED.fields))), page_links("servers"))
 )
@@ -245,5 +254,73 @@ ACTION = AnswerShape(
 """Before 2.51 only callers allowed `os_compute_api:os-instance-actions:events` see events; since then everybody does,
 without tracebacks."""
 
+CONSOLE_OUTPUT = AnswerShape(fields(shown("output", TEXT)))
+
+_MEASURED = tuple(f"{way}_{what}" for way in ("rx", "tx") for what in ("octets", "errors", "drop", "packets", "rate"))
+DIAGNOSTICS = AnswerShape(
+    fields(
+        shown("state", TEXT),
+        shown("driver", TEXT),
+        shown("hypervisor", TEXT),
+        shown("hypervisor_os", TEXT_OR_NULL),
+        shown("uptime", INTEGER_OR_NULL),
+        shown("config_drive", YES_NO),
+        shown("num_cpus", INTEGER),
+        shown("num_nics", INTEGER),
+        shown("num_disks", INTEGER),
+        shown("memory_details", fields(shown("maximum", INTEGER_OR_NULL), shown("used", INTEGER_OR_NULL))),
+        shown(
+            "cpu_details",
+            Array(
+                item=fields(shown("id", INTEGER), shown("time", INTEGER_OR_NULL), shown("utilisation", INTEGER_OR_NULL))
+            ),
+        ),
+        shown(
+            "nic_details",
+            Array(item=fields(shown("mac_address", TEXT), *(shown(name, INTEGER_OR_NULL) for name in _MEASURED))),
+        ),
+        shown(
+            "disk_details",
+            Array(
+                item=fields(
+                    *(
+                        shown(name, INTEGER_OR_NULL)
+                        for name in (
+                            "read_bytes",
+                            "read_requests",
+                            "write_bytes",
+                            "write_requests",
+                            "errors_count",
+                        )
+                    )
+                )
+            ),
+        ),
+    )
+)
+TOPOLOGY = AnswerShape(
+    fields(
+        shown(
+            "nodes",
+            Array(
+                item=fields(
+                    shown("vcpu_set", Array(item=INTEGER)),
+                    shown("siblings", Array(item=Array(item=INTEGER))),
+                    shown("memory_mb", INTEGER),
+                    shown("host_node", INTEGER, required=False),
+                    shown("cpu_pinning", Map(value=INTEGER), required=False),
+                )
+            ),
+        ),
+        shown("pagesize_kb", INTEGER_OR_NULL),
+    )
+)
+"""`host_node` and `cpu_pinning` are for admins."""
+
+RESCUED = AnswerShape(fields(shown("adminPass", TEXT)))
+
 IMAGE_MADE = AnswerShape(fields(shown("image_id", UUID, since=45)))
 """Before 2.45 the header `Location` names the image."""
+
+EVACUATED = AnswerShape(fields(shown("adminPass", TEXT_OR_NULL, until=13)))
+"""Since 2.14 nothing is said."""

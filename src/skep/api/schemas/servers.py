@@ -208,6 +208,7 @@ def any_value(key: str) -> Body:
 
 
 REASON = String(min=1, max=255)
+ZONE_OR_NONE = String(min=1, max=255, nullable=True)
 REBOOT_TYPES = ("HARD", "Hard", "hard", "SOFT", "Soft", "soft")
 ACTION_REBOOT = Body(
     fields(asked("reboot", fields(asked("type", String(choices=REBOOT_TYPES), required=True)), required=True))
@@ -220,12 +221,94 @@ ACTION_MIGRATE = Body(
     )
 )
 
+ACTION_RESIZE = Body(
+    fields(
+        asked(
+            "resize",
+            fields(asked("flavorRef", FLAVOR_REF, required=True), asked("OS-DCF:diskConfig", DISK_CONFIG)),
+            required=True,
+        )
+    )
+)
+
+ACTION_LIVE_MIGRATE = Body(
+    fields(
+        asked(
+            "os-migrateLive",
+            fields(
+                asked("host", String(min=1, max=255, pattern=HOST.pattern, nullable=True), required=True),
+                asked("block_migration", Boolean(), until=24, required=True),
+                asked(
+                    "block_migration",
+                    Either(types=(Boolean(), String(choices=("auto",)))),
+                    since=25,
+                    required=True,
+                ),
+                asked("disk_over_commit", Boolean(), until=24, required=True),
+                asked("force", Boolean(), since=30, until=67),
+            ),
+            required=True,
+        )
+    )
+)
+
+_EVACUATE = Object(
+    fields=(
+        asked("host", HOST),
+        asked("adminPass", PASSWORD, secret=True),
+        asked("onSharedStorage", Boolean(), until=13, required=True),
+        asked("force", Boolean(), since=29, until=67),
+    )
+)
+
+ACTION_EVACUATE = Body(fields(asked("evacuate", _EVACUATE, required=True)))
+
+_ZONE_TO_UNSHELVE = Object(fields=(asked("availability_zone", NAME, required=True),), nullable=True)
+_HOST_TO_UNSHELVE = Object(fields=(asked("availability_zone", ZONE_OR_NONE), asked("host", HOST)), nullable=True)
+ACTION_UNSHELVE = Body(
+    fields(
+        asked("unshelve", Anything(), until=76, required=True),
+        asked("unshelve", _ZONE_TO_UNSHELVE, since=77, until=90, required=True),
+        asked("unshelve", _HOST_TO_UNSHELVE, since=91, required=True),
+    )
+)
+
+FORCE_COMPLETE = Body(fields(asked("force_complete", Constant(value=None), required=True)))
+
 ACTION_LOCK = Body(
     fields(
         asked("lock", Anything(), until=72, required=True),
         asked("lock", Object(fields=(asked("locked_reason", REASON),), nullable=True), since=73, required=True),
     )
 )
+
+ACTION_CONSOLE_OUTPUT = Body(
+    fields(
+        asked(
+            "os-getConsoleOutput",
+            fields(asked("length", Integer(min=-1, max=MAX_INT, nullable=True))),
+            required=True,
+        )
+    )
+)
+
+ACTION_RESCUE = Body(
+    fields(
+        asked(
+            "rescue",
+            Object(fields=(asked("adminPass", PASSWORD, secret=True), asked("rescue_image_ref", UUID)), nullable=True),
+            required=True,
+        )
+    )
+)
+
+ACTION_CHANGE_PASSWORD = Body(
+    fields(
+        asked("changePassword", fields(asked("adminPass", PASSWORD, required=True, secret=True)), required=True),
+    )
+)
+
+ACTION_TRIGGER_CRASH_DUMP = Body(fields(asked("trigger_crash_dump", Constant(value=None), required=True)))
 
 ACTION_RESET_STATE = Body(
     fields(
@@ -248,6 +331,27 @@ ACTION_CREATE_BACKUP = Body(
                 asked("backup_type", String(max=65535), required=True),
                 asked("rotation", Integer(min=0, max=MAX_INT), required=True),
                 asked("metadata", METADATA),
+            ),
+            required=True,
+        )
+    )
+)
+
+ACTION_REBUILD = Body(
+    fields(
+        asked(
+            "rebuild",
+            fields(
+                asked("imageRef", UUID, required=True),
+                asked("name", NAME),
+                asked("adminPass", PASSWORD, secret=True),
+                asked("metadata", METADATA),
+                asked("preserve_ephemeral", Boolean()),
+                asked("personality", PERSONALITY, until=56, secret=True),
+                asked("key_name", String(min=1, max=255, nullable=True), since=54),
+                asked("user_data", USER_DATA, since=57, secret=True),
+                asked("trusted_image_certificates", CERTIFICATES, since=63),
+                *_COMMON,
             ),
             required=True,
         )

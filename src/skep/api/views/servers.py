@@ -22,7 +22,7 @@ from skep.domain.states import status, task_state, vm_state
 
 Json = dict[str, Any]
 
-WITH_PROGRESS = frozenset({"ACTIVE", "BUILD"})
+WITH_PROGRESS = frozenset({"ACTIVE", "BUILD", "MIGRATING", "REBUILD"})
 """Statuses whose servers show a progress."""
 ROOT_DEVICE = "/dev/vda"
 DEFAULT_SECURITY_GROUP = "default"

@@ -92,6 +92,7 @@ backlog_limit = 1000000
 port = 0
 [images]
 port = 0
+images_per_project = -1
 [quota]
 instances = -1
 cores = -1

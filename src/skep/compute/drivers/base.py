@@ -13,6 +13,7 @@ from skep.domain.hosts import HostFacts as HostFacts  # noqa: PLC0414  # drivers
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation
+from skep.domain.questions import GuestDiagnostics
 from skep.domain.resources import Resources
 
 
@@ -26,6 +27,8 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
     power_state: PowerState
     whole: bool = True
     """False for what an interrupted spawn left behind."""
+    rescued: bool = False
+    """It has a rescue disk in front of its own, whether it runs or not."""
     allocation: Allocation | None = None
     """The CPUs, pages and devices that it holds, as far as the driver knows."""
 
@@ -146,8 +149,8 @@ class PauseDriver(Protocol):
 
 
 @runtime_checkable
-class MoveDriver(Protocol):
-    """The capability `move`: the disks of a guest go to another attempt of its server, here or on another host.
+class RebuildDriver(Protocol):
+    """The capability `rebuild`: another attempt takes the place of a guest, whose disks are kept until it has.
 
     A host may keep the disks of several attempts of a server, but never has more than one guest of it.
     """
@@ -156,19 +159,6 @@ class MoveDriver(Protocol):
         """Stop the guest of an attempt and remove it from the hypervisor; its disks stay as they are.
 
         Return how the guest was before. One that is not there is no error: NOSTATE. Raises DriverError.
-        """
-
-    async def kept(self, instance: InstanceUuid, attempt: int) -> Mapping[str, Path]:
-        """Return the files that hold what the guest of an attempt has written, by names of the driver's own.
-
-        The attempt is put aside. They do not change while it is put aside. Raises DriverError.
-        """
-
-    async def receive(self, instance: Instance, attempt: int, files: Mapping[str, Path]) -> None:
-        """Make all resources of the plan, with the content of the files that `kept` gave for another attempt.
-
-        What is there is made anew. The files are not changed, and may be gone once the call returned. Raises
-        DriverError.
         """
 
     async def take_up(
@@ -180,10 +170,41 @@ class MoveDriver(Protocol):
         *,
         start: bool,
     ) -> PowerState:
-        """Make the guest of an attempt over disks that are there, kept or received, and start it if told to.
+        """Make the guest of an attempt over disks that are there, kept or received, and start it if told to: with the
+        resources that are given, after a resize others than before.
 
         One that is there already under this attempt stays as it is. Raises DriverError, `InstanceExists` where a guest
         of another attempt is in the way.
+        """
+
+
+@runtime_checkable
+class MoveDriver(RebuildDriver, Protocol):
+    """The capability `move`: the disks of a guest go to another attempt of its server, here or on another host."""
+
+    async def kept(self, instance: InstanceUuid, attempt: int) -> Mapping[str, Path]:
+        """Return the files that hold what the guest of an attempt has written, by names of the driver's own.
+
+        The attempt is put aside. They do not change while it is put aside. Raises DriverError.
+        """
+
+    async def receive(self, instance: Instance, attempt: int, files: Mapping[str, Path]) -> None:
+        """Make all resources of the plan, with the content of the files that `kept` gave for another attempt.
+
+        They are as large as the server's flavor says, which may be another than that of the attempt which gave the
+        files; no content is cut off. What is there is made anew. The files are not changed, and may be gone once the
+        call returned. Raises DriverError.
+        """
+
+
+@runtime_checkable
+class PreserveDriver(Protocol):
+    """The capability `preserve`."""
+
+    async def preserve(self, instance: Instance, attempt: int, former: int) -> None:
+        """Give copies of the ephemeral disks of `former`, which is put aside, to an attempt that has no guest yet.
+
+        The plan of the attempt has been made. Raises DriverError.
         """
 
 
@@ -196,6 +217,70 @@ class SuspendDriver(Protocol):
 
     async def resume(self, instance: InstanceUuid) -> PowerState:
         """Start a suspended guest where it was. Raises DriverError."""
+
+
+@runtime_checkable
+class RescueDriver(Protocol):
+    """The capability `rescue`. `power_off` and a hard reboot end a rescue, too: after them the guest has its own disks
+    only. Anything else leaves it as it is."""
+
+    async def rescue(
+        self, instance: InstanceUuid, image: Path | None = None, contents: GuestContents | None = None
+    ) -> PowerState:
+        """Boot a guest, running or off, from a rescue disk; its own disks come after it, unchanged.
+
+        The disk is made from the bytes of `image` (as `ImageDriver.prepare_from` gets them); None: the host gets no
+        images, and the driver takes what it has. The system on it gets the password of `contents`. A guest that is
+        rescued already boots from a new rescue disk. If that fails the guest is as it was. Raises DriverError.
+        """
+
+    async def unrescue(self, instance: InstanceUuid) -> PowerState:
+        """Boot a guest from its own disks again and remove the rescue disk.
+
+        One that is not rescued is left running, or started. Raises DriverError.
+        """
+
+
+@runtime_checkable
+class PasswordDriver(Protocol):
+    """The capability `password`."""
+
+    async def set_password(self, instance: InstanceUuid, password: str) -> PowerState:
+        """Change the password of the administrator of a guest that runs; the same one may be set again.
+
+        It stands in no log and outside the guest in no file. Return how the guest is. Raises DriverError,
+        `InstanceNotRunning` for a guest that does not run.
+        """
+
+
+@runtime_checkable
+class CrashDumpDriver(Protocol):
+    """The capability `crash_dump`."""
+
+    async def trigger_crash_dump(self, instance: InstanceUuid) -> PowerState:
+        """Interrupt a guest so that its own system crashes and leaves a dump; each call does it once more.
+
+        Return how the guest is. Raises DriverError, `InstanceNotRunning` for a guest that is off.
+        """
+
+
+@runtime_checkable
+class ConsoleOutputDriver(Protocol):
+    """The capability `console_output`."""
+
+    async def console_output(self, instance: InstanceUuid, most: int) -> bytes:
+        """Return the end of what a guest, running or not, has written to its console: at most `most` bytes.
+
+        Raises DriverError.
+        """
+
+
+@runtime_checkable
+class DiagnosticsDriver(Protocol):
+    """The capability `diagnostics`."""
+
+    async def diagnostics(self, instance: InstanceUuid) -> GuestDiagnostics:
+        """Return what is measured of a guest that runs. Raises DriverError, `InstanceNotRunning` where it does not."""
 
 
 @runtime_checkable

@@ -5,23 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from skep.compute.drivers.base import (
+    ConsoleOutputDriver,
+    CrashDumpDriver,
+    DiagnosticsDriver,
     Driver,
     ImageDriver,
     MoveDriver,
+    PasswordDriver,
     PauseDriver,
     PowerDriver,
+    PreserveDriver,
+    RebuildDriver,
+    RescueDriver,
     SnapshotDriver,
     SuspendDriver,
 )
+from skep.compute.drivers.live import LiveMigrationDriver
 from skep.domain.capabilities import Capability
 
 PROTOCOLS: Mapping[Capability, type] = {
     Capability.POWER: PowerDriver,
     Capability.PAUSE: PauseDriver,
     Capability.SUSPEND: SuspendDriver,
+    Capability.RESCUE: RescueDriver,
     Capability.IMAGE: ImageDriver,
     Capability.MOVE: MoveDriver,
+    Capability.REBUILD: RebuildDriver,
+    Capability.PRESERVE: PreserveDriver,
+    Capability.PASSWORD: PasswordDriver,
+    Capability.CRASH_DUMP: CrashDumpDriver,
+    Capability.CONSOLE_OUTPUT: ConsoleOutputDriver,
+    Capability.DIAGNOSTICS: DiagnosticsDriver,
     Capability.SNAPSHOT: SnapshotDriver,
+    Capability.LIVE_MIGRATE: LiveMigrationDriver,
 }
 """A capability without a row here is one that no driver can have yet."""
 
@@ -35,9 +51,14 @@ def able(driver: Driver, *, stores_images: bool = False, exchanges: bool = False
     """Return what a host can do with its driver.
 
     One that may store no images makes none of its guests, and one without an exchange of disks takes part in no move.
+    Any driver makes a guest anew that another host has lost.
     """
-    needs = {Capability.SNAPSHOT: stores_images, Capability.MOVE: exchanges}
-    return frozenset(one for one in capabilities_of(driver) if needs.get(one, True))
+    needs = {
+        Capability.SNAPSHOT: stores_images,
+        Capability.MOVE: exchanges,
+        Capability.LIVE_MIGRATE: exchanges,
+    }
+    return frozenset({Capability.EVACUATE, *(one for one in capabilities_of(driver) if needs.get(one, True))})
 
 
 def missing(capability: Capability, host: str) -> str:

@@ -16,24 +16,32 @@ import msgspec
 
 from skep.compute.drivers import fake_topology
 from skep.compute.drivers.base import DriverError, Guest, HostFacts, NamedResource
-from skep.compute.drivers.contents import GuestContents
+from skep.compute.drivers.contents import GuestContents, GuestFile
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.drivers.fake_inside import GuestInsides
+from skep.compute.drivers.fake_live import FakeLiveMigration
 from skep.compute.drivers.fake_topology import FakeTopology
-from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog
+from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog, console_lines
 from skep.domain.clock import SECOND, Clock
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation
+from skep.domain.questions import CpuDiagnostics, DiskDiagnostics, GuestDiagnostics
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory, Resources
 
 GUESTS_FILE = "guests.log"
 INSIDES = "guests"
 DISKS = "disks"
+EPHEMERALS = "ephemeral/disks"
+RESCUE = "rescue"
+"""The directory with `disks` and `guests` of rescue systems."""
+DUMP = "/var/crash/vmcore"
+"""The file that a crash of a fake guest leaves in it."""
 HYPERVISOR_VERSION = 1_000_000
 
 PLAN = (NamedResource(name="disk", kind="disk"),)
 PLAN_FROM_IMAGE = (NamedResource(name="disk", kind="disk", from_image=True),)
+EPHEMERAL = NamedResource(name="ephemeral", kind="ephemeral")
 
 TRAITS = (
     "COMPUTE_ACCELERATORS",
@@ -81,12 +89,14 @@ class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     spawn_delay: float = 0.0
     destroy_delay: float = 0.0
     power_delay: float = 0.0
+    copy_delay: float = 0.0
+    """Of each of the slices in which a guest that runs is copied."""
     failures: tuple[FailureRule, ...] = ()
     images: bool = False
     """Whether disks have the bytes of the servers' images; otherwise they are empty."""
 
 
-class FakeDriver:
+class FakeDriver(FakeLiveMigration):
     """Pretends to run guests. Opening it reads the host's file; `close` gives the file back, the guests stay."""
 
     def __init__(
@@ -94,10 +104,14 @@ class FakeDriver:
     ) -> None:
         self.settings = settings or FakeSettings()
         self._host = host
+        self._directory = directory
         self._clock = clock or Clock()
         self._log = GuestLog(directory / GUESTS_FILE)
         self._inside = GuestInsides(directory / INSIDES)
         self._disks = FakeDisks(directory / DISKS)
+        self._ephemerals = FakeDisks(directory / EPHEMERALS)
+        self._rescue_disks = FakeDisks(directory / RESCUE / DISKS)
+        self._rescue_inside = GuestInsides(directory / RESCUE / INSIDES)
         self._opened_at = self._clock.now()
         self._matched: dict[int, int] = {}
         self._told: Callable[[], None] = _nothing
@@ -109,8 +123,14 @@ class FakeDriver:
 
     def change_by_itself(self, instance: InstanceUuid, event: Literal["powered_on", "powered_off"]) -> None:
         """Let a guest start or stop as if it did so from the inside, or an administrator of the host had."""
-        self._write(event, instance, self._log.guests[instance].attempt)
+        guest = self._log.guests[instance]
+        self._write(event, instance, guest.attempt, rescued=guest.rescued)
         self._told()
+
+    def fail(self, rules: tuple[FailureRule, ...]) -> None:
+        """Let other operations fail from now on."""
+        self.settings = msgspec.structs.replace(self.settings, failures=rules)
+        self._matched.clear()
 
     def release(self) -> None:
         """Let operations that hang go on, and no further one hang."""
@@ -119,6 +139,11 @@ class FakeDriver:
     def close(self) -> None:
         """Close the host's file."""
         self._log.close()
+
+    @property
+    def copy_delay(self) -> float:
+        """Seconds that each slice of a guest that runs takes."""
+        return self.settings.copy_delay
 
     async def facts(self) -> HostFacts:
         """Describe the host. Raises DriverError when a rule says so."""
@@ -155,12 +180,13 @@ class FakeDriver:
         return tuple(self._log.guests.values())
 
     def plan(self, instance: Instance, attempt: int) -> tuple[NamedResource, ...]:  # noqa: ARG002 - labels name them
-        """Name the one disk of a guest."""
-        return PLAN_FROM_IMAGE if self.settings.images and instance.image is not None else PLAN
+        """Name the root disk of a guest, and the ephemeral one of a flavor that has it."""
+        root = PLAN_FROM_IMAGE if self.settings.images and instance.image is not None else PLAN
+        return (*root, EPHEMERAL) if instance.flavor.ephemeral_gb else root
 
-    async def prepare(self, instance: Instance, attempt: int, resource: NamedResource) -> None:  # noqa: ARG002
-        """Make the disk and take the time that this takes."""
-        self._disks.make(instance.uuid, attempt)
+    async def prepare(self, instance: Instance, attempt: int, resource: NamedResource) -> None:
+        """Make a disk and take the time that this takes."""
+        self._kind(resource).make(instance.uuid, attempt)
         await _take(self.settings.prepare_delay)
         await self._fail("prepare", instance.name)
 
@@ -170,10 +196,11 @@ class FakeDriver:
         await _take(self.settings.prepare_delay)
         await self._fail("prepare", instance.name)
 
-    async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:  # noqa: ARG002
-        """Remove the disk."""
-        self._disks.remove(instance, attempt)
+    async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:
+        """Remove a disk."""
+        self._kind(resource).remove(instance, attempt)
         self._inside.drop(instance, attempt)
+        self._end_rescue(instance, attempt)
 
     async def spawn(
         self,
@@ -214,7 +241,9 @@ class FakeDriver:
         guest = self._log.guests.get(instance)
         if guest is not None and attempt in (None, guest.attempt):
             self._inside.remove(instance)
-            self._disks.remove(instance, guest.attempt)
+            for disks in (self._disks, self._ephemerals):
+                disks.remove(instance, guest.attempt)
+            self._end_rescue(instance, guest.attempt)
             self._write("destroyed", instance, guest.attempt)
 
     async def put_aside(self, instance: InstanceUuid, attempt: int) -> PowerState:
@@ -227,21 +256,44 @@ class FakeDriver:
             return PowerState.NOSTATE
         self._inside.lay_aside(instance, attempt)
         self._write("destroyed", instance, attempt, kept=True)
+        self._end_rescue(instance, attempt)
         return guest.power_state
 
     async def kept(self, instance: InstanceUuid, attempt: int) -> Mapping[str, Path]:
         """Return the disk, and what stood inside the guest."""
         await self._fail("kept")
         files = {"disk": self._disks.path(instance, attempt)}
-        inside = self._inside.kept(instance, attempt)
-        return {**files, "inside": inside} if inside.exists() else files
+        inside, root = self._inside.kept(instance, attempt), self._disks.kept_root(instance, attempt)
+        ephemeral = self._ephemerals.place(instance, attempt)
+        if inside.exists():
+            files["inside"] = inside
+        if root is not None:
+            files["root"] = root
+        if ephemeral.exists():
+            files["ephemeral"] = ephemeral
+        return files
 
     async def receive(self, instance: Instance, attempt: int, files: Mapping[str, Path]) -> None:
-        """Make the disk as a copy, and take the time that this takes."""
+        """Make the disk as a copy, as large as the flavor says, and take the time that this takes."""
         await _take(self.settings.prepare_delay)
         await self._fail("receive", instance.name)
         self._inside.copy(instance.uuid, attempt, files.get("inside"))
-        await self._disks.copy(instance.uuid, attempt, files["disk"])
+        await self._disks.copy(instance.uuid, attempt, files["disk"], instance.flavor.root_gb, files.get("root"))
+        if instance.flavor.ephemeral_gb:
+            await self._receive_ephemeral(instance, attempt, files.get("ephemeral"))
+
+    async def _receive_ephemeral(self, instance: Instance, attempt: int, kept: Path | None) -> None:
+        if kept is None:
+            self._ephemerals.make(instance.uuid, attempt)
+        else:
+            await self._ephemerals.copy(instance.uuid, attempt, kept, instance.flavor.ephemeral_gb, None)
+
+    async def preserve(self, instance: Instance, attempt: int, former: int) -> None:
+        """Copy the ephemeral disk, if there is one."""
+        await self._fail("preserve", instance.name)
+        kept = self._ephemerals.place(instance.uuid, former)
+        if instance.flavor.ephemeral_gb and kept.exists():
+            await self._receive_ephemeral(instance, attempt, kept)
 
     async def take_up(
         self,
@@ -274,13 +326,17 @@ class FakeDriver:
         return await self._power("power_on", instance, "powered_on", PowerState.RUNNING)
 
     async def power_off(self, instance: InstanceUuid) -> PowerState:
-        """Stop a guest; one that is off stays off."""
-        return await self._power("power_off", instance, "powered_off", PowerState.SHUTDOWN)
+        """Stop a guest and end its rescue; one that is off stays off."""
+        left = await self._power("power_off", instance, "powered_off", PowerState.SHUTDOWN)
+        self._end_rescue(instance, self._log.guests[instance].attempt)
+        return left
 
     async def reboot(self, instance: InstanceUuid, *, hard: bool) -> PowerState:
         """Restart a guest; one that is off is started."""
         guest = await self._operate("reboot", instance)
-        self._write("rebooted", instance, guest.attempt, hard=hard)
+        self._write("rebooted", instance, guest.attempt, hard=hard, rescued=guest.rescued and not hard)
+        if hard:
+            self._end_rescue(instance, guest.attempt)
         return PowerState.RUNNING
 
     async def pause(self, instance: InstanceUuid) -> PowerState:
@@ -299,6 +355,81 @@ class FakeDriver:
         """Let a suspended guest go on; one that runs is left running."""
         return await self._go_on("resume", instance, PowerState.SUSPENDED)
 
+    async def rescue(
+        self, instance: InstanceUuid, image: Path | None = None, contents: GuestContents | None = None
+    ) -> PowerState:
+        """Boot a guest from a disk with the bytes of the image, or from an empty one."""
+        guest = await self._operate("rescue", instance)
+        if image is None:
+            self._rescue_disks.make(instance, guest.attempt)
+        else:
+            await self._rescue_disks.make_from(instance, guest.attempt, image)
+        if contents is not None:
+            self._rescue_inside.keep(instance, guest.attempt, contents)
+        self._write("rebooted", instance, guest.attempt, hard=True, rescued=True)
+        return PowerState.RUNNING
+
+    async def unrescue(self, instance: InstanceUuid) -> PowerState:
+        """Boot a guest from its own disk; one that does so already is left running."""
+        guest = await self._operate("unrescue", instance)
+        if guest.rescued or guest.power_state is not PowerState.RUNNING:
+            self._write("rebooted", instance, guest.attempt, hard=True)
+        self._end_rescue(instance, guest.attempt)
+        return PowerState.RUNNING
+
+    def _end_rescue(self, instance: InstanceUuid, attempt: int) -> None:
+        self._rescue_disks.remove(instance, attempt)
+        self._rescue_inside.remove(instance)
+
+    async def console_output(self, instance: InstanceUuid, most: int) -> bytes:
+        """Tell of each start of the guest and from which disk, and of each stop."""
+        guest = await self._operate("console_output", instance)
+        lines = await asyncio.to_thread(console_lines, self._directory / GUESTS_FILE, guest)
+        return b"".join(lines)[-most:] if most else b""
+
+    async def diagnostics(self, instance: InstanceUuid) -> GuestDiagnostics:
+        """Tell what the guest was made with, and the size of its disks."""
+        guest = await self._operate("diagnostics", instance)
+        if guest.power_state is not PowerState.RUNNING:
+            raise DriverError("InstanceNotRunning", f"{instance} is {guest.power_state.name.lower()}, not running")
+        sizes = [self._disks.size(instance, guest.attempt)]
+        if guest.rescued:
+            sizes.insert(0, self._rescue_disks.size(instance, guest.attempt))
+        memory, cpus = guest.resources.get(MEMORY_MB), guest.resources.get(VCPU, 0)
+        return GuestDiagnostics(
+            driver="fake",
+            hypervisor="fake",
+            uptime=(self._clock.now() - self._opened_at) // SECOND,
+            memory_maximum=memory,
+            memory_used=memory,
+            cpus=tuple(CpuDiagnostics(id=number, time=0, utilisation=0) for number in range(cpus)),
+            disks=tuple(DiskDiagnostics(read_bytes=size, write_bytes=0, errors_count=0) for size in sizes),
+            raw={
+                "memory": (memory or 0) * 1024,
+                **{f"cpu{number}_time": 0 for number in range(cpus)},
+                **{f"vd{'ab'[number]}_read": size for number, size in enumerate(sizes)},
+            },
+        )
+
+    async def set_password(self, instance: InstanceUuid, password: str) -> PowerState:
+        """Write the password into a guest that runs."""
+        guest = await self._operate("set_password", instance)
+        if guest.power_state is not PowerState.RUNNING:
+            raise DriverError("InstanceNotRunning", f"{instance} is {guest.power_state.name.lower()}, not running")
+        inside = self._inside.read(instance) or GuestContents(admin_password="")
+        self._inside.keep(instance, guest.attempt, msgspec.structs.replace(inside, admin_password=password))
+        return guest.power_state
+
+    async def trigger_crash_dump(self, instance: InstanceUuid) -> PowerState:
+        """Write one more dump into a guest that is not off, which goes on as it was."""
+        guest = await self._operate("trigger_crash_dump", instance)
+        if guest.power_state not in (PowerState.RUNNING, PowerState.PAUSED):
+            raise DriverError("InstanceNotRunning", f"{instance} is {guest.power_state.name.lower()}, not running")
+        inside = self._inside.read(instance) or GuestContents(admin_password="")
+        dump = GuestFile(path=DUMP, contents=f"crashed at {self._clock.now()}".encode())
+        self._inside.keep(instance, guest.attempt, msgspec.structs.replace(inside, files=(*inside.files, dump)))
+        return guest.power_state
+
     async def snapshot(self, instance: InstanceUuid, disk_format: str, file: Path) -> PowerState:  # noqa: ARG002
         """Copy the bytes of the disk, whatever they are."""
         guest = await self._operate("snapshot", instance)
@@ -307,14 +438,15 @@ class FakeDriver:
 
     async def _power(self, operation: str, instance: InstanceUuid, event: EventName, wanted: PowerState) -> PowerState:
         guest = await self._operate(operation, instance)
-        if guest.power_state is not wanted:
-            self._write(event, instance, guest.attempt)
+        rescued = guest.rescued and wanted is not PowerState.SHUTDOWN
+        if guest.power_state is not wanted or guest.rescued is not rescued:
+            self._write(event, instance, guest.attempt, rescued=rescued)
         return wanted
 
     async def _halt(self, operation: str, instance: InstanceUuid, wanted: PowerState) -> PowerState:
         guest = await self._operate(operation, instance)
         if guest.power_state is PowerState.RUNNING:
-            self._write("powered_off", instance, guest.attempt, left=wanted)
+            self._write("powered_off", instance, guest.attempt, left=wanted, rescued=guest.rescued)
         elif guest.power_state is not wanted:
             raise DriverError("InstanceNotRunning", f"{instance} is {guest.power_state.name.lower()}, not running")
         return wanted
@@ -322,7 +454,7 @@ class FakeDriver:
     async def _go_on(self, operation: str, instance: InstanceUuid, halted: PowerState) -> PowerState:
         guest = await self._operate(operation, instance)
         if guest.power_state is halted:
-            self._write("powered_on", instance, guest.attempt)
+            self._write("powered_on", instance, guest.attempt, rescued=guest.rescued)
         elif guest.power_state is not PowerState.RUNNING:
             raise DriverError("InstanceNotRunning", f"{instance} is {guest.power_state.name.lower()}")
         return PowerState.RUNNING
@@ -336,6 +468,9 @@ class FakeDriver:
         await self._fail(operation, guest.name)
         return guest
 
+    def _kind(self, resource: NamedResource) -> FakeDisks:
+        return self._ephemerals if resource.kind == EPHEMERAL.kind else self._disks
+
     def _write(
         self,
         event: EventName,
@@ -348,6 +483,8 @@ class FakeDriver:
         hard: bool = False,
         kept: bool = False,
         left: PowerState | None = None,
+        rescued: bool = False,
+        memory: str = "",
     ) -> None:
         happened = GuestEvent(
             at=self._clock.now(),
@@ -360,6 +497,8 @@ class FakeDriver:
             hard=hard,
             kept=kept,
             left=left,
+            rescued=rescued,
+            memory=memory,
         )
         try:
             self._log.write(happened)

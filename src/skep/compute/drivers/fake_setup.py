@@ -31,6 +31,7 @@ def fake_settings(section: FakeDriverSettings, images: bool = False) -> FakeSett
         spawn_delay=section.spawn_delay,
         destroy_delay=section.destroy_delay,
         power_delay=section.power_delay,
+        copy_delay=section.copy_delay,
         failures=tuple(
             FailureRule(
                 operation=rule.operation,

@@ -39,6 +39,11 @@ class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a guest that is destroyed: its disk stays, for a move. Releases before 0.7.0 take it for gone."""
     left: PowerState | None = None
     """How a guest that stopped was left if it is not off: paused, suspended. Releases before 0.7.0 take it for off."""
+    rescued: bool = False
+    """Afterwards the guest has a rescue disk in front of its own."""
+    memory: str = ""
+    """Of a guest that is made: the boot that its memory is of, on another host (`memories`); empty: it boots, or is
+    off. Releases before 0.7.0 take it for a boot."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -83,7 +88,38 @@ def apply(guests: dict[InstanceUuid, Guest], event: GuestEvent) -> None:
         del guests[event.instance]
         return
     state = event.left or (PowerState.SHUTDOWN if event.event == "powered_off" else PowerState.RUNNING)
-    guests[event.instance] = msgspec.structs.replace(guest, whole=True, power_state=state)
+    guests[event.instance] = msgspec.structs.replace(guest, whole=True, power_state=state, rescued=event.rescued)
+
+
+def console_lines(path: Path, guest: Guest) -> list[bytes]:
+    """Return what a guest has written to its console: a line for each start and stop since it was made."""
+    lines = []
+    for event in read_events(path):
+        if (event.instance, event.attempt) != (guest.instance, guest.attempt) or event.event == "spawn_begun":
+            continue
+        disks = "its rescue disk and its own disk" if event.rescued else "its own disk"
+        said = "halted" if event.event == "powered_off" else f"booted from {disks}"
+        lines.append(f"[{event.at}] {guest.name} {said}\n".encode())
+    return lines
+
+
+def memories(events: Iterable[GuestEvent]) -> dict[InstanceUuid, str]:
+    """Return of which boot the memory of each guest is: the attempt and time of the event that began it."""
+    found: dict[InstanceUuid, str] = {}
+    for event in events:
+        remember(found, event)
+    return found
+
+
+def remember(found: dict[InstanceUuid, str], event: GuestEvent) -> None:
+    """Take one event into account."""
+    boots = event.event in ("spawned", "rebooted") or (event.event == "powered_on" and event.instance not in found)
+    if event.memory:
+        found[event.instance] = event.memory
+    elif boots:
+        found[event.instance] = f"{event.attempt}@{event.at}"
+    elif event.event == "destroyed" or (event.event == "powered_off" and event.left is None):
+        found.pop(event.instance, None)
 
 
 class GuestLog:
@@ -91,7 +127,9 @@ class GuestLog:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.guests = replay(read_events(path))
+        events = read_events(path)
+        self.guests = replay(events)
+        self.memories = memories(events)
         self._file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
         _cut_torn_end(self._file)
 
@@ -103,6 +141,7 @@ class GuestLog:
             os.ftruncate(self._file, os.fstat(self._file).st_size - written)
             raise OSError("the guests' file cannot be written: no space left")
         apply(self.guests, event)
+        remember(self.memories, event)
 
     def close(self) -> None:
         """Close the file. The guests stay."""

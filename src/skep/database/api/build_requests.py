@@ -221,5 +221,31 @@ def pin(connection: sa.Connection, instance: InstanceUuid, zone: str | None) -> 
         connection.execute(request_specs.update().where(request_specs.c.instance == instance).values(body=body))
 
 
+def follow_resize(connection: sa.Connection, instance: InstanceUuid, spec: RequestSpec) -> None:
+    """Write what a server was resized to; the zone that it stays in is decided here."""
+    kept = spec_of(connection, instance)
+    if kept is not None and (kept.flavor, kept.devices) != (spec.flavor, spec.devices):
+        body = dump(msgspec.structs.replace(kept, flavor=spec.flavor, devices=spec.devices))
+        connection.execute(request_specs.update().where(request_specs.c.instance == instance).values(body=body))
+
+
+MOST_IMAGES = 4
+"""So many images are kept beside the one that a server was requested with: one that it has, others that it is to have
+by requests at one time."""
+
+
+def allow_image(connection: sa.Connection, instance: InstanceUuid, present: str | None, wanted: str) -> None:
+    """Let a server have the bytes of an image that its user may use, beside those of the image that it has."""
+    spec = spec_of(connection, instance)
+    if spec is None:
+        return
+    own = spec.image.id if spec.image is not None else None
+    others = [one for one in spec.rebuilt_from if one not in (present, wanted)][-(MOST_IMAGES - 2) :]
+    named = tuple(one for one in (*others, present, wanted) if one is not None and one != own)
+    if named != spec.rebuilt_from:
+        body = dump(msgspec.structs.replace(spec, rebuilt_from=named))
+        connection.execute(request_specs.update().where(request_specs.c.instance == instance).values(body=body))
+
+
 def _unplaced(body: bytes) -> Instance:
     return msgspec.structs.replace(load(body, Instance), state=State.SCHEDULED)

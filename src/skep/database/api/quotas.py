@@ -148,6 +148,52 @@ def charge(
     return None
 
 
+def raise_charge(
+    connection: sa.Connection,
+    instance: InstanceUuid,
+    wanted: QuotaCharge,
+    limits: Mapping[str, int],
+    *,
+    user_limits: Mapping[str, int] | None = None,
+) -> Exceeded | None:
+    """Raise what a server is charged to `wanted`, where that is more; all of it or, beyond a limit, nothing.
+
+    Limits hold for what is raised, as in Nova. A server without a charge gets none.
+    """
+    found = connection.execute(sa.select(quota_charges).where(quota_charges.c.instance == instance)).first()
+    if found is None:
+        return None
+    rise = {name: max(0, getattr(wanted, name) - getattr(found, name)) for name in COUNTED}
+    if user_limits is not None:
+        refused = _exceeded(rise, used(connection, found.project_id, found.user_id), user_limits)
+        if refused is not None:
+            return refused
+    if not _add_to_sums(connection, found.project_id, rise, limits):
+        refused = _exceeded(rise, used(connection, found.project_id), limits)
+        assert refused is not None, "the statement and the figures disagree"
+        return refused
+    raised = {name: getattr(found, name) + amount for name, amount in rise.items()}
+    connection.execute(sa.update(quota_charges).where(quota_charges.c.instance == instance).values(raised))
+    return None
+
+
+def recharge(connection: sa.Connection, instance: InstanceUuid, owed: QuotaCharge) -> None:
+    """Charge a server exactly what is owed, whatever the limits are; one without a charge gets none."""
+    found = connection.execute(sa.select(quota_charges).where(quota_charges.c.instance == instance)).first()
+    if found is None:
+        return
+    exact = {name: getattr(owed, name) for name in COUNTED}
+    change = {name: amount - getattr(found, name) for name, amount in exact.items() if amount != getattr(found, name)}
+    if not change:
+        return
+    connection.execute(sa.update(quota_charges).where(quota_charges.c.instance == instance).values(exact))
+    connection.execute(
+        sa.update(quota_sums)
+        .where(quota_sums.c.project_id == found.project_id)
+        .values({name: quota_sums.c[name] + amount for name, amount in change.items()})
+    )
+
+
 def charge_existing(connection: sa.Connection, server: Instance) -> bool:
     """Charge a server whatever the limits are, because it is there; False when it was charged already."""
     if is_charged(connection, server.uuid):

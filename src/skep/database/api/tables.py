@@ -232,6 +232,7 @@ awaited_images = sa.Table(
     sa.Column("project_id", sa.Text, nullable=False),
     sa.Column("backup_type", sa.Text),
     sa.Column("rotation", sa.Integer),
+    sa.Column("of_shelved", sa.Boolean, nullable=False, default=False, server_default=sa.false()),
 )
 """Images that hosts are to fill with the disks of servers (`task_id`: by which action), whether they are made yet or
 not. `project_id`: of the image; `rotation`: of backups, how many of their type stay."""

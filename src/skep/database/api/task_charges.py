@@ -1,7 +1,8 @@
-"""Charges of servers to which an action does something: given back while they are soft-deleted, charged again.
+"""Charges of servers to which an action does something: given back while they are soft-deleted, charged again, or
+larger while they are resized.
 
 Before the action is written into a cell, the charge bears its task. Whoever reads the cell then settles it by what the
-server is: `settle` and `give_back` change nothing once another action has put its own task there.
+server is: `settle` changes nothing once another action has put its own task there.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.api import quotas
-from skep.database.api.tables import instance_mappings, quota_charges, quota_sums
+from skep.database.api.tables import instance_mappings, quota_charges
 from skep.domain.errors import QuotaExceeded
+from skep.domain.flavors import Flavor
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Instance
-from skep.domain.quotas import COUNTED, charge_of
+from skep.domain.quotas import QuotaCharge, charge_of, larger
 
 row = quota_charges.c
 
@@ -71,23 +73,38 @@ def waiting(connection: sa.Connection) -> list[TaskCharge]:
     return [TaskCharge(instance=one.instance, cell=one.cell, task_id=one.task_id, since=one.task_at) for one in found]
 
 
-def settle(connection: sa.Connection, instance: InstanceUuid, task_id: str) -> bool:
-    """Note that the task is over and the charge right as it is; False when it bears another task, or none."""
+def settle(connection: sa.Connection, instance: InstanceUuid, task_id: str, owed: QuotaCharge) -> bool:
+    """Charge what is owed now that the task is over, whatever the limits are; False, and nothing is changed, when the
+    charge bears another task, or none. A charge of nothing keeps its row."""
     mine = sa.and_(row.instance == instance, row.task_id == task_id)
-    return connection.execute(quota_charges.update().where(mine).values(task_id=None, task_at=None)).rowcount == 1
-
-
-def give_back(connection: sa.Connection, instance: InstanceUuid, task_id: str) -> bool:
-    """Take back what a soft-deleted server is charged, once; its row stays, of nothing. False as for `settle`."""
-    mine = sa.and_(row.instance == instance, row.task_id == task_id)
-    found = connection.execute(sa.select(row.project_id, *(row[name] for name in COUNTED)).where(mine)).first()
-    if found is None or not settle(connection, instance, task_id):
+    if not connection.execute(quota_charges.update().where(mine).values(task_id=None, task_at=None)).rowcount:
         return False
-    nothing = dict.fromkeys(COUNTED, 0)
-    connection.execute(quota_charges.update().where(row.instance == instance).values(**nothing))
-    connection.execute(
-        quota_sums.update()
-        .where(quota_sums.c.project_id == found.project_id)
-        .values({name: quota_sums.c[name] - found._mapping[name] for name in COUNTED})
-    )
+    quotas.recharge(connection, instance, owed)
     return True
+
+
+def charge_larger(
+    connection: sa.Connection,
+    server: Instance,
+    flavor: Flavor,
+    task_id: str,
+    now: int,
+    limits: Mapping[str, int],
+    *,
+    user_limits: Mapping[str, int] | None = None,
+) -> None:
+    """Charge a server that is to be resized for the larger of its two flavors; the charge bears the task then.
+
+    Raises QuotaExceeded, and nothing of the transaction may be kept.
+    """
+    wanted = larger(charge_of(server.flavor), charge_of(flavor))
+    refused = quotas.raise_charge(connection, server.uuid, wanted, limits, user_limits=user_limits)
+    if refused is not None:
+        raise QuotaExceeded(refused.message())
+    bear(connection, server.uuid, task_id, now)
+
+
+def hurry(connection: sa.Connection, instance: InstanceUuid, task_id: str) -> None:
+    """Let the charge be settled soon: the task was refused, so nobody waits for it to begin."""
+    mine = sa.and_(row.instance == instance, row.task_id == task_id)
+    connection.execute(quota_charges.update().where(mine).values(task_at=0))

@@ -17,6 +17,7 @@ from skep.database.cell.instances import spec_of
 from skep.database.cell.tables import UNDER_WAY, attempts, instances
 from skep.database.stored import load
 from skep.domain.claims import Claim, ClaimKey
+from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import State
 from skep.domain.providers import Allocation
@@ -52,6 +53,12 @@ def read(connection: sa.Connection) -> Owned:
     claim; a slot is owned by every open attempt.
     """
     return _owned(connection.execute(_OPEN), claiming=set(stored(BUILD_STATES)))
+
+
+def slot_of(instance: InstanceUuid, attempt: int, node: NodeUuid, group: GroupRule) -> Slot:
+    """Return the place of an attempt in the group of its server."""
+    key = ClaimKey(instance, attempt, node, group.uuid)
+    return Slot(key=key, policy=group.policy, max_server_per_host=group.max_server_per_host)
 
 
 def pages(owned: Owned) -> list[Owned]:
@@ -168,13 +175,7 @@ def _owned(found: sa.CursorResult[Any], claiming: set[str]) -> Owned:
                 )
             )
         if group is not None:
-            slots.append(
-                Slot(
-                    key=ClaimKey(one.uuid, one.attempt, one.node, group.uuid),
-                    policy=group.policy,
-                    max_server_per_host=group.max_server_per_host,
-                )
-            )
+            slots.append(slot_of(one.uuid, one.attempt, one.node, group))
     return Owned(claims=tuple(claims), slots=tuple(slots), builds=tuple(builds))
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import sqlalchemy as sa
+
+from skep.database.cell.tables import instances
 from skep.database.stored import dump, load
 from skep.domain.assignments import Assignment
 from skep.domain.builds import Placed
-from skep.domain.ids import CellUuid
+from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.providers import Allocation
 from skep.domain.request_specs import RequestSpec
 
@@ -37,3 +40,9 @@ def of_row(found: Any, spec: RequestSpec, home: CellUuid) -> Assignment:
         end=spec.expected_end,
         role="build",
     )
+
+
+def allocation_of(connection: sa.Connection, uuid: InstanceUuid) -> Allocation | None:
+    """Return what an instance holds of the inside of its host; None: nothing, or it has none."""
+    found = connection.execute(sa.select(instances.c.allocation).where(instances.c.uuid == uuid)).scalar_one_or_none()
+    return None if found is None else load(found, Allocation)

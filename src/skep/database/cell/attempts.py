@@ -66,7 +66,12 @@ class StaleAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_decision(
-    instance: InstanceUuid, attempt: int, chosen: Assignment | Placed | None, explanation: Explanation | None, now: int
+    instance: InstanceUuid,
+    attempt: int,
+    chosen: Assignment | Placed | None,
+    explanation: Explanation | None,
+    now: int,
+    role: Role = "build",
 ) -> NewAttempt:
     """Return the attempt that a decision begins; where nothing was chosen, it ended at once."""
     return NewAttempt(
@@ -76,6 +81,7 @@ def of_decision(
         host=None if chosen is None else chosen.host,
         now=now,
         explanation=explanation,
+        role=role,
     )
 
 
@@ -144,6 +150,12 @@ def give_up(connection: sa.Connection, instance: InstanceUuid, attempt: int, now
     mine = sa.and_(row.instance == instance, row.attempt == attempt, row.open)
     values = {"outcome": GIVEN_UP, "ended_at": now, "sent_at": None, "sends": 0}
     return connection.execute(attempts.update().where(mine).values(values)).rowcount == 1
+
+
+def is_under_way(connection: sa.Connection, instance: InstanceUuid, attempt: int) -> bool:
+    """Tell whether an attempt has begun and nobody has ended it: not its host, not a fence, nobody who gave it up."""
+    mine = sa.and_(row.instance == instance, row.attempt == attempt, row.open, row.outcome.is_(None))
+    return connection.execute(sa.select(row.attempt).where(mine)).first() is not None
 
 
 def close(connection: sa.Connection, instance: InstanceUuid, host: str, upto: int, now: int) -> list[ClaimKey]:
@@ -229,14 +241,19 @@ def _creator(found: Any) -> RequestContext:
     return context
 
 
-def tried_nodes(connection: sa.Connection, instance: InstanceUuid) -> list[NodeUuid]:
+def tried_nodes(connection: sa.Connection, instance: InstanceUuid, above: int = 0) -> list[NodeUuid]:
     """Return the nodes that an instance was tried on in this cell, each once, first try first.
 
-    A node whose host was never told of its attempt was not tried.
+    A node whose host was never told of its attempt was not tried. Only attempts above a number count.
     """
     nodes = connection.scalars(
         sa.select(row.node)
-        .where(row.instance == instance, row.node.is_not(None), row.outcome.is_distinct_from(NOT_SENT))
+        .where(
+            row.instance == instance,
+            row.attempt > above,
+            row.node.is_not(None),
+            row.outcome.is_distinct_from(NOT_SENT),
+        )
         .order_by(row.attempt)
     )
     return [NodeUuid(node) for node in dict.fromkeys(nodes) if node is not None]

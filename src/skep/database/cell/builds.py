@@ -12,19 +12,20 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, agents, assignments, attempts, resending, resting, unreadable
+from skep.database.cell import actions, agents, asked, assignments, attempts, resending, resting, unreadable
 from skep.database.cell.instances import columns_of, instance_of, live_columns
 from skep.database.cell.resending import NOTHING_COUNTS
 from skep.database.cell.tables import UNDER_WAY, instances
 from skep.database.cell.transitions import moving
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
+from skep.domain.actions import ACTIONS
 from skep.domain.assignments import Assignment
 from skep.domain.builds import Alternate, Explanation
 from skep.domain.claims import ClaimKey
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
-from skep.domain.instances import Fault, Instance, PowerState, State, Task
+from skep.domain.instances import Fault, Instance, PowerState, Shelved, State, Task
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import BUILT_BY_HOST, check, stored
 
@@ -65,6 +66,18 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     step_at: int
     task_id: str | None
     left_cells: tuple[CellUuid, ...]
+
+    @property
+    def shelved(self) -> Shelved | None:
+        """Where the content of a server is that is being unshelved; None: it is being created."""
+        return self.instance.shelved if self.instance.task in (Task.UNSHELVING, Task.SPAWNING) else None
+
+    def to_build(self) -> Instance:
+        """Return the instance as its host is to build it: no agent has to know of shelved servers for that."""
+        if self.shelved is None:
+            return self.instance
+        plain = {"state": State.SCHEDULED, "task": None, "shelved": None}
+        return msgspec.structs.replace(self.instance, image=self.shelved.image, **plain)
 
 
 class DueBuild(msgspec.Struct, frozen=True, kw_only=True):
@@ -377,22 +390,35 @@ _work_columns = (
     row.alternates,
     row.secrets,
     row.step_at,
-    row.task_id,
     row.left_cells,
+    row.task_id,
+    row.project_id,
+    row.user_id,
+    row.action_request,
 )
 
 
 def _work(found: Any) -> Work:
+    instance = instance_of(found)
     return Work(
-        instance=instance_of(found),
+        instance=instance,
         spec=load(found.spec, RequestSpec),
-        context=load(found.context, RequestContext),
+        context=_context(found, instance),
         alternates=load(found.alternates, tuple[Alternate, ...]),
         secrets=found.secrets,
         step_at=found.step_at,
         task_id=found.task_id,
         left_cells=load(found.left_cells, tuple[CellUuid, ...]),
     )
+
+
+def _context(found: Any, instance: Instance) -> RequestContext:
+    """Return who asked for what is under way: the create, or an unshelve by whomever, of its own project's image."""
+    if instance.shelved is None or instance.task not in (Task.UNSHELVING, Task.SPAWNING):
+        context: RequestContext = load(found.context, RequestContext)
+        return context
+    request = asked.request_of(found, ACTIONS["unshelve_offloaded"])
+    return msgspec.structs.replace(request.context, project_id=instance.project_id)
 
 
 def _due_build(found: Any, home: CellUuid) -> DueBuild:

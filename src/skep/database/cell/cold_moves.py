@@ -1,4 +1,4 @@
-"""Cold moves inside a cell: their rows, how they begin and rest, and the choice of a host. Steps: `move_steps.py`.
+"""Moves inside a cell: their rows, how cold ones begin and rest, and the choice of a host. Steps: `move_steps.py`.
 
 Each is fenced by the step of the move and by the attempt that holds its server, which the row of the instance names. A
 move whose server was taken away from it (deleted, fenced, reset) changes nothing any more, and is given up.
@@ -12,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
-from skep.database.cell import actions, agents, attempts, builds, numbers, resting, tasks
+from skep.database.cell import actions, agents, asked, attempts, builds, numbers, resting, tasks
 from skep.database.cell.attempts import NewAttempt
 from skep.database.cell.builds import Work
 from skep.database.cell.endings import with_instances
@@ -20,14 +20,14 @@ from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances, leases, migrations
 from skep.database.stored import dump, load
-from skep.domain.actions import Action, Ended, Over
+from skep.domain.actions import ACTIONS, Action, Ended, Over
 from skep.domain.builds import Placed
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict
 from skep.domain.guests import state_after
 from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId, new_uuid
 from skep.domain.instances import Fault, Instance, State, Task
-from skep.domain.moves import STEPS, MoveRow, Side
+from skep.domain.moves import CHOICES, STEPS, MoveRow, Side, Size
 from skep.domain.providers import Allocation
 from skep.domain.server_migrations import MigrationType
 
@@ -48,12 +48,13 @@ class MovePlace(NamedTuple):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """A cold move that is under way, or rests."""
+    """A move that is under way, or rests."""
 
     uuid: str
     instance: InstanceUuid
     project_id: ProjectId
     user_id: UserId
+    type: str
     status: str
     step: str | None
     task_id: str | None
@@ -70,12 +71,29 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     dest_attempt: int | None
     dest_zone: str | None
     back_attempt: int | None
+    old_size: bytes | None
+    new_size: bytes | None
+    forced: bool
+    wish: str | None
 
     @property
     def row(self) -> MoveRow:
         """Its step in the table."""
         assert self.step is not None
         return STEPS[self.step]
+
+    @property
+    def action(self) -> str:
+        """What is under way."""
+        if self.row.task is Task.RESIZE_REVERTING:
+            return "revert_resize"
+        names = {
+            MigrationType.EVACUATION.value: "evacuate",
+            MigrationType.LIVE.value: "live_migrate",
+            MigrationType.REBUILD.value: "rebuild",
+            MigrationType.RESIZE.value: "resize",
+        }
+        return names.get(self.type, "migrate")
 
     @property
     def holder(self) -> int | None:
@@ -93,6 +111,16 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
         """Return what the step is about; a choice of a host is about its target."""
         return self.at(self.row.side or "target")
 
+    def size(self, side: Side) -> Size | None:
+        """Return what a server is on a side of its move; None where the move changes nothing of it."""
+        stored = self.new_size if side == "target" else self.old_size
+        return None if stored is None else load(stored, Size)
+
+    def sized(self, side: Side, server: Instance) -> Instance:
+        """Return a server as it is on a side."""
+        size = self.size(side)
+        return server if size is None else size.instance(server)
+
     def at(self, side: Side) -> MovePlace:
         """Return the attempt of a side, and where it is."""
         match side:
@@ -109,8 +137,11 @@ class WaitingMove(msgspec.Struct, frozen=True, kw_only=True):
 
     move: Move
     work: Work
+    """The server as it is; its spec is what the target has to have."""
     attempt: int
     ignore: tuple[NodeUuid, ...]
+    forced: bool = False
+    """The host that was named is taken whatever the scheduler thinks of it, or none."""
 
 
 COLUMNS = tuple(move[name] for name in Move.__struct_fields__)
@@ -124,26 +155,35 @@ def begin(
     now: int,
     *,
     wanted_host: str | None = None,
+    size: Size | None = None,
 ) -> list[Over] | None:
-    """Begin a cold move of a server; return what that ended, None when the row does not allow it."""
-    over = tasks.begin_over(connection, server.uuid, action, context, now)
-    if over is None:
+    """Begin a cold move of a server, to another size where one is given; return what that ended.
+
+    None when the row does not allow it.
+    """
+    work = builds.work(connection, server.uuid)
+    over = tasks.begin_over(connection, server.uuid, action, context, now) if work is not None else None
+    if over is None or work is None:
         return None
+    old = Size(flavor=server.flavor, devices=work.spec.devices, disk_config=server.disk_config)
     first = STEPS["select"]
+    flavor = server.flavor if size is None else size.flavor
     connection.execute(
         migrations.insert().values(
             uuid=new_uuid(),
             instance=server.uuid,
             project_id=context.project_id,
             user_id=context.user_id,
-            type=MigrationType.MIGRATION.value,
+            type=(MigrationType.MIGRATION if size is None else MigrationType.RESIZE).value,
             status=first.status,
             source_host=server.host,
             source_node=server.node,
             source_attempt=server.attempt,
             source_zone=server.availability_zone,
             old_flavor=server.flavor.flavorid,
-            new_flavor=server.flavor.flavorid,
+            new_flavor=flavor.flavorid,
+            old_size=None if size is None else dump(old),
+            new_size=None if size is None else dump(size),
             wanted_host=wanted_host,
             was=server.state.value,
             task_id=context.request_id,
@@ -226,7 +266,7 @@ def to_confirm(connection: sa.Connection, before: int, limit: int) -> list[Insta
     """Return servers whose move has rested since before `before`."""
     found = connection.scalars(
         sa.select(move.instance)
-        .join(instances, row.uuid == move.instance)
+        .join(instances, sa.and_(row.uuid == move.instance, row.attempt == move.dest_attempt))
         .where(
             move.status == FINISHED,
             move.step.is_(None),
@@ -239,10 +279,15 @@ def to_confirm(connection: sa.Connection, before: int, limit: int) -> list[Insta
     return [InstanceUuid(one) for one in found]
 
 
-def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) -> list[WaitingMove]:
-    """Take moves that need a host and that nobody living works on; each has the number of its target."""
+def take(
+    connection: sa.Connection, owner: Incarnation, now: int, limit: int, *, same_host: bool = False
+) -> list[WaitingMove]:
+    """Take moves that need a host and that nobody living works on; each has the number of its target.
+
+    With `same_host` a resize may stay on the host of its server.
+    """
     free = sa.and_(
-        move.step == "select",
+        move.step.in_(sorted(CHOICES)),
         sa.or_(move.sent_at.is_(None), move.sent_at <= now),
         sa.or_(move.owner == owner, lease_rows.unowned(leases, move.owner, now)),
         ~resting.resting(move.instance),
@@ -253,29 +298,42 @@ def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) ->
         .values(owner=owner)
         .returning(*COLUMNS)
     ).all()
-    found = [_selecting(connection, move_of(one)) for one in taken]
+    found = [_selecting(connection, move_of(one), same_host=same_host) for one in taken]
     return [one for one in found if one is not None]
 
 
-def _selecting(connection: sa.Connection, known: Move) -> WaitingMove | None:
+def _selecting(connection: sa.Connection, known: Move, *, same_host: bool) -> WaitingMove | None:
     work = held(connection, known)
     if work is None:
         return None
+    size = known.size("target")
+    if size is not None:
+        work = msgspec.structs.replace(work, spec=size.spec(work.spec))
     number = known.dest_attempt or numbers.next_target(connection, known.instance, known.source_attempt)
     if number is None:
         return None
     connection.execute(migrations.update().where(move.uuid == known.uuid).values(dest_attempt=number))
-    unable = agents.without(connection, "MoveStep", "move")
+    unable = agents.without(connection, "MoveStep", str(ACTIONS[known.action].capability))
     tried: tuple[NodeUuid, ...] = load(known.tried.encode(), tuple[NodeUuid, ...])
-    ignore = tuple(dict.fromkeys((known.source_node, *tried, *unable)))
+    left = () if same_host and size is not None else (known.source_node,)
+    ignore = tuple(dict.fromkeys((*left, *tried, *unable)))
     return WaitingMove(
-        move=msgspec.structs.replace(known, dest_attempt=number), work=work, attempt=number, ignore=ignore
+        move=msgspec.structs.replace(known, dest_attempt=number),
+        work=work,
+        attempt=number,
+        ignore=ignore,
+        forced=known.forced or bool(_arguments(connection, known).get("forced")),
     )
+
+
+def _arguments(connection: sa.Connection, known: Move) -> dict[str, Any]:
+    found = connection.execute(sa.select(*asked.COLUMNS).where(mine(known))).first()
+    return {} if found is None else asked.request_of(found, ACTIONS[known.action]).arguments
 
 
 def later(connection: sa.Connection, known: Move, not_before: int) -> None:
     """Let anybody take the move again, from `not_before` on."""
-    mine = sa.and_(move.uuid == known.uuid, move.step == "select")
+    mine = sa.and_(move.uuid == known.uuid, move.step == known.step)
     connection.execute(migrations.update().where(mine).values(owner=None, sent_at=not_before))
 
 
@@ -284,15 +342,20 @@ def placed(connection: sa.Connection, chosen: WaitingMove, decision: Placed, now
     known = chosen.move
     if agents.closed(connection, [decision.node]) or held(connection, known) is None:
         return False
+    follows = known.row.next
+    assert follows is not None
     values = {
         **anew(now),
         "dest_host": decision.host,
         "dest_node": decision.node,
         "dest_zone": decision.zone,
-        "step": "prepare",
+        "step": follows,
+        "status": STEPS[follows].status,
         "owner": None,
+        # Of a target before this one.
+        "error": None,
     }
-    mine = sa.and_(move.uuid == known.uuid, move.step == "select", move.dest_attempt == chosen.attempt)
+    mine = sa.and_(move.uuid == known.uuid, move.step == known.step, move.dest_attempt == chosen.attempt)
     if not connection.execute(migrations.update().where(mine).values(values)).rowcount:
         return False
     beside = NewAttempt(
@@ -312,7 +375,7 @@ def placed(connection: sa.Connection, chosen: WaitingMove, decision: Placed, now
 
 def no_host(connection: sa.Connection, known: Move, why: str, now: int) -> list[Over]:
     """End a move for which there is no host: the server stays as it was."""
-    mine = sa.and_(move.uuid == known.uuid, move.step == "select")
+    mine = sa.and_(move.uuid == known.uuid, move.step == known.step)
     if not connection.execute(migrations.update().where(mine).values(over_with("error", now, why))).rowcount:
         return []
     return as_it_was(connection, known, why, now)
@@ -342,7 +405,15 @@ def as_it_was(connection: sa.Connection, known: Move, why: str, now: int) -> lis
     connection.execute(
         instances.update()
         .where(mine(known))
-        .values(task=None, action_request=None, fault=dump(fault), step_at=now, changed_at=now, updated_at=now)
+        .values(
+            task=None,
+            action_request=None,
+            secrets=None,
+            fault=dump(fault),
+            step_at=now,
+            changed_at=now,
+            updated_at=now,
+        )
     )
     return told(connection, known, why, now)
 
@@ -353,11 +424,11 @@ def told(connection: sa.Connection, known: Move, error: str | None, now: int) ->
     mine = sa.and_(of.instance == known.instance, of.request_id == known.task_id)
     begun = connection.execute(sa.select(of.started_at).where(mine)).scalar_one_or_none()
     over = Ended(
-        action="revert_resize" if known.row.task is Task.RESIZE_REVERTING else "migrate",
+        action=known.action,
         context=known.context,
         instance=known.instance,
         attempt=known.holder or 0,
-        host=known.place().host if known.step != "select" else None,
+        host=known.place().host if known.step not in CHOICES else None,
         started_at=now if begun is None else begun,
         ended_at=now,
         error=error,

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, asked, numbers, resting, tasks, unreadable
+from skep.database.cell import actions, asked, numbers, resting, tasks, unreadable, unshelves
 from skep.database.cell.instances import spec_of
 from skep.database.cell.tables import action_events, instances, migrations, recovering_instances
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import attempts as attempt_rows
-from skep.database.stored import dump
+from skep.database.stored import dump, load
 from skep.domain.actions import ACTIONS, ActionRequest, Ended
 from skep.domain.context import RequestContext
 from skep.domain.groups import GroupRule
-from skep.domain.ids import InstanceUuid
-from skep.domain.instances import PowerState, State, Task
+from skep.domain.ids import InstanceUuid, ProjectId
+from skep.domain.instances import PowerState, Shelved, State, Task
 
 row = instances.c
 
@@ -31,6 +32,9 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     group: GroupRule | None
     request_id: str | None = None
     """Of the delete."""
+    project_id: ProjectId | None = None
+    image_id: str | None = None
+    """In which its content was, because it was shelved."""
 
 
 def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> list[Ended] | None:
@@ -43,6 +47,7 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext
         return None
     mine = sa.and_(row.uuid == uuid, row.deleted_at.is_(None), ~resting.undecided(row.uuid))
     over = [tasks.settle(connection, task, now, tasks.OVERTAKEN) for task in tasks.of(connection, mine)]
+    over.append(unshelves.overtaken(connection, uuid, tasks.OVERTAKEN, now))
     marked = connection.execute(
         instances.update()
         .where(mine, row.task.is_distinct_from(Task.DELETING.value))
@@ -167,7 +172,7 @@ def deleting(connection: sa.Connection, limit: int) -> list[InstanceUuid]:
 def unforgotten(connection: sa.Connection, limit: int) -> list[Gone]:
     """Return deleted instances that the API level is to be told of; of a damaged row the group is unknown."""
     found = connection.execute(
-        sa.select(row.uuid, row.spec, row.task_id)
+        sa.select(row.uuid, row.spec, row.task_id, row.project_id, row.shelved)
         .where(row.deleted_at.is_not(None), row.forgotten == sa.false())
         .limit(limit)
     )
@@ -175,8 +180,22 @@ def unforgotten(connection: sa.Connection, limit: int) -> list[Gone]:
     for one in found:
         spec = unreadable.or_none(one, spec_of)
         group = spec.group if spec is not None else None
-        gone.append(Gone(instance=one.uuid, group=group, request_id=one.task_id))
+        shelved = unreadable.or_none(one, _shelved) if one.shelved else None
+        gone.append(
+            Gone(
+                instance=one.uuid,
+                group=group,
+                request_id=one.task_id,
+                project_id=ProjectId(one.project_id),
+                image_id=shelved.image_id if shelved is not None else None,
+            )
+        )
     return gone
+
+
+def _shelved(found: Any) -> Shelved:
+    shelved: Shelved = load(found.shelved, Shelved)
+    return shelved
 
 
 def mark_forgotten(connection: sa.Connection, uuids: Sequence[InstanceUuid]) -> None:

@@ -14,7 +14,19 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import attempts, builds, deletes, numbers, resting, soft_deletes, tasks, unreadable
+from skep.database.cell import (
+    attempts,
+    builds,
+    deletes,
+    evacuations,
+    numbers,
+    offloads,
+    resting,
+    soft_deletes,
+    tasks,
+    unreadable,
+    unshelves,
+)
 from skep.database.cell.tables import NOT_BUILT, agents, instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.transitions import moving
@@ -268,6 +280,7 @@ def _lose(
     """
     current = sa.and_(sa.tuple_(row.uuid, row.attempt).in_(mine), row.task.is_distinct_from(Task.DELETING.value))
     ended = _settled(connection, tasks.of(connection, current), now)
+    ended += _keep_shelved(connection, sa.and_(current, row.host == host.host), now)
     fault = Fault(
         code=500,
         message="The host of the server was fenced: it is dead for good",
@@ -282,13 +295,31 @@ def _lose(
             state=State.ERROR.value,
             fault=dump(fault),
             secrets=None,
-            task=None,
+            task=evacuations.task_after_fence(),
             sent_at=None,
             step_at=now,
             changed_at=now,
             updated_at=now,
         )
     ).rowcount
+    evacuations.begin_anew(connection, {InstanceUuid(instance) for instance, _ in mine}, now)
     stays = sa.or_(row.host.is_(None), row.state.in_(stored(ENDS)))
     connection.execute(instances.update().where(current, stays).values(numbers.raised()))
     return lost, ended
+
+
+def _keep_shelved(connection: sa.Connection, lost: sa.ColumnElement[bool], now: int) -> list[Ended]:
+    """Write that shelved servers are on no host any more: their content is in their images, and nothing is lost.
+
+    So is that of a server whose host fell silent while it was unshelved there.
+    """
+    connection.execute(
+        instances.update()
+        .where(lost, moving(State.SHELVED, State.SHELVED_OFFLOADED), row.shelved.is_not(None), row.task.is_(None))
+        .values(**offloads.off_host(now))
+    )
+    silent = (lost, row.state == State.ERROR.value, row.shelved.is_not(None), row.launched_at.is_(None))
+    found = connection.execute(sa.select(row.uuid, row.attempt).where(*silent)).all()
+    why = "The host of the server was fenced while it was unshelved there"
+    over = [unshelves.give_up(connection, one.uuid, one.attempt, why, None, now) for one in found]
+    return [one for one in over if one is not None]

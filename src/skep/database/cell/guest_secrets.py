@@ -1,18 +1,35 @@
-"""What goes to the host that builds a server, and to that host alone: the sealed password and files, tickets."""
+"""What goes to the host that builds a server or acts on it, and to that host alone: sealed secrets, tickets."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import sessions
-from skep.database.cell.tables import instances
+from skep.database.cell import evacuations, sessions
+from skep.database.cell.asked import COLUMNS, request_of
+from skep.database.cell.tables import attempts as tried
+from skep.database.cell.tables import instances, migrations
+from skep.domain.actions import ACTIONS, SECRET_TASKS, of_task
 from skep.domain.ids import InstanceUuid, NodeUuid
+from skep.domain.instances import Task
+from skep.domain.moves import STEPS
 from skep.domain.states import BUILD_OVER, BUILT_BY_HOST, stored
 
 row = instances.c
 
-_NEEDLESS = sa.and_(row.state.in_(stored(BUILD_OVER)), row.secrets.is_not(None))
+_SECRET_TASK = sa.and_(row.task.is_not(None), row.task.in_(sorted(SECRET_TASKS)), row.deleted_at.is_(None))
+"""The first part makes SQLite see that `instances_tasks` holds all of them."""
+
+REBUILD = ACTIONS["rebuild"]
+_REBUILT_BY_HOST = frozenset(one.name for one in STEPS.values() if one.task in REBUILD.tasks and one.side == "target")
+_REBUILDING = sorted(REBUILD.tasks)
+_NEEDLESS = sa.and_(
+    row.state.in_(stored(BUILD_OVER)),
+    row.secrets.is_not(None),
+    sa.or_(row.task.is_(None), row.task.not_in(_REBUILDING)),
+)
 
 
 class GuestSecrets(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,8 +40,15 @@ class GuestSecrets(msgspec.Struct, frozen=True, kw_only=True):
     """Of the latest run of the host's agent; None for one that has begun no session."""
 
 
-def for_host(connection: sa.Connection, instance: InstanceUuid, attempt: int, host: str) -> GuestSecrets | None:
-    """Return the secrets of a server that this host builds by this attempt; None when it does not, or has none."""
+def for_host(
+    connection: sa.Connection, instance: InstanceUuid, attempt: int, host: str, task_id: str = ""
+) -> GuestSecrets | None:
+    """Return the secrets of a server that this host builds by this attempt; None when it does not, or has none.
+
+    With `task_id` those of the action that it carries out.
+    """
+    if task_id:
+        return _of_task(connection, instance, attempt, host, task_id)
     query = sa.select(row.secrets, row.node).where(*_builds(instance, attempt, host), row.secrets.is_not(None))
     found = connection.execute(query).first()
     if found is None:
@@ -32,15 +56,58 @@ def for_host(connection: sa.Connection, instance: InstanceUuid, attempt: int, ho
     return GuestSecrets(sealed=found.secrets, exchange_key=_exchange_key(connection, found.node))
 
 
+def _of_task(
+    connection: sa.Connection, instance: InstanceUuid, attempt: int, host: str, task_id: str
+) -> GuestSecrets | None:
+    mine = _acts(instance, attempt, host, task_id)
+    found = connection.execute(sa.select(row.node, row.task, *COLUMNS).where(*mine, _SECRET_TASK)).first()
+    if found is None:
+        return None
+    secrets = request_of(found, of_task(Task(found.task))).secrets
+    if secrets is None:
+        return None
+    return GuestSecrets(sealed=secrets, exchange_key=_exchange_key(connection, found.node))
+
+
 def exchange_key_of_builder(connection: sa.Connection, instance: InstanceUuid, attempt: int, host: str) -> bytes | None:
     """Return the key for what only the host's agent may read; None unless it builds this server by this attempt."""
     found = connection.execute(sa.select(row.node).where(*_builds(instance, attempt, host))).first()
+    if found is None:
+        found = connection.execute(_of_evacuation(instance, attempt, host)).first()
     return None if found is None else _exchange_key(connection, found.node)
+
+
+def exchange_key_of_actor(
+    connection: sa.Connection, instance: InstanceUuid, attempt: int, host: str, task_id: str
+) -> bytes | None:
+    """Return the key for what only the host's agent may read; None unless this task of this attempt's guest runs."""
+    found = connection.execute(sa.select(row.node).where(*_acts(instance, attempt, host, task_id))).first()
+    return None if found is None else _exchange_key(connection, found.node)
+
+
+def _of_evacuation(instance: InstanceUuid, attempt: int, host: str) -> sa.Select[Any]:
+    mine = sa.and_(tried.c.instance == instance, tried.c.attempt == attempt, tried.c.host == host, tried.c.open)
+    return sa.select(tried.c.node).where(mine, evacuations.is_target(instance, attempt, host))
 
 
 def _builds(instance: InstanceUuid, attempt: int, host: str) -> tuple[sa.ColumnElement[bool], ...]:
     # A host asks once it may build; a row that was restored from a backup may be behind it.
-    return (row.uuid == instance, row.attempt == attempt, row.host == host, row.state.in_(stored(BUILT_BY_HOST)))
+    built = sa.and_(row.attempt == attempt, row.host == host, row.state.in_(stored(BUILT_BY_HOST)))
+    move = migrations.c
+    rebuilt = sa.exists(
+        sa.select(move.uuid).where(
+            move.instance == row.uuid,
+            move.step.in_(sorted(_REBUILT_BY_HOST)),
+            move.task_id == row.task_id,
+            move.dest_attempt == attempt,
+            move.dest_host == host,
+        )
+    )
+    return (row.uuid == instance, sa.or_(built, sa.and_(row.task.in_(_REBUILDING), rebuilt)))
+
+
+def _acts(instance: InstanceUuid, attempt: int, host: str, task_id: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return (row.uuid == instance, row.attempt == attempt, row.host == host, row.task_id == task_id)
 
 
 def _exchange_key(connection: sa.Connection, node: str | None) -> bytes | None:
@@ -60,5 +127,8 @@ def erase_needless(connection: sa.Connection, uuid: str) -> bool:
 
 
 def sealed(connection: sa.Connection) -> list[bytes]:
-    """Return the secrets of all instances."""
-    return list(connection.scalars(sa.select(row.secrets).where(row.secrets.is_not(None))))
+    """Return the secrets of all instances, and of all actions under way."""
+    of_builds = connection.scalars(sa.select(row.secrets).where(row.secrets.is_not(None)))
+    under_way = connection.execute(sa.select(row.task, *COLUMNS).where(_SECRET_TASK)).all()
+    of_actions = [request_of(found, of_task(Task(found.task))).secrets for found in under_way]
+    return [*of_builds, *(one for one in of_actions if one is not None)]

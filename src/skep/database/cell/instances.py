@@ -11,9 +11,10 @@ import sqlalchemy as sa
 from skep.database.cell.tables import instances
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import Fault, Instance, PowerState, RequestedServer, State, Task
+from skep.domain.instances import Fault, Instance, PowerState, RequestedServer, Shelved, State, Task
+from skep.domain.moves import Size
 from skep.domain.request_specs import RequestSpec
-from skep.domain.states import FROZEN, stored
+from skep.domain.states import FROZEN, shown, stored
 
 row = instances.c
 
@@ -32,6 +33,7 @@ _LIVE = (
     row.locked,
     row.locked_by,
     row.locked_reason,
+    row.shelved,
     row.availability_zone,
     row.state,
     row.task,
@@ -129,6 +131,7 @@ def columns_of(instance: Instance) -> dict[str, Any]:
         "attempt": instance.attempt,
         "host": instance.host,
         "node": instance.node,
+        "shelved": dump(instance.shelved) if instance.shelved else None,
         "fault": dump(instance.fault) if instance.fault else None,
         "created_at": instance.created_at,
         "updated_at": instance.updated_at,
@@ -138,8 +141,13 @@ def columns_of(instance: Instance) -> dict[str, Any]:
 
 
 def instance_of(found: Any) -> Instance:
-    """Return the instance of a row that has the columns of `live_columns`. Each fact is read from one of them."""
+    """Return the instance of a row that has the columns of `live_columns`. Each fact is read from one of them.
+
+    State and task are those that users see (`domain.states.shown`).
+    """
     requested: RequestedServer = load(found.body, RequestedServer)
+    task = Task(found.task) if found.task else None
+    state, task = shown(State(found.state), task, shelved=found.shelved is not None)
     return Instance(
         project_id=requested.project_id,
         user_id=requested.user_id,
@@ -167,9 +175,10 @@ def instance_of(found: Any) -> Instance:
         locked=found.locked,
         locked_by=found.locked_by,
         locked_reason=found.locked_reason,
+        shelved=load(found.shelved, Shelved) if found.shelved else None,
         availability_zone=found.availability_zone,
-        state=State(found.state),
-        task=Task(found.task) if found.task else None,
+        state=state,
+        task=task,
         power_state=PowerState(found.power_state),
         attempt=found.attempt,
         host=found.host,
@@ -180,6 +189,15 @@ def instance_of(found: Any) -> Instance:
         terminated_at=found.terminated_at,
         deleted_at=found.deleted_at,
     )
+
+
+def resized(body: bytes, spec: bytes, size: Size) -> dict[str, Any]:
+    """Return the columns that say what a server is, as they are once it is of another size."""
+    return {
+        "flavorid": size.flavor.flavorid,
+        "body": dump(size.instance(load(body, Instance))),
+        "spec": dump(size.spec(load(spec, RequestSpec))),
+    }
 
 
 live_columns = _LIVE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import sqlalchemy as sa
@@ -13,7 +13,7 @@ from skep.database.cell.unreadable import or_none
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State, Task
 from skep.domain.patterns import Pattern
-from skep.domain.states import FROZEN, UNSEEN, status, stored
+from skep.domain.states import BUILD_STATES, FROZEN, UNSEEN, shown, status, stored
 
 row = instances.c
 
@@ -154,7 +154,6 @@ def _conditions(query: ListQuery) -> list[sa.ColumnElement[bool]]:
             (row.image_id, query.image_id),
             (row.reservation_id, query.reservation_id),
             (row.availability_zone, query.availability_zone),
-            (row.task, query.task.value if query.task else None),
             (row.power_state, query.power_state),
             (row.locked, query.locked),
         )
@@ -163,7 +162,10 @@ def _conditions(query: ListQuery) -> list[sa.ColumnElement[bool]]:
     if query.uuids is not None:
         wanted.append(row.uuid.in_(query.uuids))
     if query.states is not None:
-        wanted.append(row.state.in_([state.value for state in query.states]))
+        states = query.states
+        wanted.append(_shown_as(lambda state, _: state in states))
+    if query.task is not None:
+        wanted.append(_shown_as(lambda _, task: task is query.task))
     if query.statuses is not None:
         wanted.append(sa.or_(sa.false(), *(_has_status(one) for one in query.statuses)))
     wanted += _in_time(query)
@@ -194,18 +196,37 @@ def _after(marker: tuple[int, str] | None) -> list[sa.ColumnElement[bool]]:
 
 
 def _has_status(wanted: str) -> sa.ColumnElement[bool]:
-    """Return the pairs of state and task that `domain.states.status` calls so."""
-    pairs = [(state, task) for state in State for task in (None, *Task) if status(state, task) == wanted]
-    by_task: dict[Task | None, list[str]] = {}
-    for state, task in pairs:
-        by_task.setdefault(task, []).append(state.value)
-    return sa.or_(
-        sa.false(),
-        *(
-            sa.and_(row.task.is_(None) if task is None else row.task == task.value, row.state.in_(states))
-            for task, states in by_task.items()
-        ),
-    )
+    """Say of a row that `domain.states.status` calls it so."""
+    return _shown_as(lambda state, task: status(state, task) == wanted)
+
+
+def _shown_as(is_wanted: Callable[[State, Task | None], bool]) -> sa.ColumnElement[bool]:
+    """Say of a row that users see it in a wanted state and under a wanted task."""
+    built = _pairs(is_wanted, BUILD_STATES, shelved=False)
+    unshelved = _pairs(is_wanted, BUILD_STATES, shelved=True)
+    parts = _pairs(is_wanted, frozenset(State) - BUILD_STATES, shelved=False)
+    parts += [sa.and_(row.shelved.is_(None), one) for one in built]
+    parts += [sa.and_(row.shelved.is_not(None), one) for one in unshelved]
+    return sa.or_(sa.false(), *parts)
+
+
+def _pairs(
+    is_wanted: Callable[[State, Task | None], bool], states: frozenset[State], *, shelved: bool
+) -> list[sa.ColumnElement[bool]]:
+    """Return conditions for the wanted pairs of one of these states and a task."""
+    tasks: dict[tuple[str, ...], list[Task | None]] = {}
+    for task in (None, *Task):
+        wanted = stored(one for one in states if is_wanted(*shown(one, task, shelved=shelved)))
+        if wanted:
+            tasks.setdefault(tuple(wanted), []).append(task)
+    return [sa.and_(row.state.in_(wanted), _under(some)) for wanted, some in tasks.items()]
+
+
+def _under(tasks: list[Task | None]) -> sa.ColumnElement[bool]:
+    if len(tasks) == len(Task) + 1:
+        return sa.true()
+    named = row.task.in_([task.value for task in tasks if task is not None])
+    return sa.or_(row.task.is_(None), named) if None in tasks else named
 
 
 def find(connection: sa.Connection, uuid: InstanceUuid) -> Instance | None:

@@ -1,4 +1,4 @@
-"""The steps of cold moves on hosts: which host is told of which, what its answer makes of the move and its server."""
+"""The steps of moves on hosts: which host is told of which, what its answer makes of the move and its server."""
 
 from __future__ import annotations
 
@@ -8,8 +8,21 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, attempts, builds, resending, resting, tasks
+from skep.database.cell import (
+    actions,
+    agents,
+    attempts,
+    builds,
+    evacuations,
+    live_moves,
+    rebuilds,
+    resending,
+    resting,
+    tasks,
+)
+from skep.database.cell import instances as rows
 from skep.database.cell.actions import ActionEvent
+from skep.database.cell.assertions import slot_of
 from skep.database.cell.cold_moves import (
     COLUMNS,
     FINISHED,
@@ -29,18 +42,27 @@ from skep.database.cell.transitions import moving
 from skep.database.stored import dump, load
 from skep.domain.actions import Over
 from skep.domain.assignments import Assignment
-from skep.domain.builds import BuildFailure
+from skep.domain.builds import BuildFailure, FailureKind
 from skep.domain.guests import state_after
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Fault, Instance, PowerState, State, Task
-from skep.domain.moves import HELD_BY, ON_HOSTS, STEPS, SWITCHES
+from skep.domain.moves import CHOICES, EVACUATING, HELD_BY, ON_HOSTS, STEPS, SWITCHES, SWITCHES_BACK, Side
 from skep.domain.states import SETTLED, before
+from skep.messages.to_scheduler import Slot
 
 row = instances.c
 move = migrations.c
 
 SILENT = "HostSilent"
 """The error of a step whose host did not answer within the deadline."""
+
+LOST = BuildFailure(
+    kind=FailureKind.RESCHEDULE, error="TargetLost", message="The target was given up, or its host was fenced"
+)
+
+
+_BESIDE = ("prepare", "transfer", "revert_receive", "evacuate_prepare", "rebuild_prepare", "live_prepare")
+"""Steps of an attempt beside the one that holds the server: none touches a guest."""
 
 
 class DueStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +73,13 @@ class DueStep(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     assignment: Assignment
     start: bool
+    slot: Slot | None = None
+    """Of an attempt that comes back, the place in its group: no scheduler chose its host, so none holds it."""
+    kept: int = 0
+    """The attempt on this host whose disks the one of the step gets, or whose place it takes; 0: none."""
+    preserve: bool = False
+    secrets: bytes | None = None
+    """What was asked for besides, sealed."""
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +101,11 @@ def due(
         .where(
             move.step.is_not(None),
             move.step.in_(sorted(ON_HOSTS)),
-            resending.due(move.sent_at, move.step_at, now, resend_before, progress_before),
-            ~resting.resting(move.instance),
+            sa.or_(
+                resending.due(move.sent_at, move.step_at, now, resend_before, progress_before),
+                live_moves.wished(resend_before),
+            ),
+            ~resting.move_rests(move.instance, move.source_host, move.dest_host),
         )
         .order_by(move.step_at)
         .limit(limit)
@@ -93,6 +125,9 @@ def _order(connection: sa.Connection, known: Move, home: CellUuid) -> DueStep | 
     attempt, host, node, _ = known.place()
     if work is None or attempt is None or host is None or node is None:
         return None
+    side = known.row.side or "target"
+    size = known.size(side)
+    spec = work.spec if size is None else size.spec(work.spec)
     found = connection.execute(
         sa.select(attempt_rows.c.allocation, row.allocation.label("of_row"), row.attempt.label("holder"))
         .join(instances, row.uuid == attempt_rows.c.instance)
@@ -103,17 +138,36 @@ def _order(connection: sa.Connection, known: Move, home: CellUuid) -> DueStep | 
         node=node,
         host=host,
         cell=home,
-        resources=work.spec.resources(),
+        resources=spec.resources(),
         allocation=allocation_of(parts),
-        end=work.spec.expected_end,
+        end=spec.expected_end,
         role="move_source" if known.row.side == "source" else "move_target",
     )
-    return DueStep(
+    enters = known.row.side == "back" or (known.row.side == "target" and known.action == rebuilds.REBUILD.name)
+    group = work.spec.group if enters else None
+    evacuates = known.step in EVACUATING
+    request = evacuations.request_of(connection, known) if evacuates else None
+    due_step = DueStep(
         move=known,
-        instance=work.instance,
+        instance=known.sized(side, work.instance),
         attempt=attempt,
         assignment=assignment,
-        start=State(known.was) is State.ACTIVE,
+        slot=None if group is None else slot_of(known.instance, attempt, node, group),
+        start=evacuations.starts(connection, known, work.instance) if evacuates else State(known.was) is State.ACTIVE,
+        secrets=None if request is None else request.secrets,
+        kept=known.source_attempt if known.row.side == "back" else 0,
+    )
+    if known.action != rebuilds.REBUILD.name:
+        return due_step
+    asked = rebuilds.arguments(connection, known)
+    goes_in = known.row.side == "target"
+    return msgspec.structs.replace(
+        due_step,
+        instance=asked.rebuilt(work.instance) if goes_in else work.instance,
+        start=rebuilds.starts(known, work.instance),
+        kept=known.source_attempt if goes_in else 0,
+        preserve=asked.preserve,
+        secrets=work.secrets if goes_in else None,
     )
 
 
@@ -123,25 +177,41 @@ def progressed(connection: sa.Connection, tasks_in_hand: Sequence[tuple[Instance
     connection.execute(migrations.update().where(move.step.is_not(None), named).values(step_at=now))
 
 
-def may(connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, now: int) -> tuple[bool, Move | None]:
+def may(
+    connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, now: int, *, task_id: str
+) -> tuple[bool, Move | None]:
     """Let a host begin a step that stops or starts a guest; also the move, where this is the first yes."""
-    found = connection.execute(sa.select(*COLUMNS, move.granted).where(move.uuid == uuid, move.step == step)).first()
-    if found is None:
+    known = _at(connection, uuid, step, attempt, host, task_id)
+    if known is None:
         return False, None
-    known = move_of(found)
-    if known.place()[:2] != (attempt, host) or held(connection, known) is None:
-        return False, None
+    granted = connection.execute(sa.select(move.granted).where(move.uuid == uuid)).scalar_one()
     connection.execute(migrations.update().where(move.uuid == uuid).values(granted=True, step_at=now))
-    return True, None if found.granted else known
+    return True, None if granted else known
 
 
 def done(
-    connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, power_state: PowerState, now: int
+    connection: sa.Connection,
+    uuid: str,
+    step: str,
+    attempt: int,
+    host: str,
+    power_state: PowerState,
+    now: int,
+    most_hosts: int,
+    *,
+    task_id: str,
 ) -> Moved | None:
-    """Write that a step is done, and what follows; None when the move is elsewhere by now."""
-    known = _at(connection, uuid, step, attempt, host)
+    """Write that a step is done, and what follows; None when the move is elsewhere by now.
+
+    A target that was given up meanwhile, or whose host was fenced, has failed: nothing goes where it may be undone.
+    """
+    known = _at(connection, uuid, step, attempt, host, task_id)
     if known is None:
         return None
+    goes_to = known.at(SWITCHES[step]).attempt if step in SWITCHES else attempt
+    judged = step in SWITCHES or known.row.side != known.row.holder
+    if judged and (goes_to is None or not attempts.is_under_way(connection, known.instance, goes_to)):
+        return failed(connection, uuid, step, attempt, host, LOST, now, most_hosts, task_id=task_id)
     follows = known.row.next
     after = STEPS[follows] if follows is not None else None
     values: dict[str, Any] = {**anew(now), "step": follows}
@@ -153,10 +223,54 @@ def done(
     if after is not None:
         changed["task"] = after.task.value
     if step in SWITCHES:
-        changed |= _switched(connection, known)
+        changed |= _switched(connection, known, SWITCHES[step])
+        if step in EVACUATING:
+            evacuations.released(connection, known, now)
     connection.execute(instances.update().where(mine(known)).values(changed))
     ended = _END[step](connection, known, power_state, now) if follows is None else []
     return _moved(connection, known, ended)
+
+
+def released(connection: sa.Connection, known: Move, now: int, most_hosts: int) -> Moved | None:
+    """Let an evacuation go on whose lost host is silent; None when the move is elsewhere by now.
+
+    Where its target is lost, too, another one is chosen; if the lost host may have put its guest aside, it has to make
+    it again first.
+    """
+    attempt, host, task_id = known.source_attempt, known.source_host, known.context.request_id
+    assert known.dest_attempt is not None
+    if attempts.is_under_way(connection, known.instance, known.dest_attempt):
+        step = "evacuate_release"
+        nothing = PowerState.NOSTATE
+        return done(connection, known.uuid, step, attempt, host, nothing, now, most_hosts, task_id=task_id)
+    found = _at(connection, known.uuid, "evacuate_release", attempt, host, task_id)
+    if found is None:
+        return None
+    granted = connection.execute(sa.select(move.granted).where(move.uuid == known.uuid)).scalar_one()
+    if granted:
+        step = "evacuate_release"
+        return failed(connection, known.uuid, step, attempt, host, LOST, now, most_hosts, task_id=task_id)
+    evacuations.choose_again(connection, known, now)
+    return _moved(connection, found, [])
+
+
+def not_released(connection: sa.Connection, known: Move, now: int) -> Moved | None:
+    """End an evacuation whose lost host is heard, but whose agent takes no steps: it would never answer.
+
+    None where it takes them, or was allowed to begin. Nothing was touched.
+    """
+    agent = agents.get(connection, known.source_node)
+    if agent is None or "MoveStep" in (agent.understands or ()):
+        return None
+    asked_of = (known.source_attempt, known.source_host, known.context.request_id)
+    found = _at(connection, known.uuid, "evacuate_release", *asked_of)
+    if found is None or connection.execute(sa.select(move.granted).where(move.uuid == known.uuid)).scalar_one():
+        return None
+    said = f"NotSupportedByAgent: the agent of host {known.source_host} is in use and takes no steps of moves"
+    if found.dest_attempt is not None:
+        attempts.give_up(connection, found.instance, found.dest_attempt, now)
+    connection.execute(migrations.update().where(move.uuid == found.uuid).values(over_with("error", now, said)))
+    return _moved(connection, found, as_it_was(connection, found, said, now))
 
 
 def failed(
@@ -168,18 +282,24 @@ def failed(
     why: BuildFailure,
     now: int,
     most_hosts: int,
+    *,
+    task_id: str,
 ) -> Moved | None:
     """Write that a step failed, and what follows; None when the move is elsewhere by now."""
-    known = _at(connection, uuid, step, attempt, host)
+    known = _at(connection, uuid, step, attempt, host, task_id)
     if known is None:
         return None
-    said = f"{why.error}: {why.message}"
+    said = live_moves.why_ended(known, why)
     follows = known.row.on_failure
-    if follows is None:
+    if rebuilds.is_lost(known, why):
+        return _moved(connection, known, _end_lost(connection, known, host, why, now))
+    if follows is None and not known.row.gives_up:
         # After the switch, or with the guest put aside: only this host can go on, and it is told again and again.
         fault = Fault(code=500, message=why.message, created_at=now, details=f"{host}: {said}")
         again = {"step_at": now} if why.error == SILENT else {}
-        connection.execute(migrations.update().where(move.uuid == uuid).values(error=said, updated_at=now, **again))
+        # What ended a live migration stays the reason, however often its host tries to take the guest back.
+        why_over = known.error if step == "live_take_back" and known.error is not None else said
+        connection.execute(migrations.update().where(move.uuid == uuid).values(error=why_over, updated_at=now, **again))
         connection.execute(
             instances.update()
             .where(mine(known))
@@ -191,8 +311,12 @@ def failed(
     beside = known.back_attempt if known.row.side == "back" or follows == "revert_take_back" else known.dest_attempt
     if beside is not None:
         attempts.give_up(connection, known.instance, beside, now)
-    values: dict[str, Any] = {**anew(now), "error": said, "step": follows, "status": STEPS[follows].status}
-    if follows == "select":
+    values: dict[str, Any] = {**anew(now), "error": said, "step": follows}
+    if follows is None:
+        values |= over_with("error", now, said)
+    else:
+        values["status"] = STEPS[follows].status
+    if follows in CHOICES:
         tried = [*load(known.tried.encode(), list[str]), known.dest_node]
         values |= {"tried": dump(tried).decode(), "dest_host": None, "dest_node": None, "dest_attempt": None}
         if known.wanted_host is not None or len(tried) >= most_hosts:
@@ -201,16 +325,33 @@ def failed(
     if values["step"] is None:
         ended = as_it_was(connection, known, said, now)
     else:
-        connection.execute(instances.update().where(mine(known)).values(task=STEPS[follows].task.value, changed_at=now))
+        changed: dict[str, Any] = {"task": STEPS[values["step"]].task.value, "changed_at": now}
+        if step in SWITCHES_BACK:
+            changed |= _switched(connection, known, SWITCHES_BACK[step])
+        connection.execute(instances.update().where(mine(known)).values(changed))
     return _moved(connection, known, ended)
 
 
 def overdue(connection: sa.Connection, since: int, limit: int) -> list[Move]:
     """Return moves whose host has been silent since before `since` at a step that it was not allowed to begin, or
-    that touches no guest."""
-    plain = sa.or_(move.granted == sa.false(), move.step.in_(("prepare", "transfer", "revert_receive")))
-    silent = sa.and_(move.step.in_(sorted(ON_HOSTS)), move.sent_at.is_not(None), move.step_at < since, plain)
-    found = connection.execute(sa.select(*COLUMNS).where(move.step.is_not(None), silent).limit(limit))
+    that touches no guest; and those whose target has no open attempt any more, since its host was fenced."""
+    beside = move.step.in_(_BESIDE)
+    silent = sa.and_(move.sent_at.is_not(None), move.step_at < since, sa.or_(move.granted == sa.false(), beside))
+    attempt = attempt_rows.c
+    side = sa.case((move.step == "revert_receive", move.back_attempt), else_=move.dest_attempt)
+    lost = sa.and_(
+        beside,
+        # Its host undoes what failed, and then says why.
+        move.step != "rebuild_prepare",
+        ~sa.exists(
+            sa.select(attempt.attempt).where(attempt.instance == move.instance, attempt.attempt == side, attempt.open)
+        ),
+    )
+    # An evacuation goes on without the host that it leaves.
+    told = move.step.in_(sorted(ON_HOSTS - {"evacuate_release"}))
+    rests = resting.move_rests(move.instance, move.source_host, move.dest_host)
+    given_up = sa.and_(move.step.is_not(None), told, sa.or_(silent, lost), ~rests)
+    found = connection.execute(sa.select(*COLUMNS).where(given_up).limit(limit))
     return [move_of(one) for one in found]
 
 
@@ -250,7 +391,13 @@ def abandon(connection: sa.Connection, now: int, limit: int) -> tuple[int, list[
     for one in found:
         rests = one.step is None
         if not rests:
-            over += told(connection, move_of(one), tasks.OVERTAKEN, now)
+            known = move_of(one)
+            over += told(connection, known, tasks.OVERTAKEN, now)
+            # A row that follows a guest of another attempt, since its database went back in time, has its task still.
+            left = sa.and_(row.uuid == one.instance, row.task_id == one.task_id, row.task == known.row.task.value)
+            connection.execute(
+                instances.update().where(left).values(task=None, action_request=None, changed_at=now, updated_at=now)
+            )
         status = "confirmed" if rests and one.doing == Task.DELETING.value else "error"
         connection.execute(migrations.update().where(move.uuid == one.uuid).values(over_with(status, now, one.error)))
         beside: Iterable[int | None] = (one.dest_attempt, one.back_attempt)
@@ -264,20 +411,27 @@ def abandon(connection: sa.Connection, now: int, limit: int) -> tuple[int, list[
     return len(found), over
 
 
-def _at(connection: sa.Connection, uuid: str, step: str, attempt: int, host: str) -> Move | None:
-    """Return a move that is at this step, of this attempt on this host, and still has its server."""
-    found = connection.execute(sa.select(*COLUMNS).where(move.uuid == uuid, move.step == step)).first()
+def _at(connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, task_id: str) -> Move | None:
+    """Return a move that is at this step, of this attempt on this host, and still has its server.
+
+    `task_id` names the request for which the host was told: a move that went back and forth comes to a step again, and
+    what is late of the time before says nothing of this one.
+    """
+    mine = sa.and_(move.uuid == uuid, move.step == step, move.task_id == task_id)
+    found = connection.execute(sa.select(*COLUMNS).where(mine)).first()
     if found is None:
         return None
     known = move_of(found)
     return known if known.place()[:2] == (attempt, host) and held(connection, known) is not None else None
 
 
-def _switched(connection: sa.Connection, known: Move) -> dict[str, Any]:
+def _switched(connection: sa.Connection, known: Move, side: Side) -> dict[str, Any]:
     """Return the columns of a server that another attempt holds from now on; keep what the one before it held."""
-    to = known.at(SWITCHES[known.row.name])
+    to, size = known.at(side), known.size(side)
     assert to.attempt is not None
-    left = connection.execute(sa.select(row.allocation, row.attempt).where(row.uuid == known.instance)).one()
+    left = connection.execute(
+        sa.select(row.allocation, row.attempt, row.body, row.spec).where(row.uuid == known.instance)
+    ).one()
     of = attempt_rows.c
     connection.execute(
         attempt_rows.update()
@@ -296,6 +450,7 @@ def _switched(connection: sa.Connection, known: Move) -> dict[str, Any]:
         "availability_zone": to.zone,
         # What the host before it had begun says nothing of how old the reports of this one are.
         "acted_id": None,
+        **({} if size is None else rows.resized(left.body, left.spec, size)),
     }
 
 
@@ -329,11 +484,56 @@ def _end_kept(connection: sa.Connection, known: Move, power_state: PowerState, n
     return _end(connection, known, State.RESIZED, power_state, FINISHED, now, known.error)
 
 
+def _end_rebuilt(connection: sa.Connection, known: Move, power_state: PowerState, now: int) -> list[Over]:
+    """The server is as it was asked to be, and nothing of what it was is needed."""
+    assert known.dest_attempt is not None
+    assert known.dest_host is not None
+    attempts.finish(connection, known.instance, known.dest_attempt, known.dest_host, now, "built", keep_open=True)
+    attempts.give_up(connection, known.instance, known.source_attempt, now)
+    connection.execute(instances.update().where(mine(known)).values(rebuilds.rebuilt(connection, known, now)))
+    return _end(connection, known, state_after(State.ACTIVE, power_state), power_state, "done", now)
+
+
+def _end_not_rebuilt(connection: sa.Connection, known: Move, power_state: PowerState, now: int) -> list[Over]:
+    """The rebuild came to nothing, and the server is as it was."""
+    was = State(known.was)
+    state = was if was is State.ERROR else state_after(was, power_state)
+    return _end(connection, known, state, power_state, "error", now, known.error)
+
+
+def _end_lost(connection: sa.Connection, known: Move, host: str, why: BuildFailure, now: int) -> list[Over]:
+    """The host has no guest of the server, and nothing to make it of: there is nothing that could be tried again."""
+    said = f"{known.error}; then, on host {host}: {why.error}: {why.message}"
+    return _end(connection, known, State.ERROR, PowerState.NOSTATE, "error", now, said)
+
+
+def _end_live(connection: sa.Connection, known: Move, power_state: PowerState, now: int) -> list[Over]:
+    """The server goes on on its target: nothing else of the move is needed."""
+    assert known.dest_attempt is not None
+    assert known.dest_host is not None
+    attempts.finish(connection, known.instance, known.dest_attempt, known.dest_host, now, "built", keep_open=True)
+    attempts.give_up(connection, known.instance, known.source_attempt, now)
+    state = state_after(State(known.was), power_state)
+    return _end(connection, known, state, power_state, "completed", now)
+
+
+def _end_live_taken_back(connection: sa.Connection, known: Move, power_state: PowerState, now: int) -> list[Over]:
+    """The live migration came to nothing, and the server goes on where it was."""
+    state = state_after(State(known.was), power_state)
+    return _end(connection, known, state, power_state, live_moves.status_of(known), now, known.error)
+
+
 _END = {
+    "live_take_up": _end_live,
+    "live_take_back": _end_live_taken_back,
     "take_up": _end_taken_up,
+    "evacuate_spawn": evacuations.end,
+    "evacuate_take_back": _end_taken_back,
     "take_back": _end_taken_back,
     "revert_take_up": _end_reverted,
     "revert_take_back": _end_kept,
+    "rebuild_spawn": _end_rebuilt,
+    "rebuild_take_back": _end_not_rebuilt,
 }
 
 
@@ -359,6 +559,7 @@ def _end(
             power_state=int(power_state),
             task=None,
             action_request=None,
+            secrets=None,
             fault=fault,
             step_at=now,
             changed_at=now,
@@ -370,7 +571,7 @@ def _end(
 
 def _write_event(connection: sa.Connection, known: Move, host: str, error: str | None, now: int) -> None:
     event = known.row.event
-    if event is None or known.row.next is None:
+    if event is None:
         return
     actions.finish(
         connection,

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from skep.database import timelines
 from skep.database.cell import attempts, numbers
+from skep.database.cell.instances import resized
 from skep.database.cell.resting import AWAITED, MISSING
 from skep.database.cell.tables import (
     UNDER_WAY,
@@ -26,8 +27,10 @@ from skep.database.timelines import RecoveryRow
 from skep.database.upsert import insert
 from skep.domain.guests import state_after
 from skep.domain.ids import InstanceUuid, NodeUuid
-from skep.domain.instances import Instance, PowerState, State, Task
+from skep.domain.instances import Instance, PowerState, Shelved, State, Task
+from skep.domain.moves import Size
 from skep.domain.recovery import Adopt, Doubt, FoundGuest, GoOn, RowBefore
+from skep.domain.request_specs import RequestSpec
 from skep.domain.states import GUEST_ON_HOST, PLACELESS, stored
 from skep.domain.timelines import Moment
 
@@ -137,6 +140,8 @@ def end_report(connection: sa.Connection, node: NodeUuid, name: str, now: int) -
             row.deleted_at.is_(None),
             sa.or_(
                 found.attempt > numbers.given(),
+                # It was begun beside the one that the row names, which was left for it in the lost time.
+                sa.and_(found.attempt > row.attempt, found.phase == "whole"),
                 sa.and_(found.attempt == row.attempt, row.host.is_distinct_from(name)),
                 sa.and_(
                     found.attempt == row.attempt,
@@ -164,7 +169,16 @@ def end_report(connection: sa.Connection, node: NodeUuid, name: str, now: int) -
 def _hold(connection: sa.Connection, uuids: Sequence[str], doubt: str | None) -> None:
     if uuids:
         values = [{"instance": uuid, "doubt": doubt} for uuid in uuids]
-        connection.execute(insert(connection, recovering_instances).on_conflict_do_nothing(), values)
+        statement = insert(connection, recovering_instances)
+        if doubt is None:
+            # What another host has of it counts more than that its own host lacks it.
+            missing = recovering_instances.c.doubt == MISSING
+            statement = statement.on_conflict_do_update(
+                index_elements=["instance"], set_={"doubt": None}, where=missing
+            )
+        else:
+            statement = statement.on_conflict_do_nothing()
+        connection.execute(statement, values)
 
 
 def undecided(connection: sa.Connection, after: str, limit: int) -> list[InstanceUuid]:
@@ -258,7 +272,8 @@ def adopt(connection: sa.Connection, uuid: InstanceUuid, wanted: Adopt, now: int
     state = State.SPAWNING if guest.phase == "spawning" else State.BUILDING
     if built:
         state = state_after(State.ACTIVE, guest.power_state)
-    before = connection.execute(sa.select(row.attempt, row.state, row.launched_at).where(row.uuid == uuid)).first()
+    columns = (row.attempt, row.state, row.launched_at, row.flavorid, row.body, row.spec, row.shelved)
+    before = connection.execute(sa.select(*columns).where(row.uuid == uuid)).first()
     if before is None:
         return
     values: dict[str, Any] = {
@@ -273,10 +288,11 @@ def adopt(connection: sa.Connection, uuid: InstanceUuid, wanted: Adopt, now: int
     }
     settled = State(before.state) in GUEST_ON_HOST and before.attempt == guest.attempt
     if not settled:
-        values |= {"state": state.value, "fault": None}
+        values |= {"state": state.value, "fault": None, **_unshelved(before, built=built)}
     if built:
         launched = before.launched_at or guest.launched_at or now
         values |= {"secrets": None, "launched_at": launched, "power_state": int(guest.power_state)}
+        values |= _as_described(guest, before)
     connection.execute(instances.update().where(row.uuid == uuid).values(**values))
     fresh = attempts.NewAttempt(instance=uuid, attempt=guest.attempt, node=guest.node, host=guest.host, now=now)
     attempts.begin(connection, [fresh])
@@ -294,6 +310,28 @@ def adopt(connection: sa.Connection, uuid: InstanceUuid, wanted: Adopt, now: int
         )
     )
     let_go(connection, uuid)
+
+
+def _as_described(guest: FoundGuest, before: Any) -> dict[str, Any]:
+    """Return what a server is: it was resized in the time that is lost if its guest has another flavor."""
+    described = guest.described
+    if described is None or described.flavor.flavorid == before.flavorid:
+        return {}
+    size = Size(
+        flavor=described.flavor,
+        devices=load(before.spec, RequestSpec).devices,
+        disk_config=described.disk_config,
+    )
+    return resized(before.body, before.spec, size)
+
+
+def _unshelved(before: Any, *, built: bool) -> dict[str, Any]:
+    """Return the columns of a row that was offloaded, and whose server was unshelved in the lost time."""
+    if before.shelved is None or built:
+        return {"shelved": None}
+    shelved: Shelved = load(before.shelved, Shelved)
+    kept = msgspec.structs.replace(shelved, launched_at=before.launched_at or shelved.launched_at)
+    return {"shelved": dump(kept), "launched_at": None}
 
 
 def go_on(connection: sa.Connection, uuid: InstanceUuid, how: GoOn, now: int) -> None:

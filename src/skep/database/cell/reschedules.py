@@ -12,6 +12,7 @@ from skep.database.cell.resending import AGAIN_AT_ONCE
 from skep.database.cell.tables import UNDER_WAY, instances, leases
 from skep.database.cell.transitions import moving
 from skep.database.stored import dump
+from skep.domain.assignments import Role
 from skep.domain.builds import Placed
 from skep.domain.ids import Incarnation, InstanceUuid
 from skep.domain.instances import Fault, State
@@ -55,7 +56,9 @@ def give_back(connection: sa.Connection, uuid: InstanceUuid, attempt: int, not_b
     )
 
 
-def rescheduled(connection: sa.Connection, uuid: InstanceUuid, attempt: int, placed: Placed, now: int) -> bool:
+def rescheduled(
+    connection: sa.Connection, uuid: InstanceUuid, attempt: int, placed: Placed, now: int, role: Role = "build"
+) -> bool:
     """Write rescheduling -> scheduled on the next host; False when the attempt was replaced or the host is deleted."""
     if agents.closed(connection, [placed.node]):
         return False
@@ -78,7 +81,7 @@ def rescheduled(connection: sa.Connection, uuid: InstanceUuid, attempt: int, pla
         )
     ).rowcount
     if moved:
-        attempts.begin(connection, [attempts.of_decision(uuid, attempt, placed, placed.explanation, now)])
+        attempts.begin(connection, [attempts.of_decision(uuid, attempt, placed, placed.explanation, now, role)])
     return moved == 1
 
 

@@ -10,7 +10,17 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from skep.database.cell import actions, builds, cold_moves, instances, numbers, resting, tasks
+from skep.database.cell import (
+    actions,
+    builds,
+    cold_moves,
+    instances,
+    live_moves,
+    numbers,
+    resting,
+    tasks,
+    unshelves,
+)
 from skep.database.cell.endings import with_instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances as instance_rows
@@ -19,7 +29,7 @@ from skep.domain.actions import Action, ActionRequest, Ended, Over
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import Fault, Instance, State
+from skep.domain.instances import Fault, Instance, State, Task
 from skep.domain.moves import MOVING
 from skep.domain.states import BUILD_STATES, FROZEN, stored
 
@@ -94,6 +104,10 @@ def _unlock(_connection: sa.Connection, _before: Instance, _request: ActionReque
     return {"locked": False, "locked_by": None, "locked_reason": None}
 
 
+_WRITTEN = ("changed_at", "updated_at")
+"""Columns that every action writes."""
+
+
 def _reset_state(connection: sa.Connection, before: Instance, request: ActionRequest, now: int) -> Values:
     """Write the state that an admin says; what a host was doing to the guest is ended by the caller.
 
@@ -101,21 +115,31 @@ def _reset_state(connection: sa.Connection, before: Instance, request: ActionReq
     up: its host may have the whole guest.
     """
     after = State(request.arguments["state"])
-    if before.task in MOVING:
+    if before.task in MOVING or _is_being_rehosted(before):
         raise Conflict(f"Cannot 'resetState' instance {before.uuid} while it is in task_state {before.task}")
+    if after is State.ACTIVE and before.shelved is not None and unshelves.nowhere(connection, before.uuid):
+        # Its content is in its image, and nowhere else.
+        again = unshelves.as_it_was(before.shelved, before.launched_at, now)
+        return {name: value for name, value in again.items() if name not in _WRITTEN}
     if after is State.ACTIVE and not _is_on_host(connection, before):
         raise Conflict(f"Cannot 'resetState' instance {before.uuid} to active: it was not built, or its host is lost")
     if before.state not in BUILD_STATES:
-        return {"state": after.value}
+        # What runs again is not in its image any more.
+        return {"state": after.value} if after is not State.ACTIVE else {"state": after.value, "shelved": None}
     if resting.holds_up(connection, before.uuid):
         raise Conflict(
             f"Cannot 'resetState' instance {before.uuid}: its cell's database went back in time, and what its host has "
             "of the server is not decided yet. `skep recovery list` tells what is open."
         )
     fault = Fault(code=500, message="The state was reset to error before the server was built", created_at=now)
-    kept = ("changed_at", "updated_at")
-    values = {name: value for name, value in builds.ended(fault, now).items() if name not in kept}
+    values = {name: value for name, value in builds.ended(fault, now).items() if name not in _WRITTEN}
     return {**values, **numbers.raised()}
+
+
+def _is_being_rehosted(server: Instance) -> bool:
+    """Tell whether a server leaves its host, or is built from its image."""
+    offloaded = server.state is State.SHELVED_OFFLOADED and server.task is Task.UNSHELVING
+    return offloaded or server.task in (Task.SHELVING_OFFLOADING, Task.SPAWNING)
 
 
 def _is_on_host(connection: sa.Connection, server: Instance) -> bool:
@@ -133,9 +157,29 @@ def _confirm_resize(connection: sa.Connection, before: Instance, _request: Actio
     return {"state": cold_moves.confirm(connection, before, now).value}
 
 
+def _nothing(_connection: sa.Connection, _before: Instance, _request: ActionRequest, _now: int) -> None:
+    """Write nothing: no server of this release has a network that could be told to its guest."""
+
+
+def _live_abort(connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
+    """Wish that a live migration comes to nothing."""
+    asked = request.arguments
+    live_moves.abort(connection, before.uuid, asked["migration"], tuple(asked["statuses"]))
+    return {}
+
+
+def _live_complete(connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
+    """Wish that a live migration ends by pausing the guest."""
+    live_moves.complete(connection, before.uuid, request.arguments["migration"])
+    return {}
+
+
 CHANGES: Mapping[str, Change] = {
     "confirm_resize": _confirm_resize,
+    "live_abort": _live_abort,
+    "live_complete": _live_complete,
     "reset_state": _reset_state,
+    "inject_network_info": _nothing,
     "lock": _lock,
     "unlock": _unlock,
 }

@@ -14,6 +14,7 @@ from skep.domain.server_migrations import LIVE_IN_PROGRESS, MigrationType, Serve
 
 row = migrations.c
 
+_SHOWN = row.type != MigrationType.REBUILD.value
 _COLUMNS = tuple(row[name] for name in ServerMigration.__struct_fields__)
 
 
@@ -38,7 +39,8 @@ class MigrationQuery(msgspec.Struct, frozen=True, kw_only=True):
 def listed(connection: sa.Connection, query: MigrationQuery) -> list[ServerMigration]:
     """Return the migrations that a query wants, newest first."""
     changed = sa.func.coalesce(row.updated_at, row.created_at)
-    wanted: list[sa.ColumnElement[bool]] = [
+    wanted: list[sa.ColumnElement[bool]] = [_SHOWN]
+    wanted += [
         column == value
         for column, value in (
             (row.instance, query.instance),
@@ -64,7 +66,7 @@ def listed(connection: sa.Connection, query: MigrationQuery) -> list[ServerMigra
 
 def get(connection: sa.Connection, uuid: str) -> ServerMigration | None:
     """Return a migration by its UUID."""
-    found = connection.execute(sa.select(*_COLUMNS).where(row.uuid == uuid)).first()
+    found = connection.execute(sa.select(*_COLUMNS).where(row.uuid == uuid, _SHOWN)).first()
     return None if found is None else _migration(found)
 
 
@@ -72,6 +74,22 @@ def live(connection: sa.Connection, instance: InstanceUuid) -> list[ServerMigrat
     """Return the live migrations of a server that are in progress, oldest first."""
     mine = sa.and_(row.instance == instance, row.type == MigrationType.LIVE.value, row.status.in_(LIVE_IN_PROGRESS))
     return [_migration(one) for one in connection.execute(sa.select(*_COLUMNS).where(mine).order_by(row.id))]
+
+
+def of_server(connection: sa.Connection, instance: InstanceUuid, number: str) -> ServerMigration | None:
+    """Return a live migration of a server by its number in the cell, also one that is over."""
+    if not (number.isascii() and number.isdigit() and len(number) < 10):
+        return None
+    mine = sa.and_(row.instance == instance, row.type == MigrationType.LIVE.value, row.id == int(number))
+    found = connection.execute(sa.select(*_COLUMNS).where(mine)).first()
+    return None if found is None else _migration(found)
+
+
+def latest(connection: sa.Connection, instance: InstanceUuid, request_id: str) -> tuple[str, str | None] | None:
+    """Return status and error of the move that a request asked for."""
+    mine = sa.and_(row.instance == instance, row.task_id == request_id)
+    found = connection.execute(sa.select(row.status, row.error).where(mine)).first()
+    return None if found is None else (found.status, found.error)
 
 
 def _migration(found: Any) -> ServerMigration:

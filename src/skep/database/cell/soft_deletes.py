@@ -1,4 +1,4 @@
-"""Soft-deleted instances: what the level above has to know of them, and the end of their time."""
+"""Soft-deleted instances: which servers can be kept, and the end of their time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from skep.domain.actions import ACTIONS, Ended
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, ProjectId, UserId, new_request_id
 from skep.domain.instances import Instance, PowerState, State
-from skep.domain.states import FROZEN, stored
 
 row = instances.c
 
@@ -33,28 +32,6 @@ def can_be_kept(connection: sa.Connection, instance: Instance) -> bool:
     mine = (attempt.instance == instance.uuid, attempt.attempt == instance.attempt, attempt.host == instance.host)
     there = connection.execute(sa.select(attempt.attempt).where(*mine, attempt.open)).first()
     return there is not None and not agents.lacks(connection, instance.host, SOFT_DELETE.capability)
-
-
-def settle(connection: sa.Connection, uuid: InstanceUuid, task_id: str, *, give_up: bool) -> bool | None:
-    """Tell whether an instance is soft-deleted now that a task is over; None: it may not be over.
-
-    A task that the row does not name is over only if the caller gives it up. Once this has told, the task begins no
-    more.
-    """
-    named = row.task_id == task_id
-    found = connection.execute(
-        instances.update()
-        .where(
-            row.uuid == uuid,
-            row.deleted_at.is_(None),
-            row.task.is_(None),
-            row.state.not_in(stored(FROZEN)),
-            *([] if give_up else [named]),
-        )
-        .values(refused_id=task_id)
-        .returning(row.state)
-    ).first()
-    return None if found is None else bool(found.state == State.SOFT_DELETED)
 
 
 def any_due(connection: sa.Connection, before: int) -> bool:

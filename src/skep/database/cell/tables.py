@@ -20,6 +20,9 @@ SQLite see that `instances_work` holds all of its rows, and leaves the settled o
 SOFT_DELETED = sa.text(f"state = '{State.SOFT_DELETED}'")
 """Says of an instance that it is soft-deleted; for `instances_soft_deleted`, as above."""
 
+SHELVED = sa.text(f"state = '{State.SHELVED}'")
+"""Says of an instance that it is shelved on its host; for `instances_shelved`, as above."""
+
 NOT_BUILT = sa.text("(outcome IS NULL OR outcome != 'built')")
 """Says of an open attempt that its host has no running guest of it; for `attempts_unsettled`, as above."""
 
@@ -73,6 +76,7 @@ instances = sa.Table(
     sa.Column("allocation", sa.LargeBinary),
     sa.Column("left_cells", sa.Text, nullable=False, default="[]", server_default="[]"),
     sa.Column("secrets", sa.LargeBinary),
+    sa.Column("shelved", sa.LargeBinary),
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Index("instances_list", "project_id", "created_at", "uuid"),
     sa.Index("instances_all", "created_at", "uuid"),
@@ -81,6 +85,7 @@ instances = sa.Table(
     sa.Index("instances_work", "state", "step_at", **where(UNDER_WAY)),
     sa.Index("instances_tasks", "task", **where("task IS NOT NULL")),
     sa.Index("instances_soft_deleted", "step_at", **where(SOFT_DELETED)),
+    sa.Index("instances_shelved", "step_at", **where(SHELVED)),
     sa.Index("instances_purge", "deleted_at", **where("deleted_at IS NOT NULL")),
     sa.Index(
         "instances_unforgotten",
@@ -97,7 +102,8 @@ the latest task that begins no more, because the API level has settled its charg
 when only the host knows what came of the task; `action_request`: the action under way, as it was asked for
 (`domain.actions.ActionRequest`; rows begun by releases before 0.7.0 have none); `left_cells`: the cells that it was
 in before this one; `allocation`: which CPUs, pages and devices of its host it gets; `highest`: the
-highest number given to an attempt beside `attempt`, the holder (`numbers.py`).
+highest number given to an attempt beside `attempt`, the holder (`numbers.py`); `shelved`: where the content of a
+shelved server is (`domain.instances.Shelved`): a row with it that is in a state of a build is being unshelved.
 """
 
 attempts = sa.Table(
@@ -128,6 +134,20 @@ is for (`domain.assignments.Role`). `resources`, `allocation`: what it holds of 
 row of the instance says it.
 """
 
+guest_questions = sa.Table(
+    "guest_questions",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("instance", sa.Text, nullable=False),
+    sa.Column("question", sa.LargeBinary, nullable=False),
+    sa.Column("asked_at", sa.BigInteger, nullable=False),
+    sa.Column("sent_at", sa.BigInteger),
+    sa.Column("answer", sa.LargeBinary),
+)
+"""What users wait to hear about guests (`domain.questions`): removed when they have heard it. `sent_at`: when the host
+was last told of it.
+"""
+
 migrations = sa.Table(
     "migrations",
     metadata,
@@ -143,6 +163,8 @@ migrations = sa.Table(
     sa.Column("dest_address", sa.Text),
     sa.Column("old_flavor", sa.Text),
     sa.Column("new_flavor", sa.Text),
+    sa.Column("old_size", sa.LargeBinary),
+    sa.Column("new_size", sa.LargeBinary),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("updated_at", sa.BigInteger),
     sa.Column("step", sa.Text),
@@ -162,6 +184,13 @@ migrations = sa.Table(
     sa.Column("dest_attempt", sa.Integer),
     sa.Column("dest_zone", sa.Text),
     sa.Column("back_attempt", sa.Integer),
+    sa.Column("forced", sa.Boolean, nullable=False, default=False, server_default=sa.false()),
+    sa.Column("wish", sa.Text),
+    *(
+        sa.Column(f"{kind}_{part}", sa.BigInteger)
+        for kind in ("memory", "disk")
+        for part in ("total", "processed", "remaining")
+    ),
     sa.Index("migrations_list", "created_at", "uuid"),
     sa.Index("migrations_unfinished", "step", **where("step IS NOT NULL")),
     sa.Index("migrations_resting", "status", **where("status = 'finished'")),
@@ -172,7 +201,9 @@ migrations = sa.Table(
 `domain.moves.STEPS` (null: over, or it rests until it is confirmed or reverted); `granted`: its host was allowed to
 begin the step; `task_id`: the request that asked for what is under way; `was`: the server's state before; `error`: why
 it comes to nothing; `tried`: nodes that refused, as JSON; `back_attempt`: the attempt on the source by which a revert
-comes back."""
+comes back; `old_size`, `new_size`: what a resize changes (`domain.moves.Size`), null for a plain move. Of a live one
+also `forced`: `wanted_host` is taken unasked; `wish`: what its source is to do with the copying, one of
+`domain.moves.WISHES`; and how many bytes were copied."""
 
 actions = sa.Table(
     "actions",

@@ -19,23 +19,27 @@ from skep.database.cell.endings import with_instances
 from skep.database.cell.resending import AGAIN_AT_ONCE, NOTHING_COUNTS
 from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import instances
-from skep.database.stored import dump
+from skep.database.stored import dump, load
 from skep.domain.actions import (
     ACTIONS,
     BEGUN,
     ON_HOSTS,
+    WITH_GUEST,
     Action,
     ActionRequest,
     Ended,
     Kind,
     Over,
+    ShelveServer,
     of_record,
     of_task,
 )
 from skep.domain.context import RequestContext
-from skep.domain.guests import Correction, GuestKnown, state_after, state_by
+from skep.domain.decoding import convert
+from skep.domain.guests import Correction, GuestKnown, state_by
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_request_id
-from skep.domain.instances import Fault, PowerState, State, Task
+from skep.domain.instances import Fault, PowerState, Shelved, State, Task
+from skep.domain.states import BUILD_STATES, stored
 
 row = instances.c
 
@@ -57,6 +61,8 @@ _ON_HOSTS = sa.and_(
     row.host.is_not(None),
 )
 """The first part makes SQLite see that `instances_tasks` holds all of them."""
+
+_BUILT = frozenset(stored(BUILD_STATES))
 
 _columns = (row.attempt, row.host, row.task, *COLUMNS)
 
@@ -86,6 +92,10 @@ class KnownTasks(msgspec.Struct, frozen=True, kw_only=True):
 
     begun: set[Named]
     under_way: set[Named]
+    busy: set[InstanceUuid]
+    """Instances under any task, or being built."""
+    shelved: dict[InstanceUuid, str]
+    """Shelved instances, and those that are being unshelved: the image that each is in."""
 
 
 def begin(
@@ -100,7 +110,7 @@ def begin(
 ) -> bool:
     """Begin an action on an instance that is in a state that allows it and under no task; False when it may not."""
     assert action.task is not None
-    told = {} if arguments is None else msgspec.structs.asdict(arguments)
+    told = {} if arguments is None else msgspec.to_builtins(arguments)
     request = ActionRequest(action=action.name, context=context, arguments=told, secrets=secrets)
     begun = connection.execute(
         instances.update()
@@ -128,10 +138,11 @@ def begin_over(
     context: RequestContext,
     now: int,
     arguments: msgspec.Struct | None = None,
+    secrets: bytes | None = None,
 ) -> list[Over] | None:
     """Begin an action and end what it overrides: return that. None when it may not begin; nothing is ended then."""
     ended = overtake(connection, uuid, action, now) if action.overrides else []
-    if not begin(connection, uuid, action, context, now, arguments=arguments):
+    if not begin(connection, uuid, action, context, now, arguments=arguments, secrets=secrets):
         return None
     return with_instances(connection, ended)
 
@@ -193,14 +204,20 @@ def enter(connection: sa.Connection, host: str, phases: Mapping[tuple[InstanceUu
 
 
 def known(connection: sa.Connection, named: Sequence[Named]) -> KnownTasks:
-    """Return which of these tasks were begun, and which are under way."""
+    """Return which of these tasks were begun, which are under way, and what the rows of their instances say else."""
     ids = list(named)
     action = action_rows.c
     known = sa.select(action.instance, action.request_id).where(sa.tuple_(action.instance, action.request_id).in_(ids))
     bearing = sa.select(row.uuid, row.task_id).where(sa.tuple_(row.uuid, row.task_id).in_(ids), row.task.is_not(None))
+    of_rows = sa.select(row.uuid, row.task, row.state, row.shelved).where(
+        row.uuid.in_([uuid for uuid, _ in ids]), row.deleted_at.is_(None)
+    )
+    rows = connection.execute(of_rows).all()
     return KnownTasks(
         begun={(InstanceUuid(uuid), str(task_id)) for uuid, task_id in connection.execute(known)},
         under_way={(InstanceUuid(uuid), str(task_id)) for uuid, task_id in connection.execute(bearing)},
+        busy={InstanceUuid(one.uuid) for one in rows if one.task is not None or one.state in _BUILT},
+        shelved={InstanceUuid(one.uuid): load(one.shelved, Shelved).image_id for one in rows if one.shelved},
     )
 
 
@@ -318,6 +335,7 @@ def done(
     *,
     begun: bool = True,
     gone: bool = False,
+    rescued: bool = False,
 ) -> Ended | None:
     """End a task: the state follows the power state, an error becomes the action's result and a fault.
 
@@ -331,7 +349,7 @@ def done(
     """
     mine = sa.and_(row.uuid == uuid, row.attempt == attempt)
     started = connection.execute(
-        sa.select(*_columns, row.state, row.launched_at, row.fault, row.acted_id).where(
+        sa.select(*_columns, row.state, row.launched_at, row.fault, row.acted_id, row.shelved).where(
             mine, sa.or_(sa.and_(_ON_HOSTS, row.task_id == task_id), _is_late(task_id, begun=begun))
         )
     ).first()
@@ -344,9 +362,10 @@ def done(
         fault = dump(Fault(code=500, message=message, details=details, created_at=now))
     built, before = started.launched_at is not None, State(started.state)
     well = error is None and started.task is not None
-    after = state_by(task.action.becomes, before, power_state) if well else state_after(before, power_state)
+    after = state_by(task.action.becomes, before, power_state, well=well, rescued=rescued)
     if begun and gone:
         after = State.ERROR
+    shelved = _shelved(task, before, after, started, now)
     acted_before = None if started.acted_id == task_id else started.acted_id
     connection.execute(
         instances.update()
@@ -357,6 +376,7 @@ def done(
             task_id=task_id,
             action_request=None,
             acted_id=task_id if begun else acted_before,
+            shelved=shelved,
             power_state=int(power_state),
             fault=fault if built and begun else started.fault,
             sent_at=None,
@@ -366,7 +386,25 @@ def done(
             updated_at=now,
         )
     )
-    return _finish(connection, task, now, error)
+    over = _finish(connection, task, now, error)
+    if started.task is not None and after is State.STOPPED:
+        _start_again(connection, task, now)
+    return over
+
+
+def _shelved(task: HostTask, before: State, after: State, found: Any, now: int) -> bytes | None:
+    """Return where the content of a server is after a task: a shelve that went well puts it into its image."""
+    if after is State.SHELVED and before is not State.SHELVED:
+        image = convert(task.request.arguments, ShelveServer).image_id
+        return dump(Shelved(image_id=image, shelved_at=now, host=task.host))
+    kept: bytes | None = found.shelved
+    return None if after in WITH_GUEST else kept
+
+
+def _start_again(connection: sa.Connection, task: HostTask, now: int) -> None:
+    """Have a server started that was shut down to be shelved, ran before, and was left off when that failed."""
+    if task.request.action == "shelve" and convert(task.request.arguments, ShelveServer).was is State.ACTIVE:
+        begin(connection, task.instance, ACTIONS["start"], _own_context(), now)
 
 
 def _late(connection: sa.Connection, found: Any, task_id: str) -> HostTask:
@@ -408,6 +446,7 @@ def correct(connection: sa.Connection, known: GuestKnown, found: Correction, hos
     still = sa.and_(row.uuid == known.instance, row.attempt == known.attempt, row.host == host, doubt)
     unchanged = sa.and_(row.state == known.state.value, row.acted_id.is_not_distinct_from(known.acted_id))
     settled = of(connection, sa.and_(still, unchanged))
+    lets_go = found.state in WITH_GUEST
     written = connection.execute(
         instances.update()
         .where(still, unchanged)
@@ -420,20 +459,28 @@ def correct(connection: sa.Connection, known: GuestKnown, found: Correction, hos
             in_doubt_at=None,
             changed_at=now,
             updated_at=now,
+            **({"shelved": None} if lets_go else {}),
         )
     ).rowcount
     ended = [_finish(connection, task, now, f"{NO_ANSWER}: {SEEN}") for task in settled]
     if written and found.stop:
         stop_running(connection, known.instance, known.state, now)
+    if written and found.state is State.STOPPED:
+        for task in settled:
+            _start_again(connection, task, now)
     return ended[0] if ended else None
 
 
 def stop_running(connection: sa.Connection, uuid: InstanceUuid, state: State, now: int) -> bool:
-    """Have the guest of a server that is stopped, or soft-deleted, stopped: Skep asks for it by itself."""
-    context = RequestContext(request_id=new_request_id(), project_id=ProjectId(""), user_id=UserId(""))
+    """Have the guest of a server that is stopped, shelved or soft-deleted stopped: Skep asks for it by itself."""
     action = ACTIONS["soft_delete" if state is State.SOFT_DELETED else "stop"]
     again = msgspec.structs.replace(action, begins_in=frozenset({state}))
-    return begin(connection, uuid, again, context, now)
+    return begin(connection, uuid, again, _own_context(), now)
+
+
+def _own_context() -> RequestContext:
+    """Return the context of what Skep asks for by itself."""
+    return RequestContext(request_id=new_request_id(), project_id=ProjectId(""), user_id=UserId(""))
 
 
 def _finish(connection: sa.Connection, task: HostTask, now: int, error: str | None, *, in_doubt: bool = False) -> Ended:

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell.tables import UNDER_WAY, attempts, instances
+from skep.database.cell.tables import UNDER_WAY, attempts, instances, migrations
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Task
+from skep.domain.moves import CHOICES
 from skep.domain.states import ON_HOST, PLACELESS, stored
 
 row = instances.c
@@ -44,6 +45,18 @@ def placeless(connection: sa.Connection, uuids: Sequence[str]) -> list[Whereabou
     """Return those of these rows for which a host may be chosen right now, and that name none yet."""
     query = sa.select(*_COLUMNS).where(UNDER_WAY, row.uuid.in_(uuids), row.state.in_(stored(PLACELESS)))
     return [_whereabouts(one) for one in connection.execute(query)]
+
+
+def chosen_for_moves(connection: sa.Connection, uuids: Sequence[str]) -> set[tuple[str, int]]:
+    """Return those of these instances for which a move chooses a host right now, with the attempt that is to be there.
+
+    What is chosen stands in no row yet.
+    """
+    move = migrations.c
+    query = sa.select(move.instance, move.dest_attempt).where(
+        move.step.in_(sorted(CHOICES)), move.dest_attempt.is_not(None), move.instance.in_(uuids)
+    )
+    return {(one.instance, one.dest_attempt) for one in connection.execute(query)}
 
 
 def without_attempt(connection: sa.Connection) -> list[Whereabouts]:

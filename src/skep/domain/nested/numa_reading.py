@@ -61,6 +61,24 @@ def _said(specs: Properties, properties: Properties, name: str, allowed: tuple[s
     return pair[0], pair[1]
 
 
+def guest_cpus(flavor: Flavor, properties: Properties) -> list[tuple[list[int], frozenset[int]]] | None:
+    """Return of each NUMA cell of a guest its CPUs, and those that are pinned; None where it asks for no cells.
+
+    Raises BadRequest as `numa_wanted`.
+    """
+    wanted = numa_wanted(flavor, properties)
+    if wanted is None:
+        return None
+    dedicated = _dedicated_cpus(flavor, _cpu_policy(flavor, properties))
+    named = _by_cell(flavor.extra_specs, properties, "numa_cpus", len(wanted.cells))
+    if named:
+        cells = [list(cpu_set(key, value)) for key, value in named]
+    else:
+        each = flavor.vcpus // len(wanted.cells)
+        cells = [list(range(number * each, (number + 1) * each)) for number in range(len(wanted.cells))]
+    return [(numbers, dedicated & frozenset(numbers)) for numbers in cells]
+
+
 def _cpu_policy(flavor: Flavor, properties: Properties) -> str:
     specs = flavor.extra_specs
     ours, theirs = _said(specs, properties, "cpu_policy", _POLICIES)

@@ -1,4 +1,4 @@
-"""Tickets for images: each lets a host read the bytes of one image from Skep's own image service, for some minutes.
+"""Tickets for images: each lets a host read or store the bytes of one image of Skep's own image service, for minutes.
 
 A super conductor writes them and the image service reads them, both by the key that seals secrets of servers. Hosts do
 not have that key: for them a ticket is a text to send along.
@@ -14,9 +14,9 @@ import msgspec
 
 from skep.domain.clock import SECOND
 from skep.domain.decoding import json_decoder
-from skep.domain.errors import NotFound, SkepError, Unavailable
+from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.images import Image
-from skep.neighbours.images.checked import whole
+from skep.neighbours.images.checked import CountedBytes, whole
 from skep.neighbours.service_session import unreachable
 
 HEADER = "X-Skep-Image-Ticket"
@@ -32,7 +32,7 @@ _MARK = b"skep image ticket "
 
 
 class NoTicket(SkepError):
-    """The host gets no ticket for an image; another server's build may get one."""
+    """The host gets no ticket for an image; another build or action may get one."""
 
 
 class ImageTicket(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,17 +51,23 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     image: str
     until: int
     """Microseconds since 1970."""
+    store: bool = False
+    """Whether it is for storing the bytes; otherwise it is for reading them."""
 
 
-def write_ticket(seal: Callable[[bytes], bytes | None], image_id: str, now: int) -> str | None:
-    """Return a ticket for the bytes of an image, from now on; None where there is no key."""
-    content = _Content(image=image_id.lower(), until=now + TICKET_SECONDS * SECOND)
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    status: str
+
+
+def write_ticket(seal: Callable[[bytes], bytes | None], image_id: str, now: int, *, store: bool = False) -> str | None:
+    """Return a ticket for reading or storing the bytes of an image, from now on; None where there is no key."""
+    content = _Content(image=image_id.lower(), until=now + TICKET_SECONDS * SECOND, store=store)
     sealed = seal(_MARK + msgspec.json.encode(content))
     return None if sealed is None else sealed.decode("ascii")
 
 
-def image_of(unseal: Callable[[bytes], bytes | None], ticket: str, now: int) -> str | None:
-    """Return the id of the image that a ticket is for; None when it is none, or over."""
+def image_of(unseal: Callable[[bytes], bytes | None], ticket: str, now: int, *, store: bool = False) -> str | None:
+    """Return the id of the image that a ticket is for; None when it is none for this purpose, or over."""
     plain = unseal(ticket.encode())
     if plain is None or not plain.startswith(_MARK):
         return None
@@ -69,11 +75,11 @@ def image_of(unseal: Callable[[bytes], bytes | None], ticket: str, now: int) -> 
         content = json_decoder(_Content).decode(plain[len(_MARK) :])
     except msgspec.DecodeError:
         return None
-    return content.image if now < content.until else None
+    return content.image if now < content.until and content.store == store else None
 
 
 class TicketedImages:
-    """Fetches the bytes of images from Skep's own image service by tickets."""
+    """Moves the bytes of images from and to Skep's own image service by tickets."""
 
     def __init__(self, client: httpx.AsyncClient, *, timeout: float, endpoint: str = "") -> None:
         """For `timeout` seconds nothing may arrive. `endpoint` replaces the address that tickets name."""
@@ -86,9 +92,7 @@ class TicketedImages:
 
         Raises what `ImageTransfers.download` raises.
         """
-        base = self._endpoint or ticket.url.rstrip("/")
-        url = f"{base}/v2/images/{urllib.parse.quote(image.id, safe='')}/file"
-        headers = {HEADER: ticket.ticket}
+        url, headers = self._url(image.id, ticket) + "/file", {HEADER: ticket.ticket}
         try:
             async with self._client.stream("GET", url, headers=headers, timeout=self._timeout) as response:
                 if response.status_code in (204, 404):
@@ -99,3 +103,45 @@ class TicketedImages:
                     yield piece
         except httpx.HTTPError as error:
             raise unreachable(url, error) from error
+
+    async def upload(self, image_id: str, pieces: AsyncIterator[bytes], ticket: ImageTicket, *, most: int) -> None:
+        """Store the bytes of an image that has none: the service takes all of them or none.
+
+        Raises NotFound, Forbidden, Conflict, TooLarge and Unavailable as `ImageTransfers.upload` does.
+        """
+        url = self._url(image_id, ticket) + "/file"
+        headers = {HEADER: ticket.ticket, "Content-Type": "application/octet-stream"}
+        counted = aiter(CountedBytes(pieces, most))
+        try:
+            response = await self._client.put(url, content=counted, headers=headers, timeout=self._timeout)
+        except httpx.HTTPError as error:
+            raise unreachable(url, error) from error
+        refused = _REFUSED.get(response.status_code)
+        if refused is not None:
+            raise refused(f"the image service refused the bytes of {image_id} ({response.status_code})")
+        if response.status_code != 204:
+            raise Unavailable(f"the image service answered {response.status_code} to the bytes of {image_id}")
+
+    async def is_stored(self, image_id: str, ticket: ImageTicket) -> bool:
+        """Tell whether an image has its bytes. Raises NotFound, Unavailable."""
+        url = self._url(image_id, ticket)
+        try:
+            response = await self._client.get(url, headers={HEADER: ticket.ticket}, timeout=self._timeout)
+        except httpx.HTTPError as error:
+            raise unreachable(url, error) from error
+        if response.status_code == 404:
+            raise NotFound(f"image {image_id} is gone")
+        try:
+            if response.status_code == 200:
+                return json_decoder(_Stored).decode(response.content).status == "active"
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"the image service answered nonsense about {image_id}") from error
+        raise Unavailable(f"the image service answered {response.status_code} about {image_id}")
+
+    def _url(self, image_id: str, ticket: ImageTicket) -> str:
+        base = self._endpoint or ticket.url.rstrip("/")
+        return f"{base}/v2/images/{urllib.parse.quote(image_id, safe='')}"
+
+
+_REFUSED = {403: Forbidden, 404: NotFound, 409: Conflict, 413: TooLarge}
+"""What the service has against the bytes of an image."""

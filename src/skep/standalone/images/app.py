@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 from starlette.types import ASGIApp
 
 from skep.http.application import Handler, application, paths
 from skep.neighbours.identity.base import IdentityService
 from skep.standalone.faults import form
-from skep.standalone.images.callers import ImagesApi, no_tickets
+from skep.standalone.images.callers import ImageOfTicket, ImagesApi, no_tickets
 from skep.standalone.images.handlers import documents, files, images
 from skep.standalone.images.service import StandaloneImages
 
@@ -34,11 +32,11 @@ ROUTES: tuple[tuple[str, str, Handler[ImagesApi]], ...] = (
 
 
 def images_app(
-    store: StandaloneImages, identity: IdentityService, image_of_ticket: Callable[[str], str | None] = no_tickets
+    store: StandaloneImages, identity: IdentityService, image_of_ticket: ImageOfTicket = no_tickets
 ) -> ASGIApp:
     """Return the store as an ASGI application that asks `identity` whose tokens it is shown.
 
-    `image_of_ticket` returns the id of the image whose bytes a ticket gives to a host; None: the ticket is not good.
+    `image_of_ticket` reads the tickets of hosts.
     """
     routes = paths(ROUTES, ImagesApi(store, identity, image_of_ticket))
     return application(routes, structlog.get_logger("skep.images"), form(store.settings.identity_url))

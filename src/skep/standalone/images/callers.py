@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 from starlette.requests import Request
@@ -26,7 +26,15 @@ SERVICE_TYPE = "image"
 """Our name in the catalogue and in access rules of application credentials."""
 
 
-def no_tickets(_ticket: str) -> str | None:
+class ImageOfTicket(Protocol):
+    """Reads the tickets of hosts."""
+
+    def __call__(self, ticket: str, *, store: bool = False) -> str | None:
+        """Return the id of the image whose bytes a ticket gives, or lets store; None: it is not good for that."""
+        ...
+
+
+def no_tickets(ticket: str, *, store: bool = False) -> str | None:  # noqa: ARG001
     """Take no ticket."""
     return None
 
@@ -36,8 +44,7 @@ class ImagesApi(msgspec.Struct, frozen=True):
 
     images: StandaloneImages
     identity: IdentityService
-    image_of_ticket: Callable[[str], str | None] = no_tickets
-    """Returns the id of the image whose bytes a host's ticket gives; None for what is no ticket, or over."""
+    image_of_ticket: ImageOfTicket = no_tickets
 
 
 async def reader(api: ImagesApi, request: Request) -> Viewer:
@@ -56,10 +63,31 @@ async def downloader(api: ImagesApi, request: Request) -> Viewer:
 
     Raises Unauthenticated or Forbidden.
     """
+    return _bearer(api, request, store=False) or await reader(api, request)
+
+
+async def uploader(api: ImagesApi, request: Request) -> Viewer:
+    """Return for whom the bytes of an image are taken: a member of its project, or a host with a ticket.
+
+    Raises Unauthenticated or Forbidden.
+    """
+    return _bearer(api, request, store=True) or await member(api, request)
+
+
+async def beholder(api: ImagesApi, request: Request) -> Viewer:
+    """Return for whom an image is shown: a caller who may see images, or a host that may store this one's bytes.
+
+    Raises Unauthenticated or Forbidden.
+    """
+    return _bearer(api, request, store=True) or await reader(api, request)
+
+
+def _bearer(api: ImagesApi, request: Request, *, store: bool) -> Viewer | None:
+    """Return the viewer that a ticket makes of a host; None without a ticket. Raises Unauthenticated."""
     ticket = request.headers.get(HEADER)
     if ticket is None:
-        return await reader(api, request)
-    if api.image_of_ticket(ticket) != image_id(request):
+        return None
+    if api.image_of_ticket(ticket, store=store) != image_id(request):
         raise Unauthenticated(UNAUTHENTICATED)
     return EVERYBODY
 

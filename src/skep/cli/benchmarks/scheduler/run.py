@@ -12,11 +12,8 @@ from msgspec.structs import replace
 from skep.cli.benchmarks.scheduler import reference
 from skep.cli.benchmarks.scheduler.deciding import LoadedCloud, MeasuredCounts
 from skep.cli.benchmarks.scheduler.loading import load as load_snapshot
+from skep.cli.benchmarks.scheduler.names import LOAD
 from skep.cli.benchmarks.scheduler.workloads import WORKLOADS
-
-LOAD = "load"
-NAMES = (*WORKLOADS, LOAD)
-"""What may be measured."""
 
 Progress = Callable[[str], None]
 

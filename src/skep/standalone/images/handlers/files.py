@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from skep.database.api.images import StoredImage
 from skep.http.bodies import check_media_type
 from skep.http.headers import declared_length
-from skep.standalone.images.callers import ImagesApi, downloader, image_id, member
+from skep.standalone.images.callers import ImagesApi, downloader, image_id, uploader
 from skep.standalone.images.files import PIECE
 
 BYTES = "application/octet-stream"
@@ -20,7 +20,7 @@ BYTES = "application/octet-stream"
 
 async def upload(api: ImagesApi, request: Request) -> Response:
     """Take in the data of an image."""
-    viewer = await member(api, request)
+    viewer = await uploader(api, request)
     check_media_type(request, (BYTES,))
     await api.images.upload(
         image_id(request),

@@ -13,7 +13,7 @@ from skep.http.answers import json_response
 from skep.http.bodies import is_media_type, read_json
 from skep.http.urls import base_url
 from skep.standalone.images import queries, views
-from skep.standalone.images.callers import ImagesApi, image_id, member, reader
+from skep.standalone.images.callers import ImagesApi, beholder, image_id, member, reader
 from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE, OperationBefore, PatchOperation
 
 MOST_OPERATIONS = Meta(max_length=1000)
@@ -48,7 +48,7 @@ async def create(api: ImagesApi, request: Request) -> Response:
 
 async def show(api: ImagesApi, request: Request) -> Response:
     """Show an image."""
-    viewer = await reader(api, request)
+    viewer = await beholder(api, request)
     return json_response(views.image(await api.images.get(image_id(request), viewer)))
 
 

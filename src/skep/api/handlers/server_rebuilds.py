@@ -1,0 +1,151 @@
+"""The action `rebuild`: what the API checks of it, the write that begins it, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from skep.api.cells import read_cell, write_cell
+from skep.api.creating.absent_services import NO_KEY_PAIRS
+from skep.api.creating.addresses import access_address
+from skep.api.creating.contents import Secrets, check_limits, generate_password, injected_files
+from skep.api.creating.disks import check_image
+from skep.api.creating.inside import devices
+from skep.api.handlers.server_images import usable_image
+from skep.api.handlers.server_lookup import LocatedServer
+from skep.api.handlers.server_views import view_for
+from skep.api.requests import Answer, ApiRequest
+from skep.database import Connection
+from skep.database.api import build_requests, quotas
+from skep.database.cell import agents, builds, instances, rebuilds
+from skep.domain.actions import Over, Rebuild
+from skep.domain.capabilities import Capability
+from skep.domain.context import RequestContext
+from skep.domain.errors import BadRequest, Conflict
+from skep.domain.images import Image
+from skep.domain.instances import Instance
+from skep.domain.invalid_input import invalid_field
+from skep.domain.request_specs import RequestSpec
+
+_TAKEN = {
+    "name": "name",
+    "description": "description",
+    "hostname": "hostname",
+    "metadata": "metadata",
+    "user_data": "user_data",
+    "accessIPv4": "access_ip_v4",
+    "accessIPv6": "access_ip_v6",
+    "OS-DCF:diskConfig": "disk_config",
+}
+"""Key of the body -> attribute of the instance."""
+_READ: dict[str, Callable[[Any], Any]] = {"accessIPv4": access_address, "accessIPv6": access_address}
+
+
+class PreparedRebuild:
+    """A rebuild that may begin, as far as can be judged before its row is written."""
+
+    def __init__(self, arguments: Rebuild, server: Instance, password: str, secrets: bytes) -> None:
+        self.arguments = arguments
+        self.server = server
+        """As it is to be."""
+        self._password = password
+        self._secrets = secrets
+
+    def write(self, connection: Connection, context: RequestContext, now: int) -> list[Over] | None:
+        """Begin it; return what that ended, None where the row does not allow it.
+
+        Raises Conflict where its host cannot do it.
+        """
+        row = instances.get(connection, self.server.uuid)
+        if row is None or row.attempt != self.server.attempt:
+            return None
+        needed = [Capability.REBUILD, *([Capability.PRESERVE] if self.arguments.preserve else [])]
+        for capability in needed:
+            if row.node in agents.without(connection, "MoveStep", capability):
+                raise Conflict(
+                    f"Cannot 'rebuild' instance {row.uuid}: the requested functionality is not supported. Its host "
+                    f"lacks the capability `{capability}`."
+                )
+        return rebuilds.begin(connection, row, context, now, self.arguments, self._secrets)
+
+    async def answer(self, request: ApiRequest, groups: tuple[str, ...]) -> Answer:
+        """Return the server as it is to be, with its password."""
+        server = msgspec.structs.replace(
+            self.server, task=rebuilds.REBUILD.task, updated_at=request.services.clock.now()
+        )
+        shown = (await view_for(request)).whole(server, groups)
+        shown |= {"adminPass": self._password, "user_data": server.user_data}
+        return Answer({"server": shown}, headers={"Location": request.links.own("servers", server.uuid)})
+
+
+async def prepare(request: ApiRequest, found: LocatedServer, asked: dict[str, Any]) -> PreparedRebuild:
+    """Check what a body asks for, and let the server have the image.
+
+    Raises BadRequest for what is not there or does not fit the server, Forbidden beyond the quota.
+    """
+    services, server = request.services, found.instance
+    _refuse_absent(asked)
+    image = await _image(request, server, asked["imageRef"])
+    files = injected_files(asked)
+    unit = partial(quotas.limits, project=server.project_id, defaults=services.settings.quotas.limits())
+    check_limits(asked.get("metadata") or {}, files, await services.database.read(unit))
+    await _check_inside(request, found, image)
+    if server.image is None or image.id != server.image.id:
+        present = server.image.id if server.image is not None else None
+        allow = partial(build_requests.allow_image, instance=server.uuid, present=present, wanted=image.id)
+        await services.database.write(allow, intake=True)
+    taken = {_TAKEN[key]: _READ.get(key, _as_given)(value) for key, value in asked.items() if key in _TAKEN}
+    arguments = Rebuild(
+        changes={**taken, "image": msgspec.to_builtins(image)}, preserve=bool(asked.get("preserve_ephemeral"))
+    )
+    password = asked.get("adminPass") or generate_password()
+    secrets = services.seal(msgspec.json.encode(Secrets(admin_password=password, files=files)))
+    return PreparedRebuild(arguments, arguments.rebuilt(server), password, secrets)
+
+
+async def begin(request: ApiRequest, found: LocatedServer, prepared: PreparedRebuild) -> list[Over] | None:
+    """Write the action; None where the row does not allow it."""
+    assert found.cell is not None
+    unit = partial(prepared.write, context=request.context, now=request.services.clock.now())
+    return await write_cell(request.services, found.cell, unit)
+
+
+def _refuse_absent(asked: dict[str, Any]) -> None:
+    if asked.get("key_name") is not None:
+        raise invalid_field("rebuild.key_name", asked["key_name"], NO_KEY_PAIRS)
+    if asked.get("trusted_image_certificates"):
+        said = asked["trusted_image_certificates"]
+        expected = "none, since no certificate service is configured"
+        raise invalid_field("rebuild.trusted_image_certificates", said, expected)
+
+
+async def _image(request: ApiRequest, server: Instance, image_id: str) -> Image:
+    image = await usable_image(request, image_id)
+    if image is None:
+        raise BadRequest("Cannot find image for rebuild")
+    check_image(image, server.flavor, may_have_no_disk=True, key="rebuild")
+    return image
+
+
+async def _check_inside(request: ApiRequest, found: LocatedServer, image: Image) -> None:
+    """Raise BadRequest for an image by which the server would need other resources than those that it has."""
+    assert found.cell is not None
+    devices(found.instance.flavor, image.properties, request.services.settings)
+    work = await read_cell(request.services, found.cell, partial(builds.work, uuid=found.instance.uuid))
+    if work is not None and _needs(work.spec, image) != _needs(work.spec, work.instance.image):
+        raise BadRequest(
+            f"Image {image.id} asks for other resources inside the host (NUMA cells, CPUs, devices) than the server "
+            "has: a rebuild does not change them."
+        )
+
+
+def _needs(spec: RequestSpec, image: Image | None) -> object:
+    other = msgspec.structs.replace(spec, image=image)
+    return other.wanted(), other.resources()
+
+
+def _as_given(value: Any) -> Any:
+    return value

@@ -1,0 +1,97 @@
+"""The story of questions: what users ask about a guest, answered once from the hypervisor. Nothing of it is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+
+from skep.compute.drivers.base import ConsoleOutputDriver, DiagnosticsDriver
+from skep.compute.drivers.capabilities import missing
+from skep.compute.host import Host
+from skep.domain.builds import BuildFailure
+from skep.domain.errors import SkepError
+from skep.domain.questions import MOST_BYTES, NEEDS, Topic
+from skep.messages.to_cell_conductor import AnswerAboutGuest
+from skep.messages.to_compute import AskAboutGuest
+
+log = structlog.get_logger("skep.compute")
+
+MOST_AT_ONCE = 64
+"""A host that has so many questions in hand answers no further one; whoever asked asks again."""
+
+
+async def _console_output(driver: ConsoleOutputDriver, asked: AskAboutGuest) -> bytes:
+    """Return the last lines of a console as Nova counts them: of -1 the first line is left out."""
+    output = await driver.console_output(asked.instance, MOST_BYTES)
+    length = asked.arguments.get("length")
+    if length is not None:
+        output = b"\n".join(output.split(b"\n")[-length:]) if length else b""
+    return output[-MOST_BYTES:]
+
+
+async def _diagnostics(driver: DiagnosticsDriver, asked: AskAboutGuest) -> bytes:
+    return msgspec.json.encode(await driver.diagnostics(asked.instance))
+
+
+ANSWERS: dict[Topic, Callable[[Any, AskAboutGuest], Awaitable[bytes]]] = {
+    Topic.CONSOLE_OUTPUT: _console_output,
+    Topic.DIAGNOSTICS: _diagnostics,
+}
+"""What is asked -> what a driver with the capability answers."""
+
+
+class GuestQuestions:
+    """The questions of one host that are not answered yet."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._in_hand: set[str] = set()
+
+    def take(self, asked: AskAboutGuest) -> None:
+        """Answer a question, unless it is in hand."""
+        if asked.question in self._in_hand or self._host.work.stopping or len(self._in_hand) >= MOST_AT_ONCE:
+            return
+        self._in_hand.add(asked.question)
+        self._host.work.start(self._story(asked), name=f"question {asked.topic} {asked.instance}")
+
+    async def _story(self, asked: AskAboutGuest) -> None:
+        host = self._host
+        try:
+            content = await self._answer(asked)
+            error = None if isinstance(content, bytes) else content
+            said = AnswerAboutGuest(
+                question=asked.question,
+                host=host.name,
+                content=content if isinstance(content, bytes) else b"",
+                error=error,
+            )
+            try:
+                await host.upcalls.once(said)
+            except SkepError as unanswered:
+                # Told again, it answers again.
+                log.info("answer not sent", host=host.name, instance=asked.instance, error=str(unanswered))
+        finally:
+            self._in_hand.discard(asked.question)
+
+    async def _answer(self, asked: AskAboutGuest) -> bytes | str:
+        """Return the answer, or the error that there is instead."""
+        host = self._host
+        topic = next((one for one in ANSWERS if one == asked.topic), None)
+        if topic is None:
+            return f"NotSupportedByAgent: the agent of host {host.name} knows no question `{asked.topic}`"
+        if NEEDS[topic] not in host.capabilities:
+            return missing(NEEDS[topic], host.name)
+        if host.guests.get(asked.instance) != asked.attempt:
+            return f"InstanceNotFound: there is no guest of {asked.instance} on host {host.name}"
+        result = await host.calls.read("question", partial(_ask, ANSWERS[topic], host.driver, asked))
+        return f"{result.error}: {result.message}" if isinstance(result, BuildFailure) else result
+
+
+async def _ask(
+    answering: Callable[[Any, AskAboutGuest], Awaitable[bytes]], driver: object, asked: AskAboutGuest
+) -> bytes:
+    return await answering(driver, asked)

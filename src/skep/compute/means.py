@@ -1,0 +1,83 @@
+"""What an action needs beside its order: its secret arguments, opened, and the file of an image.
+
+Both are had before the host asks whether it may begin, so that its yes is not old when the guest is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from skep.compute.drivers.contents import GuestContents
+from skep.compute.host import Host
+from skep.compute.image_transfers import Taker
+from skep.compute.images import wrong_format
+from skep.domain.actions import RescueGuest
+from skep.domain.builds import BuildFailure
+from skep.domain.decoding import convert, json_decoder
+from skep.domain.images import Image
+from skep.messages.to_compute import RunAction
+
+SECRETS_SECONDS = 60.0
+"""For how long a host without a key asks for secret arguments, before it refuses the action."""
+
+CLOSED = "SecretsUnavailable: no key of this host or above its cell opens what the action is told"
+
+
+@dataclass(frozen=True)
+class Means:
+    """What is there for an action."""
+
+    contents: GuestContents
+    image: Path | None = None
+    """None: it needs none, or the host gets no images."""
+
+
+@asynccontextmanager
+async def gathered(host: Host, order: RunAction) -> AsyncIterator[Means | str]:
+    """Give what an action needs, for as long as it lasts; or the error with which it ends. Raises Stopping."""
+    contents = await _contents(host, order)
+    if contents is None:
+        yield CLOSED
+        return
+    image, images = _image(order), host.images
+    if image is None or images is None:
+        yield Means(contents)
+        return
+    wrong = wrong_format(image, host.image_formats, host.name)
+    if wrong is not None:
+        yield _said(wrong)
+        return
+    asking = partial(host.upcalls.ticket, order.instance, order.attempt, image.id, order.context, task_id=order.task_id)
+    taken = await images.take(image, Taker(order.context, asking))
+    if isinstance(taken, BuildFailure):
+        yield _said(taken)
+        return
+    try:
+        yield Means(contents, taken)
+    finally:
+        images.release(image)
+
+
+async def _contents(host: Host, order: RunAction) -> GuestContents | None:
+    """Return the secret arguments: by the host's own key, or from above the cell."""
+    if order.secrets is None:
+        return None
+    contents = host.open_contents(order.secrets)
+    if contents is not None:
+        return contents
+    until = host.clock.elapsed() + SECRETS_SECONDS
+    asking = partial(host.upcalls.contents, wanted=lambda: host.clock.elapsed() < until, task_id=order.task_id)
+    plain = await asking(order.instance, order.attempt, order.context)
+    return None if plain is None else json_decoder(GuestContents).decode(plain)
+
+
+def _image(order: RunAction) -> Image | None:
+    return convert(order.arguments, RescueGuest).rescue_image if order.action == "rescue" else None
+
+
+def _said(why: BuildFailure) -> str:
+    return f"{why.error}: {why.message}"

@@ -1,0 +1,208 @@
+"""Live migrations inside a cell: how they begin, what is wished of them while they run, how far they are.
+
+They take their steps as cold moves do (`move_steps.py`). A wish stands in the row of the migration: the source, which
+copies, is told of it again until the step is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+
+from skep.database.cell import attempts, resting, tasks
+from skep.database.cell.cold_moves import COLUMNS, Move, held, mine, move_of, over_with, told
+from skep.database.cell.tables import attempts as attempt_rows
+from skep.database.cell.tables import instances, migrations
+from skep.domain.actions import Action, Over
+from skep.domain.builds import BuildFailure
+from skep.domain.clock import SECOND
+from skep.domain.context import RequestContext
+from skep.domain.errors import BadRequest
+from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.instances import Instance
+from skep.domain.moves import ABORTED, STEPS
+from skep.domain.resources import DISK_GB, MEMORY_MB
+from skep.domain.server_migrations import CopyFigures, MigrationType
+
+row = instances.c
+move = migrations.c
+attempt = attempt_rows.c
+
+COPYING = "live_copy"
+WAITING = ("live_select", "live_prepare")
+"""Steps that touch no guest: a conductor ends them by itself."""
+
+LEAST_GIB = 2
+"""A guest counts at least so much where its size says how long its copying may take (Nova's rule)."""
+
+
+def begin(
+    connection: sa.Connection,
+    server: Instance,
+    action: Action,
+    context: RequestContext,
+    now: int,
+    *,
+    wanted_host: str | None = None,
+    forced: bool = False,
+) -> list[Over] | None:
+    """Begin a live migration of a server; return what that ended, None when the row does not allow it."""
+    over = tasks.begin_over(connection, server.uuid, action, context, now)
+    if over is None:
+        return None
+    first = STEPS["live_select"]
+    connection.execute(
+        migrations.insert().values(
+            uuid=new_uuid(),
+            instance=server.uuid,
+            project_id=context.project_id,
+            user_id=context.user_id,
+            type=MigrationType.LIVE.value,
+            status=first.status,
+            source_host=server.host,
+            source_node=server.node,
+            source_attempt=server.attempt,
+            source_zone=server.availability_zone,
+            old_flavor=server.flavor.flavorid,
+            new_flavor=server.flavor.flavorid,
+            wanted_host=wanted_host,
+            forced=forced,
+            was=server.state.value,
+            task_id=context.request_id,
+            step=first.name,
+            step_at=now,
+            created_at=now,
+        )
+    )
+    return over
+
+
+def abort(connection: sa.Connection, server: InstanceUuid, uuid: str, statuses: tuple[str, ...]) -> None:
+    """Wish that a live migration comes to nothing. Raises BadRequest in any other status than these."""
+    wanted = sa.and_(move.step.in_((*WAITING, COPYING)), move.status.in_(statuses))
+    _wish(connection, server, uuid, "abort", wanted)
+
+
+def complete(connection: sa.Connection, server: InstanceUuid, uuid: str) -> None:
+    """Wish that a live migration ends by pausing the guest. Raises BadRequest for one that does not copy it."""
+    wanted = sa.and_(move.step == COPYING, sa.or_(move.wish.is_(None), move.wish == "complete"))
+    _wish(connection, server, uuid, "complete", wanted)
+
+
+def _wish(
+    connection: sa.Connection, server: InstanceUuid, uuid: str, wish: str, wanted: sa.ColumnElement[bool]
+) -> None:
+    found = sa.and_(move.uuid == uuid, move.instance == server)
+    if connection.execute(migrations.update().where(found, wanted).values(wish=wish, sent_at=None)).rowcount:
+        return
+    status = connection.execute(sa.select(move.status).where(found)).scalar_one_or_none()
+    method = "force_complete" if wish == "complete" else wish
+    raise BadRequest(
+        f"Migration {uuid} state of instance {server} is {status}. Cannot {method} while the migration is in this "
+        "state."
+    )
+
+
+def wished(before: int) -> sa.ColumnElement[bool]:
+    """Say of a move that its source was told of a wish before `before` and has not ended the copying."""
+    return sa.and_(move.step == COPYING, move.wish.is_not(None), move.sent_at < before)
+
+
+def cancel(connection: sa.Connection, now: int, limit: int) -> list[Over]:
+    """End live migrations that are to come to nothing and whose copying has not begun: nothing was touched."""
+    rests = resting.move_rests(move.instance, move.source_host, move.dest_host)
+    wanted = sa.and_(move.step.is_not(None), move.step.in_(WAITING), move.wish == "abort", ~rests)
+    over: list[Over] = []
+    for found in connection.execute(sa.select(*COLUMNS).where(wanted).limit(limit)).all():
+        known = move_of(found)
+        if held(connection, known) is None:
+            continue
+        why = f"{ABORTED}: it was aborted before its copying began"
+        if known.dest_attempt is not None:
+            attempts.give_up(connection, known.instance, known.dest_attempt, now)
+        connection.execute(migrations.update().where(move.uuid == known.uuid).values(over_with("cancelled", now, why)))
+        connection.execute(
+            instances.update()
+            .where(mine(known))
+            .values(task=None, action_request=None, step_at=now, changed_at=now, updated_at=now)
+        )
+        over += told(connection, known, why, now)
+    return over
+
+
+def end_late(connection: sa.Connection, now: int, seconds_per_gib: float, wish: str, limit: int) -> list[Move]:
+    """Wish an end of live migrations that have been copying for longer than their size allows; return them.
+
+    Their step began when they were last updated: progress does not count as that.
+    """
+    since = now - int(seconds_per_gib * LEAST_GIB * SECOND)
+    copying = sa.and_(move.step.is_not(None), move.step == COPYING, move.wish.is_(None), move.updated_at < since)
+    late = []
+    for found in connection.execute(
+        sa.select(*COLUMNS, move.updated_at).where(copying).order_by(sa.func.random()).limit(limit)
+    ).all():
+        known = move_of(found)
+        work = held(connection, known)
+        if work is None:
+            continue
+        has = work.spec.resources()
+        allowed = seconds_per_gib * max(LEAST_GIB, has.get(MEMORY_MB, 0) / 1024 + has.get(DISK_GB, 0))
+        if found.updated_at >= now - int(allowed * SECOND):
+            continue
+        why = f"{ABORTED}: its copying did not end within {allowed:g} s" if wish == "abort" else None
+        connection.execute(
+            migrations.update().where(move.uuid == known.uuid).values(wish=wish, sent_at=None, error=why)
+        )
+        late.append(known)
+    return late
+
+
+def end_lost(connection: sa.Connection) -> None:
+    """Wish that live migrations come to nothing whose target is lost: its host was fenced."""
+    connection.execute(
+        migrations.update()
+        .where(
+            move.step.is_not(None),
+            move.step == COPYING,
+            move.wish.is_distinct_from("abort"),
+            ~_target_is_open(),
+        )
+        .values(wish="abort", sent_at=None, error=f"{ABORTED}: the host that it went to is lost")
+    )
+
+
+def _target_is_open() -> sa.ColumnElement[bool]:
+    mine = sa.and_(
+        attempt.instance == move.instance, attempt.attempt == move.dest_attempt, attempt.open, attempt.outcome.is_(None)
+    )
+    return sa.exists(sa.select(attempt.attempt).where(mine))
+
+
+def why_ended(known: Move, why: BuildFailure) -> str:
+    """Return why a step failed, in the words of whoever wished it."""
+    if why.error == ABORTED and known.wish == "abort" and known.error is not None:
+        return known.error
+    return f"{why.error}: {why.message}"
+
+
+def status_of(known: Move) -> str:
+    """Return the status of a live migration that came to nothing."""
+    return "cancelled" if known.error is not None and known.error.startswith(ABORTED) else "failed"
+
+
+def copied(connection: sa.Connection, figures: Mapping[tuple[InstanceUuid, str], CopyFigures]) -> None:
+    """Note how far hosts are that copy guests, by instance and the request that asked for it."""
+    for (instance, task_id), one in figures.items():
+        connection.execute(
+            migrations.update()
+            .where(move.step == COPYING, move.instance == instance, move.task_id == task_id)
+            .values(
+                memory_total=one.memory_total,
+                memory_processed=one.memory_processed,
+                memory_remaining=one.memory_remaining,
+                disk_total=one.disk_total,
+                disk_processed=one.disk_processed,
+                disk_remaining=one.disk_remaining,
+            )
+        )

@@ -1,0 +1,256 @@
+"""Lives of servers against a plain model: any actions in any order, with failures of drivers and restarts beside them.
+
+After each action the server is what the model says: status, host, power state, the content of its disk, one guest, its
+charge, its image. In the end nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import Phase, event, given, note, settings
+from hypothesis import strategies as st
+
+from skep.compute.drivers.fake import DISKS, FailureRule, FakeDriver
+from skep.compute.drivers.fake_disks import FakeDisks
+from skep.config.sections import Config, RetentionSettings
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.database.cell import instances
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance
+from skep.processes.all_in_one import AllInOneCloud
+from tests.support.one_life import ACTS, Act, Life, after, may
+from tests.support.samples import examples
+
+HOSTS = 3
+BESIDE = st.sampled_from(["nothing"] * 4 + ["fails", "fails again", "agents", "cloud"])
+"""What happens beside an action: its operation of the driver fails once, or another one that is tried again; the agents
+or the whole cloud begin anew."""
+STORIES = st.lists(st.tuples(st.integers(0, 1000), BESIDE, st.integers(0, 7)), min_size=8, max_size=14)
+"""Of each action: which of those that may begin, what happens beside it, and 0 where it is drawn from all of them."""
+
+
+class World:
+    """One server in a small cloud, and its user."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._open = AsyncExitStack()
+        self.cloud: AllInOneCloud
+        self.user: ComputeSession
+        self.admin: ComputeSession
+        self.uuid = InstanceUuid("")
+        self.seen: dict[str, Any] = {}
+        """What was last compared."""
+
+    async def start(self) -> None:
+        """Start the cloud over what is there."""
+        self.cloud = await self._open.enter_async_context(serving_cloud(self._config, cells=1, hosts=HOSTS))
+        self.user = await self._open.enter_async_context(signed_in(self.cloud, "demo", "demo"))
+        self.admin = await self._open.enter_async_context(signed_in(self.cloud))
+
+    async def stop(self) -> None:
+        await self._open.aclose()
+
+    async def restart_agents(self) -> None:
+        plane = self.cloud.plane
+        [cell] = (one for one in plane.cells.values() if not one.is_cell0)
+        for host in list(plane.agents):
+            await plane.agents.pop(host).stop()
+            plane.drivers.pop(host).close()
+            await plane.start_agent(cell, host)
+
+    async def begins(self) -> None:
+        """Make the server."""
+        images = (await self.user.client.get(f"{self.cloud.images_url}/v2/images", headers=self._token())).json()
+        server = {"name": "one", "flavorRef": "1", "imageRef": images["images"][0]["id"], "networks": "none"}
+        answer = await self.user.ask("POST", "/servers", {"server": server}, version="2.37")
+        assert answer.status_code == 202, answer.text
+        self.uuid = InstanceUuid(answer.json()["server"]["id"])
+        assert (await self.rests())["status"] == "ACTIVE"
+
+    async def ask(self, act: Act) -> int:
+        session = self.admin if act.by_admin else self.user
+        if act.body is None:
+            answer = await session.ask("DELETE", f"/servers/{self.uuid}")
+        else:
+            answer = await session.ask("POST", f"/servers/{self.uuid}/action", act.body)
+        return answer.status_code
+
+    async def rests(self) -> dict[str, Any]:
+        """Wait until nothing is done to the server and return it as administrators see it."""
+
+        async def probe() -> dict[str, Any] | None:
+            answer = await self.admin.ask("GET", f"/servers/{self.uuid}")
+            server: dict[str, Any] = answer.json().get("server", {})
+            under_way = server.get("OS-EXT-STS:task_state", "?") is not None or server["status"] in ("BUILD", "ERROR")
+            return None if under_way else server
+
+        return await eventually(probe, "the server rests") or {}
+
+    async def row(self) -> Instance:
+        database = self.cloud.plane.databases.cells["cell1"]
+        found = await database.read(partial(instances.get, uuid=self.uuid))
+        assert found is not None
+        return found
+
+    def disk(self, row: Instance) -> Path:
+        assert row.host is not None
+        return self.cloud.directory.host("cell1", row.host) / DISKS / f"{self.uuid}_{row.attempt}"
+
+    def disks(self) -> list[tuple[str, int]]:
+        """Return the host and attempt of each disk of the server."""
+        found = []
+        for host in self.cloud.plane.drivers:
+            labels = FakeDisks(self.cloud.directory.host("cell1", host) / DISKS).labels()
+            found += [(host, attempt) for uuid, attempt in labels if uuid == self.uuid]
+        return found
+
+    async def guests(self) -> list[tuple[str, int]]:
+        """Return the host and attempt of each guest of the server."""
+        found = []
+        for host, driver in self.cloud.plane.drivers.items():
+            found += [(host, guest.attempt) for guest in await driver.guests() if guest.instance == self.uuid]
+        return found
+
+    async def charged(self) -> tuple[int, int]:
+        """Return what the project is charged with: servers, and their memory in MiB."""
+        limits = (await self.user.ask("GET", "/limits")).json()["limits"]["absolute"]
+        return int(limits["totalInstancesUsed"]), int(limits["totalRAMUsed"])
+
+    async def images(self) -> int:
+        listed = await self.user.client.get(
+            f"{self.cloud.images_url}/v2/images?visibility=private", headers=self._token()
+        )
+        return sum(image["status"] == "active" for image in listed.json()["images"])
+
+    def fail(self, operation: str) -> None:
+        """Let the next such operation of each host fail; none where it is empty."""
+        rules = (FailureRule(operation=operation, times=1),) if operation else ()
+        for driver in self.cloud.plane.drivers.values():
+            assert isinstance(driver, FakeDriver)
+            driver.fail(rules)
+
+    def _token(self) -> dict[str, str]:
+        return {"X-Auth-Token": self.user.token}
+
+
+@asynccontextmanager
+async def world() -> AsyncIterator[World]:
+    with TemporaryDirectory() as root:
+        config = msgspec.structs.replace(
+            http_config(Path(root)), retention=RetentionSettings(reclaim_instance_interval=86_400)
+        )
+        made = World(config)
+        await made.start()
+        try:
+            yield made
+        finally:
+            await made.stop()
+
+
+Story = list[tuple[int, str, int]]
+
+
+async def lives(story: Story) -> None:
+    async with world() as lived:
+        await lived.begins()
+        fresh = lived.disk(await lived.row()).read_bytes()
+        life = Life(disk=fresh)
+        for number, (drawn, beside, any_of_all) in enumerate(story):
+            open_to_it = [act for act in ACTS.values() if may(life, act) or any_of_all == 0]
+            act = open_to_it[drawn % len(open_to_it)]
+            if act.name == "delete" and life.status not in act.begins_in:
+                continue  # it deletes the server for good
+            life = await writes(lived, life, f"after {number} actions".encode())
+            before = await lived.row()
+            note(f"{life.status}: {act.name}, {beside}")
+            if not may(life, act):
+                assert await lived.ask(act) in (400, 409)
+                await matches(lived, life)
+                continue
+            event(f"{act.name}, {beside}")
+            fails = beside == "fails" and act.operation != ""
+            lived.fail({"fails": act.operation, "fails again": act.also_fails}.get(beside, ""))
+            assert await lived.ask(act) in (200, 202, 204)
+            if beside == "agents":
+                await lived.restart_agents()
+            elif beside == "cloud":
+                await lived.stop()
+                await lived.start()
+            life = after(life, act, fails=fails)
+            await matches(lived, life)
+            if act.name in ("migrate", "resize") and not fails:
+                assert (await lived.row()).host != before.host
+            elif act.name not in ("revert", "shelve", "unshelve"):
+                assert (await lived.row()).host == before.host
+            lived.fail("")
+        await ends(lived)
+
+
+async def writes(lived: World, life: Life, content: bytes) -> Life:
+    """Let the guest write to its disk, where it runs. The file may be one with that of its image: it is replaced."""
+    if life.status != "ACTIVE":
+        return life
+    row = await lived.row()
+    disk = lived.disk(row)
+    disk.unlink()
+    disk.write_bytes(content)
+    return replace(life, disk=content)
+
+
+async def matches(lived: World, life: Life) -> None:
+    """Wait until the server is what the model says."""
+
+    async def probe() -> bool:
+        server = await lived.rests()
+        row = await lived.row()
+        told = (server["status"], server["OS-EXT-STS:power_state"])
+        held = [(row.host, row.attempt)] if life.has_guest else []
+        wanted_disks = len(held) + bool(life.before)
+        seen = {
+            "told": told == (life.status, life.power_state),
+            "guests": await lived.guests() == held,
+            "disks": len(lived.disks()) == wanted_disks and set(held) <= set(lived.disks()),
+            "charged": await lived.charged() == (int(life.is_charged), life.memory_mb),
+            "images": await lived.images() == life.all_images,
+        }
+        lived.seen = {"server": told, "model": life, **seen}
+        return all(seen.values())
+
+    try:
+        await eventually(probe, "the server is what the model says")
+    except AssertionError as error:
+        raise AssertionError(str(lived.seen)) from error
+    if life.has_guest:
+        told = (await lived.admin.ask("GET", f"/servers/{lived.uuid}/os-instance-actions")).text
+        assert lived.disk(await lived.row()).read_bytes() == life.disk, told
+
+
+async def ends(lived: World) -> None:
+    """Delete the server for good, and wait until nothing is left of it."""
+    answer = await lived.admin.ask("POST", f"/servers/{lived.uuid}/action", {"forceDelete": None})
+    assert answer.status_code == 202
+
+    async def nothing() -> bool:
+        return not await lived.guests() and not lived.disks() and await lived.charged() == (0, 0)
+
+    await eventually(nothing, "nothing is left")
+
+
+@pytest.mark.timeout(600)
+@settings(max_examples=examples(5), deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(STORIES)
+def test_a_server_is_what_the_model_says(story: Story) -> None:
+    """A story that fails is not made shorter: each try takes seconds."""
+    asyncio.run(lives(story))

@@ -1,0 +1,57 @@
+"""The witnesses know what is right for a server that moves, and find what is not."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from skep.domain.ids import InstanceUuid
+from skep_lab.witnesses.witness import Asked, HostSeen, Seen, judge
+from skep_lab.witnesses.witness_guests import Life, double_built
+from skep_lab.witnesses.witness_rows import Mapped, Row, Rows
+
+ONE = InstanceUuid("one")
+TINY = {"VCPU": 1}
+ROW = Row(uuid=ONE, name="one", cell="cell1", state="resized", task=None, host="target", attempt=2, fault="")
+SOURCE = Life(host="source", instance=ONE, attempt=1, began=1, ended=5, finished=1, resources=TINY)
+DISKS = (("source", ONE, 1), ("target", ONE, 2))
+TARGET = Life(host="target", instance=ONE, attempt=2, began=6, finished=1, resources=TINY)
+WAITS = Seen(
+    rows=Rows(
+        mapped={ONE: Mapped(cell="cell1", deleting=False)},
+        rows=(ROW,),
+        leaked=(),
+        kept=frozenset({("source", ONE, 1)}),
+    ),
+    lives=(SOURCE, TARGET),
+    disks=DISKS,
+    statuses={ONE: "VERIFY_RESIZE"},
+    hosts={"source": HostSeen(used=TINY), "target": HostSeen(used=TINY)},
+)
+"""A server that was moved, and that its user may send back."""
+PROMISED = Asked(created={ONE})
+
+
+def test_a_server_that_may_go_back_is_well() -> None:
+    assert judge(WAITS, PROMISED).clean
+
+
+def test_what_is_kept_of_a_server_that_is_confirmed_is_a_leftover() -> None:
+    confirmed = replace(WAITS, rows=replace(WAITS.rows, rows=(replace(ROW, state="active"),), kept=frozenset()))
+    [disk, used] = judge(confirmed, PROMISED).leaked
+    assert disk == "disk without its server: one attempt 1 on source"
+    assert used.startswith("source counts 1 VCPU used")
+
+
+def test_room_that_is_not_kept_and_disks_that_are_gone_are_found() -> None:
+    [used] = judge(replace(WAITS, hosts={"source": HostSeen(), "target": HostSeen(used=TINY)}), PROMISED).leaked
+    assert used.startswith("source counts 0 VCPU used")
+    assert len(judge(replace(WAITS, disks=DISKS[1:]), PROMISED).lost) == 1
+    assert len(judge(replace(WAITS, disks=DISKS[:1]), PROMISED).lost) == 1
+
+
+def test_two_guests_at_one_moment_are_found() -> None:
+    assert double_built(WAITS.lives) == []
+    assert (
+        len(double_built((SOURCE, Life(host="target", instance=ONE, attempt=2, began=4, finished=1, resources=TINY))))
+        == 1
+    )
