@@ -121,6 +121,7 @@ async def test_a_host_may_be_named_by_admins(cloud: ServersUnderTest) -> None:
     assert await status(cloud, uuid) == "ACTIVE", "nothing was begun"
     assert (await act(cloud, uuid, {"migrate": {"host": 7}}, **ADMIN))[0] == 400
     assert (await act(cloud, uuid, {"migrate": {"host": "host-1", "force": True}}, **ADMIN))[0] == 400
+    assert await act(cloud, uuid, {"migrate": {"host": None}}, **MANAGER) == (202, ""), "null names none"
 
 
 async def test_roles(cloud: ServersUnderTest) -> None:

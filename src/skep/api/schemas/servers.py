@@ -10,6 +10,8 @@ Sources of the rules: Nova's API reference, "Create server", "Update server", an
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from skep.api.schemas.fields import (
     Anything,
     Array,
@@ -41,6 +43,8 @@ HOSTNAME = String(min=2, max=63, pattern=r"^[a-zA-Z0-9]+[a-zA-Z0-9-]*[a-zA-Z0-9]
 FQDN = String(min=2, max=255, pattern=r"^[a-zA-Z0-9]+[a-zA-Z0-9.-]*[a-zA-Z0-9]+$")
 """Since 2.94 a hostname may be a whole domain name."""
 HOST = String(min=1, max=255, pattern=r"^[a-zA-Z0-9._-]*$")
+HOST_OR_NONE = replace(HOST, nullable=True)
+"""Null: the scheduler chooses."""
 DESCRIPTION = String(max=255, nullable=True, pattern=r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$")
 DISK_CONFIG = String(choices=("AUTO", "MANUAL"))
 PASSWORD = String()
@@ -217,7 +221,7 @@ ACTION_REBOOT = Body(
 ACTION_MIGRATE = Body(
     fields(
         asked("migrate", Anything(), until=55, required=True),
-        asked("migrate", Object(fields=(asked("host", HOST),), nullable=True), since=56, required=True),
+        asked("migrate", Object(fields=(asked("host", HOST_OR_NONE),), nullable=True), since=56, required=True),
     )
 )
 
@@ -236,7 +240,7 @@ ACTION_LIVE_MIGRATE = Body(
         asked(
             "os-migrateLive",
             fields(
-                asked("host", String(min=1, max=255, pattern=HOST.pattern, nullable=True), required=True),
+                asked("host", HOST_OR_NONE, required=True),
                 asked("block_migration", Boolean(), until=24, required=True),
                 asked(
                     "block_migration",
