@@ -12,12 +12,13 @@ import msgspec
 import structlog
 
 from skep.compute.attempts import OpenAttempt
-from skep.compute.drivers.base import ImageDriver, NamedResource, PowerDriver
+from skep.compute.drivers.base import NamedResource, PowerDriver
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.entries import BuildAccepted, GuestBuilt, SpawnGranted
 from skep.compute.host import Host
 from skep.compute.image_transfers import Taker
-from skep.compute.images import misfit, wrong_format
+from skep.compute.images import misfit
+from skep.compute.resources import imageless, making
 from skep.compute.running import weighed_properties
 from skep.domain.builds import BuildFailure, failure
 from skep.domain.decoding import json_decoder
@@ -114,22 +115,19 @@ async def _made(host: Host, order: MoveStep, entry: BuildAccepted) -> BuildFailu
 
 
 async def _made_one(host: Host, order: MoveStep, resource: NamedResource) -> BuildFailure | None:
-    driver, instance = host.driver, order.instance
+    instance, images, image = order.instance, host.images, order.instance.image
     if not resource.from_image:
-        making = driver.prepare(instance, order.attempt, resource)
-        return await host.calls.change("prepare", making, instance.uuid)
-    images, image = host.images, instance.image
-    if images is None or image is None or not isinstance(driver, ImageDriver):
-        return failure("ImageUnavailable", f"Host {host.name} cannot make a disk of this server from an image.")
-    if (unfit := wrong_format(image, host.image_formats, host.name)) is not None:
-        return unfit
+        return await host.calls.change("prepare", making(host, instance, order.attempt, resource, None), instance.uuid)
+    if (unable := imageless(host, instance)) is not None:
+        return unable
+    assert images is not None
+    assert image is not None
     asking = partial(host.upcalls.ticket, instance.uuid, order.attempt, image.id, order.context)
     path = await images.take(image, Taker(order.context, asking))
     if isinstance(path, BuildFailure):
         return path
     try:
-        making = driver.prepare_from(instance, order.attempt, resource, path)
-        return await host.calls.change("prepare", making, instance.uuid)
+        return await host.calls.change("prepare", making(host, instance, order.attempt, resource, path), instance.uuid)
     finally:
         images.release(image)
 
