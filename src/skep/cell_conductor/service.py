@@ -53,6 +53,7 @@ from skep.messages.to_cell_conductor import (
     SignedReport,
     TaskDone,
 )
+from skep.reconciler.beginnings import until_done
 from skep.reconciler.lease import Lease, Time
 from skep.reconciler.loop import Loop
 from skep.transport.base import Handlers, Subscription, cell_conductor
@@ -164,7 +165,9 @@ class CellConductor:
         )
         for loop in self._loops:
             loop.start()
-        self._acting = asyncio.create_task(self._act(), name=f"acts of {self._parts.cell.name}")
+        self._acting = asyncio.create_task(
+            until_done(f"acts of {self._parts.cell.name}", self._act), name=f"acts of {self._parts.cell.name}"
+        )
 
     async def _act(self) -> None:
         """Begin to act on builds and guests, once it is known whether the database went back before the start."""

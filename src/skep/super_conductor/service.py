@@ -22,6 +22,7 @@ from skep.messages.to_super_conductor import (
     OperatorStateChanged,
     ScheduleAndBuildInstances,
 )
+from skep.reconciler.beginnings import until_done
 from skep.reconciler.lease import Lease, Time
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.super_conductor.auditor import Auditor
@@ -126,7 +127,7 @@ class SuperConductor:
         ]
         for loop in self._loops:
             loop.start()
-        self._placing = asyncio.create_task(self._place(), name="placing")
+        self._placing = asyncio.create_task(until_done("placing", self._place), name="placing")
 
     async def _place(self) -> None:
         """Begin to place servers. Those from before the start may have a guest that only its host remembers."""

@@ -17,6 +17,7 @@ from skep.config.sections import ConductorSettings, RetentionSettings
 from skep.contracts.cloud import Cloud, quick_config, running_cloud
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.database.api import host_mappings
+from skep.database.api import recovery as api_recovery
 from skep.database.api.instance_mappings import get as mapping_of
 from skep.database.api.tables import instance_mappings
 from skep.database.cell import agents
@@ -82,6 +83,29 @@ async def test_a_build_waits_for_a_scheduler_that_is_away(tmp_path: Path) -> Non
         [server] = await cloud.settled([uuid])
         assert server.state is State.ACTIVE
         await cloud.no_claims()
+
+
+async def test_servers_are_placed_though_the_database_was_away_as_the_conductor_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_cloud(tmp_path, quick_config(conductor=quick()), cells=1, hosts=1) as cloud:
+        plane = cloud.plane
+        assert plane.databases is not None
+        assert plane._super_conductor is not None
+        database, away = plane.databases.api, [StorageUnavailable("database api cannot be read: refused")]
+        read = database.read
+
+        async def once_away(unit: Any, **more: Any) -> Any:
+            if unit is api_recovery.any_unplaced and away:
+                raise away.pop()
+            return await read(unit, **more)
+
+        await plane._super_conductor.stop()
+        monkeypatch.setattr(database, "read", once_away)
+        await plane._start_super_conductor()
+        [uuid] = await cloud.create()
+        [server] = await cloud.settled([uuid])
+        assert (server.state, away) == (State.ACTIVE, [])
 
 
 async def test_a_scheduler_that_stays_away_is_the_reason_in_cell0(tmp_path: Path) -> None:
