@@ -101,8 +101,8 @@ def build(
 def actions(servers: int, concurrency: int, hosts: int, cells: int, deployment: Deployment, form: Format) -> None:
     """Measure the CPU of actions on servers, in a cloud of its own, and compare it with that of their builds.
 
-    The actions are stop, start, hard reboot, rebuild, snapshot (of a disk of 1 MiB), migration and resize, both with
-    their confirmation.
+    The actions are stop, start, hard reboot, rebuild, snapshot (of a disk of 1 MiB), migration and resize (both with
+    their confirmation), live migration, shelve and unshelve.
 
     \b
     Example: skep bench actions --json

@@ -17,6 +17,7 @@ from skep.domain.errors import Misconfigured
 
 BUILD = "build"
 SNAPSHOT = "snapshot"
+LIVE = {"host": None, "block_migration": False, "disk_over_commit": False}
 ACTIONS: Mapping[str, tuple[MeasuredRequest, ...]] = {
     "stop": (MeasuredRequest(body={"os-stop": None}, status="SHUTOFF"),),
     "start": (MeasuredRequest(body={"os-start": None}, status="ACTIVE"),),
@@ -27,13 +28,16 @@ ACTIONS: Mapping[str, tuple[MeasuredRequest, ...]] = {
         MeasuredRequest(body={"migrate": None}, status="VERIFY_RESIZE"),
         MeasuredRequest(body={"confirmResize": None}, status="ACTIVE"),
     ),
+    "live migration": (MeasuredRequest(body={"os-migrateLive": LIVE}, status="ACTIVE"),),
     "resize with confirm": (
         MeasuredRequest(body={"resize": {"flavorRef": LARGER}}, status="VERIFY_RESIZE"),
         MeasuredRequest(body={"confirmResize": None}, status="ACTIVE"),
     ),
+    "shelve": (MeasuredRequest(body={"shelve": None}, status="SHELVED_OFFLOADED"),),
+    "unshelve": (MeasuredRequest(body={"unshelve": None}, status="ACTIVE"),),
 }
 """What is measured, in this order: requests for each server, one after the other. Each begins and ends ACTIVE, but for
-`stop` and `start`, which belong together."""
+`stop` and `start`, `shelve` and `unshelve`, which belong together."""
 OF_A_HOST = 24
 """Servers for which a host has room, twice: a server that moves is held on two hosts."""
 

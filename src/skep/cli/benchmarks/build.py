@@ -101,6 +101,7 @@ ram = -1
 spawn_delay = 0
 destroy_delay = 0
 power_delay = 0
+copy_delay = 0
 """
 
 
