@@ -357,7 +357,7 @@ class Moves:
         )
         moved: Moved | None = await parts.database.write(unit)
         if moved is not None:
-            if moved.instance is not None and moved.after.step == STEPS[name].next:
+            if moved.instance is not None and moved.step == STEPS[name].next:
                 self._notify(name, moved.before, moved.instance, "end")
             await self._went_on(moved)
         return moved

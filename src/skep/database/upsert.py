@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import cast
 
 import sqlalchemy as sa
@@ -13,6 +14,20 @@ def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert:
 
     Its `rowcount` tells in both whether a row was written; without the option psycopg has forgotten it by then.
     """
-    if connection.dialect.name == "postgresql":
+    return _insert(connection.dialect.name, table)
+
+
+def _insert(dialect: str, table: sa.Table) -> sqlite.Insert:
+    if dialect == "postgresql":
         return cast(sqlite.Insert, postgresql.insert(table).execution_options(preserve_rowcount=True))
     return sqlite.insert(table)
+
+
+def new_only(connection: sa.Connection, table: sa.Table) -> sqlite.Insert:
+    """Return the insert into `table` that leaves rows as they are which are there; made once for each dialect."""
+    return _new_only(connection.dialect.name, table)
+
+
+@cache
+def _new_only(dialect: str, table: sa.Table) -> sqlite.Insert:
+    return _insert(dialect, table).on_conflict_do_nothing()

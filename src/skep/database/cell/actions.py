@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell.tables import action_events, actions
-from skep.database.upsert import insert
+from skep.database.upsert import new_only
 from skep.domain.actions import ACTIONS, Ended
 from skep.domain.context import RequestContext
 from skep.domain.decoding import convert
@@ -47,9 +47,7 @@ class ActionEvent(msgspec.Struct, frozen=True, kw_only=True):
 def begin(connection: sa.Connection, new: Sequence[Action]) -> None:
     """Write actions; one that is there already stays as it is."""
     if new:
-        connection.execute(
-            insert(connection, actions).on_conflict_do_nothing(), [msgspec.structs.asdict(one) for one in new]
-        )
+        connection.execute(new_only(connection, actions), [msgspec.structs.asdict(one) for one in new])
 
 
 def action_of(instance: InstanceUuid, action: str, context: RequestContext, now: int) -> Action:
@@ -69,29 +67,46 @@ def finish(connection: sa.Connection, event: ActionEvent) -> None:
 
     So it does where nothing was known of it for a while.
     """
-    doubted = connection.execute(
-        sa.select(action_events.c.id).where(
-            action_events.c.instance == event.instance,
-            action_events.c.request_id == event.request_id,
-            action_events.c.event == event.event,
-        )
-    ).first()
-    connection.execute(action_events.insert(), msgspec.structs.asdict(event))
-    message = "Error" if event.result == "Error" else None
-    kept = message if doubted is not None else sa.func.coalesce(message, actions.c.message)
-    connection.execute(
-        actions.update()
-        .where(actions.c.instance == event.instance, actions.c.request_id == event.request_id)
-        .values(updated_at=event.finished_at, message=kept)
+    mine = {"of": event.instance, "asked": event.request_id, "now": event.finished_at}
+    if event.result == "Error":
+        connection.execute(_FAILED, mine)
+    else:
+        connection.execute(_WENT_WELL, {**mine, "what": event.event})
+    connection.execute(_WRITE, msgspec.structs.asdict(event))
+
+
+_MINE = sa.and_(actions.c.instance == sa.bindparam("of"), actions.c.request_id == sa.bindparam("asked"))
+_OVER = actions.update().where(_MINE).values(updated_at=sa.bindparam("now"))
+_WENT_WELL = _OVER.values(
+    message=sa.case(
+        (
+            sa.exists().where(
+                action_events.c.instance == actions.c.instance,
+                action_events.c.request_id == actions.c.request_id,
+                action_events.c.event == sa.bindparam("what"),
+            ),
+            sa.null(),
+        ),
+        else_=actions.c.message,
     )
+)
+_FAILED = _OVER.values(message="Error")
+_WRITE = action_events.insert()
+_BEGAN = sa.select(actions.c.started_at).where(_MINE)
+"""Made once: making a statement costs more than running it."""
+
+
+def began_at(connection: sa.Connection, instance: InstanceUuid, request_id: str) -> int | None:
+    """Return when an action began; None where it is not known."""
+    return connection.execute(_BEGAN, {"of": instance, "asked": request_id}).scalar_one_or_none()
 
 
 def ended(connection: sa.Connection, over: Ended) -> None:
     """Write the event of an action that is over, or in doubt; the action alone where it has no events."""
     event = ACTIONS[over.action].event
     if event is None:
-        mine = sa.and_(actions.c.instance == over.instance, actions.c.request_id == over.context.request_id)
-        connection.execute(actions.update().where(mine).values(updated_at=over.ended_at))
+        mine = {"of": over.instance, "asked": over.context.request_id}
+        connection.execute(_OVER, {**mine, "now": over.ended_at})
         return
     finish(
         connection,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
+from skep.database import once
 from skep.database.cell import host_keys, resending, sessions
 from skep.database.cell.tables import agents, retired_agents
 from skep.domain.errors import StaleAgent
@@ -128,11 +130,21 @@ def taking(connection: sa.Connection, hosts: Collection[str], wire_name: str) ->
 
 def without(connection: sa.Connection, wire_name: str, capability: str) -> list[NodeUuid]:
     """Return the nodes whose agents do not take this message, or whose drivers lack this, as far as they said."""
-    return [
-        agent.node
-        for agent in list_all(connection)
-        if wire_name not in (agent.understands or ()) or capability not in (agent.capabilities or ())
-    ]
+
+    def look() -> list[NodeUuid]:
+        return [
+            NodeUuid(found.node)
+            for found in connection.execute(_ABILITIES)
+            if found.understood_of != found.process
+            or wire_name not in _words(found.understands)
+            or capability not in _words(found.capabilities)
+        ]
+
+    # Moves that begin together share what was found.
+    return once.made(connection, ("without", wire_name, capability), look)
+
+
+_ABILITIES = sa.select(row.node, row.process, row.understood_of, row.understands, row.capabilities).order_by(row.host)
 
 
 def lacks(connection: sa.Connection, host: str, capability: str) -> bool:
@@ -244,7 +256,7 @@ def _agent(found: Any) -> RegisteredAgent:
         stale_incarnation=found.stale_incarnation,
         stale_at=found.stale_at,
         deleting_at=found.deleting_at,
-        understands=frozenset(json.loads(found.understands)) if found.understood_of == found.process else None,
+        understands=_words(found.understands) if found.understood_of == found.process else None,
         capabilities=_capabilities(found),
     )
 
@@ -258,4 +270,10 @@ def other_node_of(connection: sa.Connection, host: str, node: NodeUuid) -> NodeU
 def _capabilities(found: Any) -> frozenset[str] | None:
     if found.capabilities is None or found.understood_of != found.process:
         return None
-    return frozenset(json.loads(found.capabilities))
+    return _words(found.capabilities)
+
+
+@lru_cache(maxsize=256)
+def _words(stored: str | None) -> frozenset[str]:
+    """Read what an agent said of itself: most agents say the same."""
+    return frozenset(() if stored is None else json.loads(stored))

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from skep.database.cell import asked, resending, resting, unreadable
 from skep.database.cell.tables import NOT_BUILT, attempts, instances
 from skep.database.stored import dump, load
-from skep.database.upsert import insert
+from skep.database.upsert import new_only
 from skep.domain.actions import ACTIONS
 from skep.domain.assignments import Assignment, Role
 from skep.domain.builds import AttemptRecord, Explanation, Placed
@@ -105,7 +105,7 @@ def begin(connection: sa.Connection, new: Iterable[NewAttempt]) -> None:
         for one in new
     ]
     if values:
-        connection.execute(insert(connection, attempts).on_conflict_do_nothing(), values)
+        connection.execute(new_only(connection, attempts), values)
 
 
 def finish(
@@ -147,15 +147,17 @@ _FINISH = (
 
 def give_up(connection: sa.Connection, instance: InstanceUuid, attempt: int, now: int) -> bool:
     """Have the host of an open attempt undo it, whatever its number; False when it is closed."""
-    mine = sa.and_(row.instance == instance, row.attempt == attempt, row.open)
-    values = {"outcome": GIVEN_UP, "ended_at": now, "sent_at": None, "sends": 0}
-    return connection.execute(attempts.update().where(mine).values(values)).rowcount == 1
+    return connection.execute(_GIVE_UP, {"of": instance, "mine": attempt, "now": now}).rowcount == 1
+
+
+_OPEN = sa.and_(row.instance == sa.bindparam("of"), row.attempt == sa.bindparam("mine"), row.open)
+_GIVE_UP = attempts.update().where(_OPEN).values(outcome=GIVEN_UP, ended_at=sa.bindparam("now"), sent_at=None, sends=0)
+_UNDER_WAY = sa.select(row.attempt).where(_OPEN, row.outcome.is_(None))
 
 
 def is_under_way(connection: sa.Connection, instance: InstanceUuid, attempt: int) -> bool:
     """Tell whether an attempt has begun and nobody has ended it: not its host, not a fence, nobody who gave it up."""
-    mine = sa.and_(row.instance == instance, row.attempt == attempt, row.open, row.outcome.is_(None))
-    return connection.execute(sa.select(row.attempt).where(mine)).first() is not None
+    return connection.execute(_UNDER_WAY, {"of": instance, "mine": attempt}).first() is not None
 
 
 def close(connection: sa.Connection, instance: InstanceUuid, host: str, upto: int, now: int) -> list[ClaimKey]:

@@ -432,8 +432,16 @@ work_of = _work
 
 def work(connection: sa.Connection, uuid: InstanceUuid) -> Work | None:
     """Return an instance with all that its build needs, whatever its state; None also when it cannot be read."""
-    found = connection.execute(sa.select(*_work_columns).where(row.uuid == uuid)).first()
-    return None if found is None else unreadable.or_none(found, _work)
+    found = connection.execute(_ONE, {"of": uuid}).first()
+    return None if found is None else readable(found)
+
+
+def readable(found: Any) -> Work | None:
+    """Return what is built, of a row that has `work_columns`; None when it cannot be read."""
+    return unreadable.or_none(found, _work)
+
+
+_ONE = sa.select(*_work_columns).where(row.uuid == sa.bindparam("of"))
 
 
 def _spec(found: Any) -> RequestSpec:

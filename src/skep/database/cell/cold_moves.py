@@ -12,11 +12,10 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
-from skep.database.cell import actions, agents, asked, attempts, builds, numbers, resting, tasks
+from skep.database.cell import actions, agents, asked, attempts, builds, move_statements, numbers, resting, tasks
 from skep.database.cell.attempts import NewAttempt
 from skep.database.cell.builds import Work
 from skep.database.cell.endings import with_instances
-from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances, leases, migrations
 from skep.database.stored import dump, load
@@ -303,8 +302,9 @@ def take(
 
 
 def _selecting(connection: sa.Connection, known: Move, *, same_host: bool) -> WaitingMove | None:
-    work = held(connection, known)
-    if work is None:
+    found = connection.execute(move_statements.HELD, held_by(known)).first()
+    work = None if found is None else builds.readable(found)
+    if found is None or work is None:
         return None
     size = known.size("target")
     if size is not None:
@@ -312,7 +312,7 @@ def _selecting(connection: sa.Connection, known: Move, *, same_host: bool) -> Wa
     number = known.dest_attempt or numbers.next_target(connection, known.instance, known.source_attempt)
     if number is None:
         return None
-    connection.execute(migrations.update().where(move.uuid == known.uuid).values(dest_attempt=number))
+    change(connection, known, {"dest_attempt": number})
     unable = agents.without(connection, "MoveStep", str(ACTIONS[known.action].capability))
     tried: tuple[NodeUuid, ...] = load(known.tried.encode(), tuple[NodeUuid, ...])
     left = () if same_host and size is not None else (known.source_node,)
@@ -322,13 +322,8 @@ def _selecting(connection: sa.Connection, known: Move, *, same_host: bool) -> Wa
         work=work,
         attempt=number,
         ignore=ignore,
-        forced=known.forced or bool(_arguments(connection, known).get("forced")),
+        forced=known.forced or bool(asked.request_of(found, ACTIONS[known.action]).arguments.get("forced")),
     )
-
-
-def _arguments(connection: sa.Connection, known: Move) -> dict[str, Any]:
-    found = connection.execute(sa.select(*asked.COLUMNS).where(mine(known))).first()
-    return {} if found is None else asked.request_of(found, ACTIONS[known.action]).arguments
 
 
 def later(connection: sa.Connection, known: Move, not_before: int) -> None:
@@ -340,7 +335,7 @@ def later(connection: sa.Connection, known: Move, not_before: int) -> None:
 def placed(connection: sa.Connection, chosen: WaitingMove, decision: Placed, now: int) -> bool:
     """Write the target of a move; False when the move is over, another's, or the host is being deleted."""
     known = chosen.move
-    if agents.closed(connection, [decision.node]) or held(connection, known) is None:
+    if agents.closed(connection, [decision.node]) or not is_held(connection, known):
         return False
     follows = known.row.next
     assert follows is not None
@@ -392,37 +387,55 @@ def mine(known: Move) -> sa.ColumnElement[bool]:
     )
 
 
+def held_by(known: Move) -> dict[str, Any]:
+    """Name the parameters of `move_statements.MINE`."""
+    doing = known.row.task.value
+    return {"of": known.instance, "holder": known.holder, "asked": known.task_id, "doing": doing}
+
+
 def held(connection: sa.Connection, known: Move) -> Work | None:
     """Return the server of a move if it still is the move's."""
-    if connection.execute(sa.select(row.uuid).where(mine(known))).first() is None:
-        return None
-    return builds.work(connection, known.instance)
+    found = connection.execute(move_statements.HELD, held_by(known)).first()
+    return None if found is None else builds.readable(found)
+
+
+def is_held(connection: sa.Connection, known: Move) -> bool:
+    """Tell whether the server of a move still is the move's."""
+    return connection.execute(move_statements.IS_HELD, held_by(known)).first() is not None
+
+
+def change(connection: sa.Connection, known: Move, values: dict[str, Any]) -> None:
+    """Write columns of a move."""
+    connection.execute(move_statements.CHANGE, {"of_move": known.uuid, **values})
+
+
+def change_server(connection: sa.Connection, known: Move, values: dict[str, Any]) -> None:
+    """Write columns of the server of a move, if it still is the move's."""
+    connection.execute(move_statements.CHANGE_SERVER, {**held_by(known), **values})
 
 
 def as_it_was(connection: sa.Connection, known: Move, why: str, now: int) -> list[Over]:
     """End the action with the server as it was."""
     fault = Fault(code=500, message=why, created_at=now)
-    connection.execute(
-        instances.update()
-        .where(mine(known))
-        .values(
-            task=None,
-            action_request=None,
-            secrets=None,
-            fault=dump(fault),
-            step_at=now,
-            changed_at=now,
-            updated_at=now,
-        )
+    change_server(
+        connection,
+        known,
+        {
+            "task": None,
+            "action_request": None,
+            "secrets": None,
+            "fault": dump(fault),
+            "step_at": now,
+            "changed_at": now,
+            "updated_at": now,
+        },
     )
     return told(connection, known, why, now)
 
 
 def told(connection: sa.Connection, known: Move, error: str | None, now: int) -> list[Over]:
     """Write that the action of a move is over."""
-    of = action_rows.c
-    mine = sa.and_(of.instance == known.instance, of.request_id == known.task_id)
-    begun = connection.execute(sa.select(of.started_at).where(mine)).scalar_one_or_none()
+    begun = actions.began_at(connection, known.instance, known.task_id or "")
     over = Ended(
         action=known.action,
         context=known.context,

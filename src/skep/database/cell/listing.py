@@ -231,8 +231,11 @@ def _under(tasks: list[Task | None]) -> sa.ColumnElement[bool]:
 
 def find(connection: sa.Connection, uuid: InstanceUuid) -> Instance | None:
     """Return an instance, a deleted one too; None when there is none, or its row cannot be read."""
-    found = connection.execute(sa.select(*live_columns).where(row.uuid == uuid)).first()
+    found = connection.execute(_ONE, {"of": uuid}).first()
     return None if found is None else or_none(found, instance_of)
+
+
+_ONE = sa.select(*live_columns).where(row.uuid == sa.bindparam("of"))
 
 
 def count_by_state(connection: sa.Connection) -> dict[str, int]:

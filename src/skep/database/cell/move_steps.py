@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -14,7 +15,9 @@ from skep.database.cell import (
     attempts,
     builds,
     evacuations,
+    listing,
     live_moves,
+    move_statements,
     rebuilds,
     resending,
     resting,
@@ -30,15 +33,15 @@ from skep.database.cell.cold_moves import (
     allocation_of,
     anew,
     as_it_was,
-    held,
-    mine,
+    change,
+    change_server,
+    held_by,
     move_of,
     over_with,
     told,
 )
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances, migrations
-from skep.database.cell.transitions import moving
 from skep.database.stored import dump, load
 from skep.domain.actions import Over
 from skep.domain.assignments import Assignment
@@ -47,7 +50,6 @@ from skep.domain.guests import state_after
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Fault, Instance, PowerState, State, Task
 from skep.domain.moves import CHOICES, EVACUATING, HELD_BY, ON_HOSTS, STEPS, SWITCHES, SWITCHES_BACK, Side
-from skep.domain.states import SETTLED, before
 from skep.messages.to_scheduler import Slot
 
 row = instances.c
@@ -86,8 +88,10 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     """What the end of a step came to."""
 
     before: Move
-    after: Move
-    instance: Instance | None
+    step: str | None
+    """At which it is now."""
+    instance: Instance | None = None
+    """The server as it is now, where its step is one whose end is told."""
     over: tuple[Over, ...] = ()
     """The action that is over with it."""
 
@@ -121,19 +125,17 @@ def due(
 
 
 def _order(connection: sa.Connection, known: Move, home: CellUuid) -> DueStep | None:
-    work = held(connection, known)
     attempt, host, node, _ = known.place()
-    if work is None or attempt is None or host is None or node is None:
+    if attempt is None or host is None or node is None:
+        return None
+    found = connection.execute(move_statements.HELD_BESIDE, {**held_by(known), "mine": attempt}).first()
+    work = None if found is None else builds.readable(found)
+    if found is None or work is None:
         return None
     side = known.row.side or "target"
     size = known.size(side)
     spec = work.spec if size is None else size.spec(work.spec)
-    found = connection.execute(
-        sa.select(attempt_rows.c.allocation, row.allocation.label("of_row"), row.attempt.label("holder"))
-        .join(instances, row.uuid == attempt_rows.c.instance)
-        .where(attempt_rows.c.instance == known.instance, attempt_rows.c.attempt == attempt)
-    ).first()
-    parts = None if found is None else found.of_row if found.holder == attempt else found.allocation
+    parts = found.allocation if found.attempt == attempt else found.allocation_beside
     assignment = Assignment(
         node=node,
         host=host,
@@ -181,11 +183,11 @@ def may(
     connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, now: int, *, task_id: str
 ) -> tuple[bool, Move | None]:
     """Let a host begin a step that stops or starts a guest; also the move, where this is the first yes."""
-    known = _at(connection, uuid, step, attempt, host, task_id)
-    if known is None:
+    found = _found_at(connection, uuid, step, attempt, host, task_id)
+    if found is None:
         return False, None
-    granted = connection.execute(sa.select(move.granted).where(move.uuid == uuid)).scalar_one()
-    connection.execute(migrations.update().where(move.uuid == uuid).values(granted=True, step_at=now))
+    known, granted = found
+    change(connection, known, {"granted": True, "step_at": now})
     return True, None if granted else known
 
 
@@ -217,7 +219,7 @@ def done(
     values: dict[str, Any] = {**anew(now), "step": follows}
     if after is not None:
         values["status"] = after.status
-    connection.execute(migrations.update().where(move.uuid == uuid).values(values))
+    change(connection, known, values)
     _write_event(connection, known, host, None, now)
     changed: dict[str, Any] = {"step_at": now, "changed_at": now, "updated_at": now}
     if after is not None:
@@ -226,9 +228,9 @@ def done(
         changed |= _switched(connection, known, SWITCHES[step])
         if step in EVACUATING:
             evacuations.released(connection, known, now)
-    connection.execute(instances.update().where(mine(known)).values(changed))
+    change_server(connection, known, changed)
     ended = _END[step](connection, known, power_state, now) if follows is None else []
-    return _moved(connection, known, ended)
+    return _moved(connection, known, ended, follows)
 
 
 def released(connection: sa.Connection, known: Move, now: int, most_hosts: int) -> Moved | None:
@@ -243,15 +245,15 @@ def released(connection: sa.Connection, known: Move, now: int, most_hosts: int) 
         step = "evacuate_release"
         nothing = PowerState.NOSTATE
         return done(connection, known.uuid, step, attempt, host, nothing, now, most_hosts, task_id=task_id)
-    found = _at(connection, known.uuid, "evacuate_release", attempt, host, task_id)
+    found = _found_at(connection, known.uuid, "evacuate_release", attempt, host, task_id)
     if found is None:
         return None
-    granted = connection.execute(sa.select(move.granted).where(move.uuid == known.uuid)).scalar_one()
+    there, granted = found
     if granted:
         step = "evacuate_release"
         return failed(connection, known.uuid, step, attempt, host, LOST, now, most_hosts, task_id=task_id)
     evacuations.choose_again(connection, known, now)
-    return _moved(connection, found, [])
+    return _moved(connection, there, [], "evacuate_select")
 
 
 def not_released(connection: sa.Connection, known: Move, now: int) -> Moved | None:
@@ -263,14 +265,15 @@ def not_released(connection: sa.Connection, known: Move, now: int) -> Moved | No
     if agent is None or "MoveStep" in (agent.understands or ()):
         return None
     asked_of = (known.source_attempt, known.source_host, known.context.request_id)
-    found = _at(connection, known.uuid, "evacuate_release", *asked_of)
-    if found is None or connection.execute(sa.select(move.granted).where(move.uuid == known.uuid)).scalar_one():
+    found = _found_at(connection, known.uuid, "evacuate_release", *asked_of)
+    if found is None or found[1]:
         return None
+    there = found[0]
     said = f"NotSupportedByAgent: the agent of host {known.source_host} is in use and takes no steps of moves"
-    if found.dest_attempt is not None:
-        attempts.give_up(connection, found.instance, found.dest_attempt, now)
-    connection.execute(migrations.update().where(move.uuid == found.uuid).values(over_with("error", now, said)))
-    return _moved(connection, found, as_it_was(connection, found, said, now))
+    if there.dest_attempt is not None:
+        attempts.give_up(connection, there.instance, there.dest_attempt, now)
+    change(connection, there, over_with("error", now, said))
+    return _moved(connection, there, as_it_was(connection, there, said, now), None)
 
 
 def failed(
@@ -292,20 +295,17 @@ def failed(
     said = live_moves.why_ended(known, why)
     follows = known.row.on_failure
     if rebuilds.is_lost(known, why):
-        return _moved(connection, known, _end_lost(connection, known, host, why, now))
+        return _moved(connection, known, _end_lost(connection, known, host, why, now), None)
     if follows is None and not known.row.gives_up:
         # After the switch, or with the guest put aside: only this host can go on, and it is told again and again.
         fault = Fault(code=500, message=why.message, created_at=now, details=f"{host}: {said}")
         again = {"step_at": now} if why.error == SILENT else {}
         # What ended a live migration stays the reason, however often its host tries to take the guest back.
         why_over = known.error if step == "live_take_back" and known.error is not None else said
-        connection.execute(migrations.update().where(move.uuid == uuid).values(error=why_over, updated_at=now, **again))
-        connection.execute(
-            instances.update()
-            .where(mine(known))
-            .values(state=State.ERROR.value, fault=dump(fault), changed_at=now, updated_at=now)
-        )
-        return _moved(connection, known, [])
+        change(connection, known, {"error": why_over, "updated_at": now, **again})
+        in_error = {"state": State.ERROR.value, "fault": dump(fault), "changed_at": now, "updated_at": now}
+        change_server(connection, known, in_error)
+        return _moved(connection, known, [], step)
     _write_event(connection, known, host, said, now)
     ended: list[Over] = []
     beside = known.back_attempt if known.row.side == "back" or follows == "revert_take_back" else known.dest_attempt
@@ -321,15 +321,15 @@ def failed(
         values |= {"tried": dump(tried).decode(), "dest_host": None, "dest_node": None, "dest_attempt": None}
         if known.wanted_host is not None or len(tried) >= most_hosts:
             values |= over_with("error", now, said)
-    connection.execute(migrations.update().where(move.uuid == uuid).values(values))
+    change(connection, known, values)
     if values["step"] is None:
         ended = as_it_was(connection, known, said, now)
     else:
         changed: dict[str, Any] = {"task": STEPS[values["step"]].task.value, "changed_at": now}
         if step in SWITCHES_BACK:
             changed |= _switched(connection, known, SWITCHES_BACK[step])
-        connection.execute(instances.update().where(mine(known)).values(changed))
-    return _moved(connection, known, ended)
+        change_server(connection, known, changed)
+    return _moved(connection, known, ended, values["step"])
 
 
 def overdue(connection: sa.Connection, since: int, limit: int) -> list[Move]:
@@ -412,41 +412,44 @@ def abandon(connection: sa.Connection, now: int, limit: int) -> tuple[int, list[
 
 
 def _at(connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, task_id: str) -> Move | None:
-    """Return a move that is at this step, of this attempt on this host, and still has its server.
+    """Return a move that is at this step, as `_found_at` does."""
+    found = _found_at(connection, uuid, step, attempt, host, task_id)
+    return None if found is None else found[0]
+
+
+def _found_at(
+    connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, task_id: str
+) -> tuple[Move, bool] | None:
+    """Return a move that is at this step, of this attempt on this host, and still has its server; and whether the host
+    was allowed to begin the step.
 
     `task_id` names the request for which the host was told: a move that went back and forth comes to a step again, and
     what is late of the time before says nothing of this one.
     """
-    mine = sa.and_(move.uuid == uuid, move.step == step, move.task_id == task_id)
-    found = connection.execute(sa.select(*COLUMNS).where(mine)).first()
+    found = connection.execute(_at_step(step), {"of_move": uuid, "asked": task_id}).first()
     if found is None:
         return None
     known = move_of(found)
-    return known if known.place()[:2] == (attempt, host) and held(connection, known) is not None else None
+    return (known, found.granted) if known.place()[:2] == (attempt, host) else None
+
+
+@cache
+def _at_step(name: str) -> sa.Select[Any]:
+    return move_statements.at_step(STEPS[name], (*COLUMNS, move.granted))
 
 
 def _switched(connection: sa.Connection, known: Move, side: Side) -> dict[str, Any]:
     """Return the columns of a server that another attempt holds from now on; keep what the one before it held."""
     to, size = known.at(side), known.size(side)
     assert to.attempt is not None
-    left = connection.execute(
-        sa.select(row.allocation, row.attempt, row.body, row.spec).where(row.uuid == known.instance)
-    ).one()
-    of = attempt_rows.c
-    connection.execute(
-        attempt_rows.update()
-        .where(of.instance == known.instance, of.attempt == left.attempt)
-        .values(allocation=left.allocation)
-    )
-    own = sa.and_(of.instance == known.instance, of.attempt == to.attempt)
-    allocation = connection.execute(sa.select(of.allocation).where(own)).scalar_one_or_none()
-    highest = sa.case((row.highest > to.attempt, row.highest), else_=to.attempt)
+    left = connection.execute(move_statements.LEFT, {"of": known.instance, "mine": to.attempt}).one()
+    connection.execute(move_statements.KEEP, {"of": known.instance, "mine": left.attempt, "holds": left.allocation})
     return {
         "attempt": to.attempt,
-        "highest": highest,
+        "highest": max(left.highest, to.attempt),
         "host": to.host,
         "node": to.node,
-        "allocation": allocation,
+        "allocation": left.allocation_beside,
         "availability_zone": to.zone,
         # What the host before it had begun says nothing of how old the reports of this one are.
         "acted_id": None,
@@ -490,7 +493,7 @@ def _end_rebuilt(connection: sa.Connection, known: Move, power_state: PowerState
     assert known.dest_host is not None
     attempts.finish(connection, known.instance, known.dest_attempt, known.dest_host, now, "built", keep_open=True)
     attempts.give_up(connection, known.instance, known.source_attempt, now)
-    connection.execute(instances.update().where(mine(known)).values(rebuilds.rebuilt(connection, known, now)))
+    change_server(connection, known, rebuilds.rebuilt(connection, known, now))
     return _end(connection, known, state_after(State.ACTIVE, power_state), power_state, "done", now)
 
 
@@ -546,26 +549,19 @@ def _end(
     now: int,
     error: str | None = None,
 ) -> list[Over]:
-    connection.execute(migrations.update().where(move.uuid == known.uuid).values(over_with(status, now, error)))
-    fault = None if error is None else dump(Fault(code=500, message=error, created_at=now))
-    connection.execute(
-        instances.update()
-        .where(
-            row.uuid == known.instance,
-            moving(SETTLED & (before(state) | {state}), state),
-        )
-        .values(
-            state=state.value,
-            power_state=int(power_state),
-            task=None,
-            action_request=None,
-            secrets=None,
-            fault=fault,
-            step_at=now,
-            changed_at=now,
-            updated_at=now,
-        )
-    )
+    change(connection, known, over_with(status, now, error))
+    values = {
+        "state": state.value,
+        "power_state": int(power_state),
+        "task": None,
+        "action_request": None,
+        "secrets": None,
+        "fault": None if error is None else dump(Fault(code=500, message=error, created_at=now)),
+        "step_at": now,
+        "changed_at": now,
+        "updated_at": now,
+    }
+    connection.execute(move_statements.ending(state), {"of": known.instance, **values})
     return told(connection, known, error, now)
 
 
@@ -588,7 +584,7 @@ def _write_event(connection: sa.Connection, known: Move, host: str, error: str |
     )
 
 
-def _moved(connection: sa.Connection, known: Move, over: Iterable[Over]) -> Moved:
-    after = connection.execute(sa.select(*COLUMNS).where(move.uuid == known.uuid)).one()
-    work = builds.work(connection, known.instance)
-    return Moved(before=known, after=move_of(after), instance=None if work is None else work.instance, over=tuple(over))
+def _moved(connection: sa.Connection, known: Move, over: Iterable[Over], step: str | None) -> Moved:
+    tells = known.row.ends or known.row.opens or known.row.closes
+    instance = listing.find(connection, known.instance) if tells else None
+    return Moved(before=known, step=step, instance=instance, over=tuple(over))

@@ -8,6 +8,7 @@ a report of its guests says how the guest is, or the host is fenced.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
@@ -112,23 +113,32 @@ def begin(
     assert action.task is not None
     told = {} if arguments is None else msgspec.to_builtins(arguments)
     request = ActionRequest(action=action.name, context=context, arguments=told, secrets=secrets)
+    values = {
+        "task": action.task.value,
+        "task_id": context.request_id,
+        "action_request": dump(request),
+        "sent_at": None,
+        "in_doubt_at": None,
+        "step_at": now,
+        "changed_at": now,
+        "updated_at": now,
+    }
     begun = connection.execute(
-        instances.update()
-        .where(_may_begin(uuid, action), row.task.is_(None), row.refused_id.is_distinct_from(context.request_id))
-        .values(
-            task=action.task.value,
-            task_id=context.request_id,
-            action_request=dump(request),
-            sent_at=None,
-            in_doubt_at=None,
-            step_at=now,
-            changed_at=now,
-            updated_at=now,
-        )
+        _beginning(action.begins_in), {"of": uuid, "asked": context.request_id, **values}
     ).rowcount
     if begun:
         actions.begin(connection, [actions.action_of(uuid, action.record, context, now)])
     return begun == 1
+
+
+@cache
+def _beginning(states: frozenset[State] | None) -> sa.Update:
+    """Return the statement that begins an action on a server in one of these states; made once for each."""
+    of = sa.and_(row.uuid == sa.bindparam("of"), row.deleted_at.is_(None), row.host.is_not(None))
+    allowed = of if states is None else sa.and_(of, row.state.in_(sorted(states)))
+    return instances.update().where(
+        allowed, row.task.is_(None), row.refused_id.is_distinct_from(sa.bindparam("asked", type_=sa.Text))
+    )
 
 
 def begin_over(
@@ -223,9 +233,15 @@ def known(connection: sa.Connection, named: Sequence[Named]) -> KnownTasks:
 
 def not_begun(connection: sa.Connection, uuid: InstanceUuid, task_id: str) -> list[HostTask]:
     """Return this task of an instance, if its host was not yet allowed to begin it."""
-    return of(
-        connection, sa.and_(row.uuid == uuid, row.task_id == task_id, row.acted_id.is_distinct_from(task_id)), limit=1
-    )
+    return [_task(one) for one in connection.execute(_NOT_BEGUN, {"of": uuid, "asked": task_id})]
+
+
+_asked = sa.bindparam("asked", type_=sa.Text)
+_NOT_BEGUN = (
+    sa.select(*_columns)
+    .where(_ON_HOSTS, row.uuid == sa.bindparam("of"), row.task_id == _asked, row.acted_id.is_distinct_from(_asked))
+    .limit(1)
+)
 
 
 def may_act(
@@ -235,28 +251,32 @@ def may_act(
 
     What leaves the guest as it is says nothing of the host's reports: they count as before.
     """
+    mine = {"of": uuid, "mine": attempt, "on": host, "asked": task_id, "now": now}
+    return connection.execute(_letting(task), mine).rowcount == 1
+
+
+@lru_cache(maxsize=64)
+def _letting(task: str) -> sa.Update:
+    """Return the statement that lets a host begin a task; made once for each."""
     action = next((of_task(known) for known in ON_HOSTS if known == task), None)
     names = [task] if action is None else [one.value for one in action.tasks]
-    values: dict[str, Any] = {"step_at": now}
+    values: dict[str, Any] = {"step_at": sa.bindparam("now")}
     if action is None or not action.leaves_guest:
-        values["acted_id"] = task_id
+        values["acted_id"] = _asked
     if action is not None and BEGUN in action.phases:
         values["task"] = sa.case((row.task == task, action.phases[BEGUN].value), else_=row.task)
     return (
-        connection.execute(
-            instances.update()
-            .where(
-                row.uuid == uuid,
-                row.attempt == attempt,
-                row.host == host,
-                row.task.in_(names),
-                row.task_id == task_id,
-                row.in_doubt_at.is_(None),
-                row.deleted_at.is_(None),
-            )
-            .values(**values)
-        ).rowcount
-        == 1
+        instances.update()
+        .where(
+            row.uuid == sa.bindparam("of"),
+            row.attempt == sa.bindparam("mine"),
+            row.host == sa.bindparam("on"),
+            row.task.in_(names),
+            row.task_id == _asked,
+            row.in_doubt_at.is_(None),
+            row.deleted_at.is_(None),
+        )
+        .values(**values)
     )
 
 
@@ -347,12 +367,7 @@ def done(
     that was allowed to begin and did not (`begun` is false) never names the task in its reports, which count again.
     None when it is over already.
     """
-    mine = sa.and_(row.uuid == uuid, row.attempt == attempt)
-    started = connection.execute(
-        sa.select(*_columns, row.state, row.launched_at, row.fault, row.acted_id, row.shelved).where(
-            mine, sa.or_(sa.and_(_ON_HOSTS, row.task_id == task_id), _is_late(task_id, begun=begun))
-        )
-    ).first()
+    started = connection.execute(_STARTED[begun], {"of": uuid, "mine": attempt, "asked": task_id}).first()
     if started is None:
         return None
     task = _task(started) if started.task is not None else _late(connection, started, task_id)
@@ -367,25 +382,22 @@ def done(
         after = State.ERROR
     shelved = _shelved(task, before, after, started, now)
     acted_before = None if started.acted_id == task_id else started.acted_id
-    connection.execute(
-        instances.update()
-        .where(row.uuid == uuid)
-        .values(
-            state=after.value if built else started.state,
-            task=None,
-            task_id=task_id,
-            action_request=None,
-            acted_id=task_id if begun else acted_before,
-            shelved=shelved,
-            power_state=int(power_state),
-            fault=fault if built and begun else started.fault,
-            sent_at=None,
-            in_doubt_at=None,
-            step_at=now,
-            changed_at=now,
-            updated_at=now,
-        )
-    )
+    values = {
+        "state": after.value if built else started.state,
+        "task": None,
+        "task_id": task_id,
+        "action_request": None,
+        "acted_id": task_id if begun else acted_before,
+        "shelved": shelved,
+        "power_state": int(power_state),
+        "fault": fault if built and begun else started.fault,
+        "sent_at": None,
+        "in_doubt_at": None,
+        "step_at": now,
+        "changed_at": now,
+        "updated_at": now,
+    }
+    connection.execute(_CHANGE, {"of": uuid, **values})
     over = _finish(connection, task, now, error)
     if started.task is not None and after is State.STOPPED:
         _start_again(connection, task, now)
@@ -424,8 +436,8 @@ def _late(connection: sa.Connection, found: Any, task_id: str) -> HostTask:
     )
 
 
-def _is_late(task_id: str, *, begun: bool) -> sa.ColumnElement[bool]:
-    """Say of a row that this task, which was given up, is the latest thing that was asked of it."""
+def _is_late(*, begun: bool) -> sa.ColumnElement[bool]:
+    """Say of a row that the task `asked`, which was given up, is the latest thing that was asked of it."""
     action = action_rows.c
     newest = (
         sa.select(action.request_id)
@@ -434,7 +446,19 @@ def _is_late(task_id: str, *, begun: bool) -> sa.ColumnElement[bool]:
         .limit(1)
         .scalar_subquery()
     )
-    return sa.and_(sa.literal(begun), row.task.is_(None), row.task_id.is_(None), newest == task_id)
+    return sa.and_(sa.literal(begun), row.task.is_(None), row.task_id.is_(None), newest == _asked)
+
+
+_STARTED = {
+    begun: sa.select(*_columns, row.state, row.launched_at, row.fault, row.acted_id, row.shelved).where(
+        row.uuid == sa.bindparam("of"),
+        row.attempt == sa.bindparam("mine"),
+        sa.or_(sa.and_(_ON_HOSTS, row.task_id == _asked), _is_late(begun=begun)),
+    )
+    for begun in (True, False)
+}
+_CHANGE = instances.update().where(row.uuid == sa.bindparam("of"))
+"""Made once: making a statement costs more than running it."""
 
 
 def correct(connection: sa.Connection, known: GuestKnown, found: Correction, host: str, now: int) -> Ended | None:
@@ -484,8 +508,7 @@ def _own_context() -> RequestContext:
 
 
 def _finish(connection: sa.Connection, task: HostTask, now: int, error: str | None, *, in_doubt: bool = False) -> Ended:
-    mine = sa.and_(action_rows.c.instance == task.instance, action_rows.c.request_id == task.task_id)
-    started_at = connection.execute(sa.select(action_rows.c.started_at).where(mine)).scalar_one_or_none()
+    started_at = actions.began_at(connection, task.instance, task.task_id)
     ended = Ended(
         action=task.request.action,
         context=task.request.context,
