@@ -74,11 +74,15 @@ async def wish(cloud: Cloud, server: Instance, action: str, migration: str) -> N
     await asked(cloud, unit)
 
 
+ENDS = ("powered_off", "destroyed")
+"""Events after which a guest does not run."""
+
+
 def history(cloud: Cloud) -> list[tuple[str, GuestEvent]]:
-    """Return what happened to all guests, by time, each with its host."""
+    """Return what happened to all guests, by time, each with its host; of what was at one moment, ends come first."""
     homes = {host: cloud.directory.host("cell1", host) for host in cloud.fakes}
     happened = [(host, event) for host, home in homes.items() for event in read_events(home / GUESTS_FILE)]
-    return sorted(happened, key=lambda one: one[1].at)
+    return sorted(happened, key=lambda one: (one[1].at, one[1].event not in ENDS))
 
 
 def never_two(cloud: Cloud) -> None:
@@ -88,7 +92,7 @@ def never_two(cloud: Cloud) -> None:
         key = (host, event.attempt)
         if event.event in ("spawned", "powered_on", "rebooted"):
             running.add(key)
-        elif event.event in ("powered_off", "destroyed"):
+        elif event.event in ENDS:
             running.discard(key)
         assert len(running) < 2, running
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 import random
 
 import pytest
@@ -12,14 +13,16 @@ from skep.api.actions import ROWS_BY_KEY
 from skep.domain.actions import ACTION_STEPS, ACTIONS, Kind
 from skep.domain.builds import STEPS
 from skep.domain.moves import MOVE_STEPS
-from skep.domain.moves import STEPS as MOVES
-from skep_lab.crash import operations
-from skep_lab.crash.operations import OPERATIONS, Operation
+from skep.domain.moves import STEPS as ROWS
+from skep_lab.crash.operation import Operation
+from skep_lab.crash.operation import points_of as points_of_operation
+from skep_lab.crash.operations import OPERATIONS
 from skep_lab.crash.points import ALL_STEPS, UNREACHABLE, WAYS, WRITES, drawn, points_of
 from skep_lab.crash.scenarios import SCENARIOS
 from skep_lab.processes.faults import ROLES, steps_of
 
 ACTING = [one for one in OPERATIONS if one.path == "/action"]
+MOVES = [one for one in OPERATIONS if one.passes]
 
 
 def test_each_step_of_a_build_has_what_sets_it_off() -> None:
@@ -36,56 +39,66 @@ def test_reasons_are_about_steps_that_there_are() -> None:
     assert {step for step, _ in UNREACHABLE} <= set(ALL_STEPS)
 
 
-BY_TESTS = {"resize", "evacuate", "rebuild", "os-migrateLive"}
-"""Their own tests restart clouds at each of their steps: `tests/functional/test_cold_moves.py`, `test_evacuations.py`,
-`test_rebuilds.py`, `test_live_migrations.py`. A resize takes the steps of a migration."""
-
 UNSHELVE = "unshelve"
 """It builds a server, so it has the steps of a build."""
-WITH_ANOTHER = {"shelveOffload"}
-"""The cloud of the walk takes a server off its host with the very write that ends a shelve."""
-
 WRITING_NOTHING = {"injectNetworkInfo", *(key for key, row in ROWS_BY_KEY.items() if not row.actions)}
 """Of these nothing can be cut off."""
 
 
 def test_each_action_is_walked() -> None:
-    assert {key for one in ACTING for key in one.body} == set(ROWS_BY_KEY) - BY_TESTS - WITH_ANOTHER - WRITING_NOTHING
+    assert {key for one in ACTING for key in one.body} == set(ROWS_BY_KEY) - WRITING_NOTHING
 
 
 @pytest.mark.parametrize("operation", ACTING, ids=lambda one: one.name)
 def test_each_step_of_an_action_on_a_guest_is_walked(operation: Operation) -> None:
     (key,) = operation.body
     kinds = {ACTIONS[name].kind for name in ROWS_BY_KEY[key].actions}
-    walked = {point.step for point in operations.points_of(operation) if point.step}
+    walked = {point.step for point in points_of_operation(operation) if point.step}
     of_build = {"reschedule", "dispatch", "claim", "may_build", "prepare", "may_spawn", "spawn", "built"}
     if key == UNSHELVE:
-        assert walked == of_build
-    elif kinds == {Kind.REHOST}:
+        assert walked == (of_build if operation.before == "SHELVED_OFFLOADED" else set(ACTION_STEPS))
+    elif key == "shelveOffload":
+        assert walked == {"destroy"}
+    elif kinds <= {Kind.REHOST, Kind.REBUILD}:
         assert walked <= set(MOVE_STEPS)
         assert {"may_move", "moved"} < walked
     else:
         assert walked == (set(ACTION_STEPS) if kinds == {Kind.GUEST} else set())
 
 
-COLD = [row for row in MOVES.values() if not row.name.startswith(("evacuate", "rebuild", "live"))]
+def test_each_step_of_a_move_is_walked() -> None:
+    assert {point.step for one in MOVES for point in points_of_operation(one)} - {""} == set(MOVE_STEPS)
 
 
-def test_each_step_of_a_cold_move_is_walked() -> None:
-    walked = {point.step for one in ACTING for point in operations.points_of(one) if one.passes}
-    assert walked - {""} == {"move_select", "may_move", "moved", *(f"move_{row.order}" for row in COLD if row.order)}
+def test_each_row_of_a_move_is_walked() -> None:
+    """A move comes to what a host is told of once for each of its rows; one that fails half-way takes another way."""
+    walked = {row.name for row in ROWS.values() if row.side is None or f"move_{row.order}" in _of(row.name)}
+    assert walked == set(ROWS) - NOT_WALKED
 
 
-def test_each_row_of_a_cold_move_is_walked() -> None:
-    """A move comes to `moved` once for each of its rows; that of one which fails half-way is the other way back."""
-    told = sum(one.passes["moved"][0] for one in ACTING if one.name in ("migrate", "revert"))
-    assert told == sum(row.side is not None for row in COLD) - len({"take_back", "revert_take_back"})
+def _of(row: str) -> set[str]:
+    """Return the steps to which operations come that take the way of a row."""
+    ways = {
+        "revert": ("revert", "revert-resize"),
+        "evacuate": ("evacuate-a-living-host", "evacuate-and-fail"),
+        "rebuild": ("rebuild", "rebuild-and-fail"),
+        "live": ("live-migrate", "live-migrate-and-fail"),
+    }
+    way = ways.get(row.partition("_")[0], ("migrate", "migrate-and-fail"))
+    return {step for one in MOVES if one.name in way for step in one.passes}
+
+
+NOT_WALKED = {"revert_take_back"}
+"""Its order is that of the other ways back."""
 
 
 @pytest.mark.parametrize("write", sorted({write for one in OPERATIONS for write in one.writes} | set(WRITES.values())))
 def test_the_writes_are_there(write: str) -> None:
     module, _, function = write.rpartition(".")
-    assert callable(getattr(importlib.import_module(module), function))
+    if module.rpartition(".")[2][:1].isupper():
+        module, _, method = module.rpartition(".")
+        function = f"{method}.{function}"
+    assert callable(operator.attrgetter(function)(importlib.import_module(module)))
 
 
 def test_chaos_comes_to_every_point_of_all_steps() -> None:

@@ -1,8 +1,9 @@
 """A whole cloud that kills itself where it is told to: `run_child` in a process of its own.
 
-It serves like `skep up`. Lines of JSON on its standard input are `Point`s: at each such place it sends itself SIGKILL,
-so nothing is flushed, closed or answered. It says on its standard output, a JSON object in a line, when it has started,
-when it is armed, and where it dies. At the end of its input it stops in good order, so it does not outlive its test.
+It serves like `skep up`. Each line of its standard input is a `ChildOrder` as JSON: at the place of a `Point` it sends
+itself SIGKILL, so nothing is flushed, closed or answered; a host that is lost has no power, and is silent until it is
+back or the cloud starts anew. It says on its standard output, a JSON object in a line, when it has started, when it is
+armed, and where it dies. At the end of its input it stops in good order, so it does not outlive its test.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from skep.telemetry.metrics import Metrics
 from skep.telemetry.steps import CrashPoint, Steps
 from skep_lab.crash.forks import take
 from skep_lab.crash.points import Point
+from skep_lab.crash.power import cut_power
 
 
 class StartOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +40,20 @@ class StartOrder(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int
 
 
+class ChildOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line that the child reads: one of these."""
+
+    point: Point | None = None
+    lost: str = ""
+    """The name of a host that loses its power."""
+    back: str = ""
+    """The name of a host that was lost and starts."""
+
+
 class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line that the child writes."""
 
-    event: Literal["started", "armed", "dies"]
+    event: Literal["started", "armed", "dies", "lost", "back"]
     api_url: str = ""
     identity_url: str = ""
     images_url: str = ""
@@ -121,9 +133,34 @@ async def _obey(switch: Switch, cloud: AllInOneCloud) -> None:
     orders = os.fdopen(0, "rb", buffering=0)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), orders)
     while line := await lines.readline():
-        point = msgspec.json.decode(line, type=Point)
-        switch.arm(point)
-        say(Said(event="armed", point=point))
+        told = msgspec.json.decode(line, type=ChildOrder)
+        if told.point is not None:
+            switch.arm(told.point)
+            say(Said(event="armed", point=told.point))
+        if told.lost:
+            await _lose(cloud, told.lost)
+            say(Said(event="lost"))
+        if told.back:
+            await _return(cloud, told.back)
+            say(Said(event="back"))
+
+
+async def _lose(cloud: AllInOneCloud, host: str) -> None:
+    """End the agent of a host and cut the power of its guests; one that is lost already stays so."""
+    agent = cloud.plane.agents.pop(host, None)
+    if agent is not None:
+        await agent.stop()
+        cloud.plane.drivers.pop(host).close()
+        [home] = cloud.directory.root.glob(f"hosts/*/{host}")
+        cut_power(home)
+
+
+async def _return(cloud: AllInOneCloud, host: str) -> None:
+    """Start the agent of a host, unless it runs."""
+    if host not in cloud.plane.agents:
+        [home] = cloud.directory.root.glob(f"hosts/*/{host}")
+        [cell] = [cell for cell in cloud.plane.cells.values() if cell.name == home.parent.name]
+        await cloud.plane.start_agent(cell, host)
 
 
 def run_child(order: str, environment: Mapping[str, str], orders: Any, said: Any, log: Any) -> None:

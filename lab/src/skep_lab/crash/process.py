@@ -19,7 +19,7 @@ import msgspec
 
 from skep.config.sections import Config
 from skep.contracts.eventually import PATIENCE
-from skep_lab.crash.child import Said, StartOrder, run_child
+from skep_lab.crash.child import ChildOrder, Said, StartOrder, run_child
 from skep_lab.crash.forks import PROCESSES, Passed, environment_without_skep
 from skep_lab.crash.points import Point
 from skep_lab.crash.said import HeardLines
@@ -84,8 +84,11 @@ class CrashProcess:
         self._hearing = HeardLines(self._said.fileno())
         self.lives += 1
 
-    def start(self) -> None:
-        """Start the child and wait until all its hosts may get servers. Raises CloudDied when they do not."""
+    def start(self, down: int = 0) -> None:
+        """Start the child and wait until all its hosts may get servers, but for so many that are said to be down.
+
+        Raises CloudDied when they do not.
+        """
         self.launch()
         deadline = time.monotonic() + PATIENCE
         said = self._heard(deadline)
@@ -96,17 +99,28 @@ class CrashProcess:
         # Nothing here is encrypted, so reading certificates for each client would only cost time.
         self._http = httpx.Client(timeout=PATIENCE, trust_env=False, verify=False)
         self._sign_in(said.identity_url)
-        while self._hosts_up() < self.cells * self.hosts:
+        while self._hosts_up() < self.cells * self.hosts - down:
             if time.monotonic() > deadline or not self.running:
                 raise CloudDied(f"not all hosts came up; the end of the log:\n{self.tail()}")
             time.sleep(POLL_SECONDS)
 
     def arm(self, point: Point) -> None:
         """Have the child end itself at `point`; returns once it knows."""
+        self._tell(ChildOrder(point=point), ("armed", "dies"))
+
+    def lose(self, host: str) -> None:
+        """Have a host of the child lose its power, and be silent until it is back; returns once it is so."""
+        self._tell(ChildOrder(lost=host), ("lost",))
+
+    def back(self, host: str) -> None:
+        """Have a host start that was lost; a host that runs goes on."""
+        self._tell(ChildOrder(back=host), ("back",))
+
+    def _tell(self, told: ChildOrder, answers: tuple[str, ...]) -> None:
         assert self._orders is not None
-        self._orders.write(msgspec.json.encode(point) + b"\n")
+        self._orders.write(msgspec.json.encode(told) + b"\n")
         said = self._heard(time.monotonic() + PATIENCE)
-        if said is None or said.event not in ("armed", "dies"):
+        if said is None or said.event not in answers:
             raise CloudDied(f"the cloud does not obey; the end of its log:\n{self.tail()}")
 
     def died_by_itself(self, seconds: float) -> bool:
@@ -162,6 +176,10 @@ class CrashProcess:
         """Return the images that were made of servers."""
         found = self._client.get(self._images, headers=self.headers).raise_for_status().json()["images"]
         return [one for one in found if one["id"] != self._image]
+
+    def image_content(self) -> bytes:
+        """Return the bytes of the image `tiny`."""
+        return self._client.get(f"{self._images}/{self._image}/file", headers=self.headers).raise_for_status().content
 
     def remove_image(self, image_id: str) -> None:
         """Delete an image."""

@@ -19,6 +19,8 @@ from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import QuotaSettings, RetentionSettings
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.http_cloud import http_config
+from skep.processes.seeds import FLAVORS
+from skep_lab.crash.operation import ALONE, KEEPING, PLAIN, CloudKind
 from skep_lab.crash.points import Point
 from skep_lab.crash.process import POLL_SECONDS, CrashProcess
 from skep_lab.witnesses import witness, witness_guests, witness_rows
@@ -29,45 +31,58 @@ RECOVERY_SECONDS = PATIENCE
 CELLS, HOSTS = 2, 2
 MEMBERS = CELLS * HOSTS
 """Servers of one request: one for each host, so that one of them meets each failing host."""
+LARGER = FLAVORS[1]
+"""What servers are resized to; they are made of the flavor before it."""
 FAILING, MOVING, STAYING = "fails", "moves", "stays"
+HOLDING, UNKEPT, LINGERING = "holds", "unkept", "lingers"
 FAILURES = (
     FakeFailure(operation="spawn", host="cell1-host1", server=f"{FAILING}*", error="SpawnFailed"),
     FakeFailure(operation="spawn", host="cell1-*", server=f"{MOVING}*", error="SpawnFailed"),
     FakeFailure(operation="receive", server=f"{STAYING}*", error="NoSpaceLeft"),
+    FakeFailure(operation="hand_over", server=f"{STAYING}*", error="NoSpaceLeft"),
+    FakeFailure(operation="put_aside", server=f"{HOLDING}*", error="NoSpaceLeft"),
+    FakeFailure(operation="preserve", server=f"{UNKEPT}*", error="NoSpaceLeft"),
+    FakeFailure(operation="converge", server=f"{LINGERING}*", error="NoSpaceLeft"),
 )
 """By the name of a server: one host of the first cell fails to build it, or all of them, so that it moves to the
-second; or no host takes its disk, so that it is taken back by the host that it was about to leave."""
+second; or no host takes its disk or its memory, or its host does not let it go, or keeps no disk for a rebuild, so that
+it is taken back by the host that it was about to leave; or it is copied without end."""
 
 
 class Walk:
     """A cloud and what was asked of it."""
 
-    def __init__(self, root: Path, *, keeps: bool = False) -> None:
-        """Make a cloud; one that `keeps` deletes servers softly, and keeps them longer than any test lasts."""
-        self._keeps = keeps
+    def __init__(self, root: Path, kind: CloudKind = PLAIN) -> None:
+        """Make a cloud; one that keeps servers deletes them softly, and keeps them longer than any test lasts."""
+        self._keeps = kind == KEEPING
         config = msgspec.structs.replace(
             http_config(root, failures=FAILURES, quota=QuotaSettings(instances=-1, cores=-1, ram=-1)),
             # Otherwise the failing host would not be chosen a second time.
             scheduler=SchedulerSettings(build_failure_weight_multiplier=0.0),
         )
         config = msgspec.structs.replace(
-            config, conductor=msgspec.structs.replace(config.conductor, lease_seconds=1.0, resend_seconds=0.3)
+            config,
+            conductor=msgspec.structs.replace(
+                config.conductor, lease_seconds=1.0, resend_seconds=0.3, allow_resize_to_same_host=kind == ALONE
+            ),
         )
-        if keeps:
-            config = msgspec.structs.replace(config, retention=RetentionSettings(reclaim_instance_interval=86_400))
-        self.process = CrashProcess(root, config, cells=CELLS, hosts=HOSTS)
+        if self._keeps:
+            kept = RetentionSettings(reclaim_instance_interval=86_400, shelved_offload_time=-1)
+            config = msgspec.structs.replace(config, retention=kept)
+        cells, hosts = (1, 1) if kind == ALONE else (CELLS, HOSTS)
+        self.process = CrashProcess(root, config, cells=cells, hosts=hosts)
         self.asked = Asked()
 
-    def create(self, name: str) -> list[str]:
-        """Ask for servers; the ids of those that a 202 promised, none when there was no answer."""
+    def create(self, name: str, members: int = MEMBERS) -> list[str]:
+        """Ask for so many servers; the ids of those that a 202 promised, none when there was no answer."""
         body = {
             "server": {
                 "name": name,
                 "flavorRef": "1",
                 "imageRef": self.process.image,
                 "networks": "none",
-                "min_count": MEMBERS,
-                "max_count": MEMBERS,
+                "min_count": members,
+                "max_count": members,
             }
         }
         answer = self.sent("POST", "/servers", body)
@@ -118,13 +133,42 @@ class Walk:
             witness.look(self.process.state, self.statuses(), hosts_seen(self.process)), self.asked, FAILURES
         )
 
-    def recovered(self) -> None:
-        """Start the cloud on what there is and see that all is well in time.
+    def recovered(self, down: int = 0) -> None:
+        """Start the cloud on what there is and see that all is well in time; so many hosts are said to be down.
 
         Raises AssertionError naming what is not.
         """
-        self.process.start()
+        self.process.start(down)
         self.well("after a restart")
+
+    def set_down(self, host: str, *, down: bool) -> None:
+        """Say that a host is down, or that it is in use again, and see that all know it. Raises AssertionError."""
+        asked = self.process.ask("PATCH", f"/admin/v1/hosts/{host}", {"forced_down": down})
+        asked.raise_for_status()
+        wanted = "up" if not down else "down"
+        self.until(lambda: self._state_of(host) == wanted, f"{host} is {wanted}")
+
+    def lose(self, host: str) -> None:
+        """Have a host lose its power and be silent until the next start of the cloud."""
+        self.process.lose(host)
+
+    def _state_of(self, host: str) -> str:
+        shown = self.process.answer(f"/admin/v1/hosts/{host}")["host"]
+        return "up" if shown["state"] == "up" else "down"
+
+    def until(self, probe: Callable[[], bool], what: str) -> None:
+        """Wait until something is so. Raises AssertionError."""
+        end = time.monotonic() + RECOVERY_SECONDS
+        while not probe():
+            if time.monotonic() > end:
+                raise AssertionError(f"not in time: {what}; the end of the log:\n{self.process.tail()}")
+            time.sleep(POLL_SECONDS)
+
+    def host_of(self, uuid: str) -> str:
+        """Return the host that has a server."""
+        host = self._row(uuid).host
+        assert host is not None
+        return host
 
     def well(self, when: str) -> None:
         """See that all is well in time. Raises AssertionError naming what is not."""
@@ -164,9 +208,13 @@ class Walk:
         """Return what the disk of a server has where its row says that it is."""
         return self._disk(uuid).read_bytes()
 
-    def _disk(self, uuid: str) -> Path:
+    def _row(self, uuid: str) -> witness_rows.Row:
         rows = witness_rows.read(self.process.state).rows
         [row] = [one for one in rows if one.uuid == uuid]
+        return row
+
+    def _disk(self, uuid: str) -> Path:
+        row = self._row(uuid)
         assert row.host is not None
         return witness_guests.disk(self.process.state, row.host, row.uuid, row.attempt)
 

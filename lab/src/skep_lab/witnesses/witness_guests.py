@@ -1,6 +1,7 @@
 """What the hypervisors did, counted from the logs of the fake hosts: outside Skep's databases, and nothing is removed.
 
-A life is one guest on one host, from the moment that its making began until it was destroyed.
+A life is one guest on one host, from the moment that its making began until it was destroyed. While its host has no
+power it is off, and harms nobody; a guest that was stopped in order still counts as one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,13 @@ from skep.compute.drivers.guest_log import GuestEvent, read_events
 from skep.domain.ids import InstanceUuid
 from skep.domain.resources import Resources
 
+Span = tuple[int, int | None]
+"""From and to; None: it lasts."""
+
+
+def _before(moment: int, end: int | None) -> bool:
+    return end is None or moment < end
+
 
 class Life(msgspec.Struct, kw_only=True):
     """One guest. Times are microseconds since the epoch."""
@@ -30,16 +38,34 @@ class Life(msgspec.Struct, kw_only=True):
     finished: int = 0
     """How often its making was finished: once, if all is well; never, of one that stayed partial."""
     resources: Resources = {}
+    off: list[Span] = msgspec.field(default_factory=list)
+    """When its host had no power, from and to."""
 
     def overlaps(self, other: Life) -> bool:
-        """Tell whether both guests existed at one moment."""
-        first, second = sorted((self, other), key=lambda life: life.began)
-        return first.ended is None or first.ended > second.began
+        """Tell whether both guests existed at one moment at which both had power."""
+        return any(
+            _before(one[0], another[1]) and _before(another[0], one[1])
+            for one in self._there()
+            for another in other._there()
+        )
+
+    def _there(self) -> Iterator[Span]:
+        """Return the times at which the guest could run."""
+        since = self.began
+        for lost, back in self.off:
+            yield since, lost
+            if back is None:
+                return
+            since = back
+        yield since, self.ended
 
     def __str__(self) -> str:
         """Return what a report says of it."""
         return f"{self.instance} attempt {self.attempt} on {self.host}"
 
+
+STARTS = ("spawned", "powered_on", "rebooted")
+"""Events after which a guest runs."""
 
 Ahead = Callable[[str, int], int]
 """By how many microseconds the clock of a host was ahead when it wrote an event, by its name and the event's number."""
@@ -64,6 +90,8 @@ def lives_on(host: str, events: Iterable[GuestEvent]) -> Iterator[Life]:
     there: dict[tuple[InstanceUuid, int], Life] = {}
     for event in events:
         key = (event.instance, event.attempt)
+        if event.event in STARTS and key in there and there[key].off and there[key].off[-1][1] is None:
+            there[key].off[-1] = (there[key].off[-1][0], event.at)
         if event.event == "spawn_begun":
             if key in there:
                 yield there[key]
@@ -76,6 +104,8 @@ def lives_on(host: str, events: Iterable[GuestEvent]) -> Iterator[Life]:
             )
         elif event.event == "spawned" and key in there:
             there[key].finished += 1
+        elif event.event == "powered_off" and event.hard and key in there:
+            there[key].off.append((event.at, None))
         elif event.event == "powered_off" and key in there and not there[key].finished:
             # A move of a server that is stopped makes a guest that does not run.
             there[key].finished = 1

@@ -34,7 +34,7 @@ class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resources: Resources = {}
     allocation: Allocation | None = None
     hard: bool = False
-    """Of a reboot."""
+    """Of a reboot; of a guest that stopped: its host lost its power."""
     kept: bool = False
     """Of a guest that is destroyed: its disk stays, for a move. Releases before 0.7.0 take it for gone."""
     left: PowerState | None = None

@@ -1,0 +1,215 @@
+"""Moves of servers and rebuilds: how often each comes to which of its steps, so that a cloud dies at each of them."""
+
+from __future__ import annotations
+
+from skep_lab.crash.operation import (
+    ALONE,
+    BEGIN_EVACUATION,
+    BEGIN_MOVE,
+    BEGIN_REBUILD,
+    CHARGE_SIZES,
+    IMAGE,
+    WRITE,
+    Operation,
+)
+from skep_lab.crash.walk import HOLDING, LARGER, LINGERING, STAYING, UNKEPT
+
+RESIZE: dict[str, object] = {"resize": {"flavorRef": LARGER.flavorid}}
+LIVE: dict[str, object] = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
+COLD = {
+    "move_select": (1, 1),
+    "move_prepare": (1, 0),
+    "move_put_aside": (1, 0),
+    "move_transfer": (1, 0),
+    "move_take_up": (1, 0),
+    "may_move": (2, 2),
+    "moved": (4, 4),
+}
+# What is told of a step that both ways have is looked for on either.
+BACK = {
+    "move_put_aside": (1, 0),
+    "move_receive": (1, 0),
+    "move_take_up": (1, 0),
+    "may_move": (2, 2),
+    "moved": (3, 5),
+}
+EVACUATED = {
+    "move_select": (1, 1),
+    "move_prepare_anew": (1, 0),
+    "move_release": (1, 0),
+    "move_spawn": (1, 0),
+    "may_move": (2, 2),
+    "moved": (3, 3),
+}
+
+MOVES = (
+    Operation(
+        name="migrate", body={"migrate": None}, after="VERIFY_RESIZE", writes=(BEGIN_MOVE,), passes=COLD, goes=True
+    ),
+    Operation(
+        name="migrate-and-fail",
+        body={"migrate": None},
+        writes=(BEGIN_MOVE,),
+        server=STAYING,
+        passes={"move_take_back": (1, 0), "may_move": (2, 2), "moved": (4, 4)},
+        goes=False,
+    ),
+    Operation(
+        name="revert",
+        body={"revertResize": None},
+        before="VERIFY_RESIZE",
+        writes=(BEGIN_MOVE,),
+        passes=BACK,
+        goes=True,
+    ),
+    Operation(name="confirm", body={"confirmResize": None}, before="VERIFY_RESIZE", writes=(WRITE,)),
+    Operation(
+        name="resize",
+        body=RESIZE,
+        after="VERIFY_RESIZE",
+        writes=(CHARGE_SIZES, BEGIN_MOVE),
+        passes=COLD,
+        shows={"flavor": LARGER.name},
+        goes=True,
+    ),
+    Operation(
+        name="revert-resize",
+        body={"revertResize": None},
+        before="VERIFY_RESIZE",
+        brought=RESIZE,
+        writes=(BEGIN_MOVE,),
+        passes=BACK,
+        shows={"flavor": "m1.tiny"},
+        goes=True,
+    ),
+    Operation(
+        name="confirm-resize",
+        body={"confirmResize": None},
+        before="VERIFY_RESIZE",
+        brought=RESIZE,
+        writes=(WRITE,),
+        goes=False,
+    ),
+    Operation(
+        name="resize-on-its-host",
+        body=RESIZE,
+        after="VERIFY_RESIZE",
+        writes=(BEGIN_MOVE,),
+        passes=COLD,
+        shows={"flavor": LARGER.name},
+        cloud=ALONE,
+        goes=False,
+    ),
+    Operation(
+        name="revert-on-its-host",
+        body={"revertResize": None},
+        before="VERIFY_RESIZE",
+        brought=RESIZE,
+        writes=(BEGIN_MOVE,),
+        passes=BACK,
+        shows={"flavor": "m1.tiny"},
+        cloud=ALONE,
+        goes=False,
+    ),
+    Operation(
+        name="rebuild",
+        body={"rebuild": {"imageRef": IMAGE}},
+        writes=(BEGIN_REBUILD,),
+        passes={
+            "move_rebuild_prepare": (1, 0),
+            "move_rebuild_put_aside": (1, 0),
+            "move_rebuild_spawn": (1, 0),
+            "may_move": (3, 3),
+            "moved": (3, 3),
+        },
+        disk="anew",
+        goes=False,
+    ),
+    Operation(
+        name="rebuild-and-fail",
+        body={"rebuild": {"imageRef": IMAGE, "preserve_ephemeral": True}},
+        writes=(BEGIN_REBUILD,),
+        server=UNKEPT,
+        passes={"move_take_back": (1, 0), "may_move": (4, 4), "moved": (4, 7)},
+        goes=False,
+    ),
+    Operation(
+        name="live-migrate",
+        body=LIVE,
+        writes=(BEGIN_MOVE,),
+        passes={
+            "move_select": (1, 1),
+            "move_live_prepare": (1, 0),
+            "move_live_copy": (1, 0),
+            "move_live_take_up": (1, 0),
+            "may_move": (2, 2),
+            "moved": (3, 3),
+        },
+        goes=True,
+    ),
+    Operation(
+        name="live-migrate-and-fail",
+        body=LIVE,
+        writes=(BEGIN_MOVE,),
+        server=STAYING,
+        passes={"move_live_take_back": (1, 0), "may_move": (2, 2), "moved": (3, 3)},
+        goes=False,
+    ),
+    Operation(
+        name="abort",
+        method="DELETE",
+        path="/migrations/{migration}",
+        body={},
+        writes=(WRITE,),
+        server=LINGERING,
+        passes={"move_live_take_back": (1, 0), "may_move": (1, 1), "moved": (2, 2)},
+        wish="abort",
+        goes=False,
+    ),
+    Operation(
+        name="force-complete",
+        path="/migrations/{migration}/action",
+        body={"force_complete": None},
+        writes=(WRITE,),
+        server=LINGERING,
+        passes={"move_live_take_up": (1, 0), "may_move": (1, 1), "moved": (2, 2)},
+        wish="force_complete",
+        goes=True,
+    ),
+    Operation(
+        name="evacuate-a-living-host",
+        body={"evacuate": {}},
+        after="SHUTOFF",
+        writes=(BEGIN_EVACUATION,),
+        passes=EVACUATED,
+        source="down",
+        disk="anew",
+        goes=True,
+    ),
+    Operation(
+        name="evacuate-and-fail",
+        body={"evacuate": {}},
+        writes=(BEGIN_EVACUATION,),
+        server=HOLDING,
+        passes={"move_take_back": (1, 0), "may_move": (2, 2), "moved": (3, 5)},
+        source="down",
+        goes=False,
+    ),
+    Operation(
+        name="evacuate-a-lost-host",
+        body={"evacuate": {}},
+        after="SHUTOFF",
+        writes=(BEGIN_EVACUATION,),
+        passes={
+            "move_select": (1, 1),
+            "move_prepare_anew": (1, 0),
+            "move_spawn": (1, 0),
+            "may_move": (1, 1),
+            "moved": (2, 2),
+        },
+        source="lost",
+        disk="anew",
+        goes=True,
+    ),
+)
+"""Each way of moves, also where it fails half-way."""
