@@ -15,7 +15,7 @@ from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import is_uuid
 from skep.domain.images import FIELDS, MOST_BACKUPS, Image, NewImage, backup_properties
-from skep.neighbours.images.checked import CountedBytes, whole
+from skep.neighbours.images.checked import CheckedBytes, whole
 from skep.neighbours.service_session import ServiceSession, decode
 
 log = structlog.get_logger("skep.neighbours")
@@ -121,14 +121,14 @@ class GlanceImages:
         if before.status != "queued":
             # Before anything is sent: what fails after it deletes the image, and these bytes are not ours.
             raise Conflict(f"image {image_id} is {before.status}, not queued: it takes no bytes")
-        counted = CountedBytes(pieces, most)
+        counted = CheckedBytes(pieces, most)
         try:
             return await self._fill(before, counted, context)
         except Unavailable:
             await self._leave_no_bytes(before, context)
             raise
 
-    async def _fill(self, image: Image, counted: CountedBytes, context: RequestContext) -> Image:
+    async def _fill(self, image: Image, counted: CheckedBytes, context: RequestContext) -> Image:
         response = await self._session.put(await self._url(f"/images/{image.id}/file"), aiter(counted))
         refused = REFUSED.get(response.status_code)
         if refused is not None:
