@@ -54,6 +54,8 @@ class Moves:
         self._deletes = deletes
         self._epoch = ""
         """Of the host states, as a scheduler named it last."""
+        self._look_at = 0.0
+        """When to look next for what nobody tells of, by the time of the loop."""
         every = parts.settings.resend_seconds
         self.choosing = Loop("choose moves", self._choose_hosts, every=every, apart=GATHER_SECONDS)
         self.ordering = Loop("order moves", self._order, every=every, apart=GATHER_SECONDS)
@@ -161,15 +163,16 @@ class Moves:
     async def _order(self) -> bool:
         """Tell hosts of steps, give up what nobody answers, and end moves whose servers were taken away."""
         parts = self._parts
-        now = parts.clock.now()
+        now, looks = parts.clock.now(), self._is_time_to_look()
         resend_before = parts.before(parts.settings.resend_seconds)
 
         def unit(connection: Connection) -> tuple[list[DueStep], int, list[Over], list[Move]]:
-            number, over = move_steps.abandon(connection, now, BATCH)
+            number, over = move_steps.abandon(connection, now, BATCH) if looks else (0, [])
             cancelled = live_moves.cancel(connection, now, BATCH)
             number, over = number + len(cancelled), [*over, *cancelled]
-            live_moves.end_lost(connection)
-            self._end_late(connection, now)
+            if looks:
+                live_moves.end_lost(connection)
+                self._end_late(connection, now)
             orders = move_steps.due(connection, parts.cell.uuid, now, resend_before, BATCH, parts.progress_before())
             return orders, number, over, evacuations.awaiting_release(connection, BATCH)
 
@@ -177,13 +180,25 @@ class Moves:
         await self._ended(over)
         if abandoned:
             self._deletes.undoing.nudge()
+        if abandoned >= BATCH:
+            self._look_at = 0.0
         for one in orders:
             await self._tell(one)
         if unreleased:
             await self._go_on_without(unreleased)
-        await self._give_up_silent()
-        await self._confirm_old()
+        if looks:
+            await self._give_up_silent()
+            await self._confirm_old()
         return len(orders) >= BATCH or abandoned >= BATCH
+
+    def _is_time_to_look(self) -> bool:
+        """Tell whether a pass looks at all moves: not each does that somebody's word begins."""
+        now = asyncio.get_running_loop().time()
+        if now < self._look_at:
+            return False
+        # The next periodic pass looks, too, should its timer be a little early.
+        self._look_at = now + 0.9 * self._parts.settings.resend_seconds
+        return True
 
     def _end_late(self, connection: Connection, now: int) -> None:
         """Have live migrations end that have been copying for too long."""

@@ -65,7 +65,8 @@ def carry_out(
     values = CHANGES[action.name](connection, before, request, now)
     if values is None:
         return []
-    overtaken = tasks.of(connection, sa.and_(*mine, row.task.in_(sorted(action.overrides))))
+    overridden = sa.and_(*mine, row.task.in_(sorted(action.overrides)))
+    overtaken = tasks.of(connection, overridden) if action.overrides else []
     settled = [tasks.settle(connection, task, now, tasks.OVERTAKEN) for task in overtaken]
     becomes = [] if "state" not in values else [moving(before.state, State(values["state"]))]
     connection.execute(instance_rows.update().where(*mine, *becomes).values(changed_at=now, updated_at=now, **values))
