@@ -23,6 +23,8 @@ ASYNCHRONOUS_SINCE = 34
 CHECK_SECONDS = 30
 """How long such an answer waits."""
 LOOK_SECONDS = 0.1
+"""Before the first look at the migration; each pause is twice the one before it."""
+LONGEST_PAUSE = 1.0
 
 
 async def wanted_host(request: ApiRequest, server: Instance, asked: Any) -> str | None:
@@ -63,11 +65,12 @@ async def wait_for_checks(request: ApiRequest, found: LocatedServer) -> None:
     services, cell = request.services, found.cell
     assert cell is not None
     unit = partial(server_migrations.latest, instance=found.instance.uuid, request_id=request.context.request_id)
-    until = services.clock.now() + CHECK_SECONDS * SECOND
+    until, pause = services.clock.now() + CHECK_SECONDS * SECOND, LOOK_SECONDS
     while services.clock.now() < until:
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
         known = await read_cell(services, cell, unit)
         if known is None or known[0] not in ("accepted", "preparing"):
             if known is not None and known[0] == "error":
                 raise BadRequest(known[1] or "The migration failed.")
             return
-        await asyncio.sleep(LOOK_SECONDS)

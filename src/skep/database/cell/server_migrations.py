@@ -87,9 +87,13 @@ def of_server(connection: sa.Connection, instance: InstanceUuid, number: str) ->
 
 def latest(connection: sa.Connection, instance: InstanceUuid, request_id: str) -> tuple[str, str | None] | None:
     """Return status and error of the move that a request asked for."""
-    mine = sa.and_(row.instance == instance, row.task_id == request_id)
-    found = connection.execute(sa.select(row.status, row.error).where(mine)).first()
+    found = connection.execute(_LATEST, {"of": instance, "asked": request_id}).first()
     return None if found is None else (found.status, found.error)
+
+
+_LATEST = sa.select(row.status, row.error).where(
+    row.instance == sa.bindparam("of"), row.task_id == sa.bindparam("asked")
+)
 
 
 def _migration(found: Any) -> ServerMigration:
