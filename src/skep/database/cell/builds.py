@@ -6,7 +6,7 @@ Functions that answer a bool say whether the writer may go on; a repeat of what 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -224,27 +224,35 @@ def dispatch_due(
 
     Those that their host has in hand are left out, as `resending.due` says.
     """
+    asked: dict[str, Any] = {**resending.asked_at(now, resend_before, progress_before), "most": limit}
+    if epoch is not None:
+        asked["under"] = epoch
+    due = connection.execute(_due(of_epoch=epoch is not None), asked).all()
+    return unreadable.sifted(connection, due, partial(_due_build, home=home), now)
+
+
+@cache
+def _due(*, of_epoch: bool) -> sa.Executable:
     due = (
-        instances.update()
+        sa.select(row.uuid)
         .where(
-            row.uuid.in_(
-                sa.select(row.uuid)
-                .where(
-                    UNDER_WAY,
-                    row.state == State.SCHEDULED,
-                    row.task.is_(None),
-                    ~resting.resting(row.uuid),
-                    resending.due(row.sent_at, row.step_at, now, resend_before, progress_before),
-                    *([] if epoch is None else [row.epoch == epoch]),
-                )
-                .order_by(row.step_at)
-                .limit(limit)
-            )
+            UNDER_WAY,
+            row.state == State.SCHEDULED,
+            row.task.is_(None),
+            ~resting.resting(row.uuid),
+            resending.due(row.sent_at, row.step_at),
         )
-        .values(**resending.told(row.sent_at, row.step_at, now))
+        .order_by(row.step_at)
+        .limit(sa.bindparam("most", type_=sa.Integer))
+    )
+    if of_epoch:
+        due = due.where(row.epoch == sa.bindparam("under"))
+    return (
+        instances.update()
+        .where(row.uuid.in_(due))
+        .values(**resending.told(row.sent_at, row.step_at))
         .returning(*_work_columns, row.allocation)
     )
-    return unreadable.sifted(connection, connection.execute(due).all(), partial(_due_build, home=home), now)
 
 
 def progressed(connection: sa.Connection, host: str, builds: Sequence[tuple[InstanceUuid, int]], now: int) -> int:

@@ -104,8 +104,9 @@ def _wish(
     )
 
 
-def wished(before: int) -> sa.ColumnElement[bool]:
-    """Say of a move that its source was told of a wish before `before` and has not ended the copying."""
+def wished() -> sa.ColumnElement[bool]:
+    """Say of a move that its source was told of a wish before `resend_before` and has not ended the copying."""
+    before = sa.bindparam("resend_before", type_=sa.BigInteger)
     return sa.and_(move.step == COPYING, move.wish.is_not(None), move.sent_at < before)
 
 

@@ -100,28 +100,30 @@ def due(
     connection: sa.Connection, home: CellUuid, now: int, resend_before: int, limit: int, progress_before: int
 ) -> list[DueStep]:
     """Return steps whose host is to be told of them now, and note that it was told."""
-    wanted = (
-        sa.select(move.uuid)
-        .where(
-            move.step.is_not(None),
-            move.step.in_(sorted(ON_HOSTS)),
-            sa.or_(
-                resending.due(move.sent_at, move.step_at, now, resend_before, progress_before),
-                live_moves.wished(resend_before),
-            ),
-            ~resting.move_rests(move.instance, move.source_host, move.dest_host),
-        )
-        .order_by(move.step_at)
-        .limit(limit)
-    )
-    ordered = connection.execute(
-        migrations.update()
-        .where(move.uuid.in_(wanted))
-        .values(**resending.told(move.sent_at, move.step_at, now))
-        .returning(*COLUMNS)
-    ).all()
+    asked = {**resending.asked_at(now, resend_before, progress_before), "most": limit}
+    ordered = connection.execute(_DUE, asked).all()
     orders = [_order(connection, move_of(one), home) for one in ordered]
     return [one for one in orders if one is not None]
+
+
+_DUE = (
+    migrations.update()
+    .where(
+        move.uuid.in_(
+            sa.select(move.uuid)
+            .where(
+                move.step.is_not(None),
+                move.step.in_(sorted(ON_HOSTS)),
+                sa.or_(resending.due(move.sent_at, move.step_at), live_moves.wished()),
+                ~resting.move_rests(move.instance, move.source_host, move.dest_host),
+            )
+            .order_by(move.step_at)
+            .limit(sa.bindparam("most", type_=sa.Integer))
+        )
+    )
+    .values(**resending.told(move.sent_at, move.step_at))
+    .returning(*COLUMNS)
+)
 
 
 def _order(connection: sa.Connection, known: Move, home: CellUuid) -> DueStep | None:
@@ -362,31 +364,8 @@ def abandon(connection: sa.Connection, now: int, limit: int) -> tuple[int, list[
 
     A server in ERROR keeps all its attempts: what it has lost may be on any of their hosts.
     """
-    holder = sa.case(
-        (move.step.in_(sorted(HELD_BY["source"])), move.source_attempt),
-        (move.step.in_(sorted(HELD_BY["back"])), move.back_attempt),
-        else_=move.dest_attempt,
-    )
-    lost = sa.and_(
-        move.step.is_not(None),
-        sa.or_(row.attempt != holder, row.task_id.is_distinct_from(move.task_id), row.deleted_at.is_not(None)),
-    )
-    let_go = sa.and_(
-        move.step.is_(None),
-        move.status == FINISHED,
-        sa.or_(
-            row.task == Task.DELETING.value,
-            row.deleted_at.is_not(None),
-            sa.and_(row.task.is_(None), row.state.not_in((State.RESIZED.value, State.ERROR.value))),
-        ),
-    )
-    wanted = sa.select(*COLUMNS, row.attempt.label("current"), row.state.label("stands"), row.task.label("doing")).join(
-        instances, row.uuid == move.instance
-    )
     # Apart, for each has an index of its own.
-    found = [
-        one for condition in (lost, let_go) for one in connection.execute(wanted.where(condition).limit(limit)).all()
-    ]
+    found = [one for wanted in _TAKEN_AWAY for one in connection.execute(wanted, {"most": limit}).all()]
     over: list[Over] = []
     for one in found:
         rests = one.step is None
@@ -409,6 +388,33 @@ def abandon(connection: sa.Connection, now: int, limit: int) -> tuple[int, list[
             if number is not None and number != one.current:
                 attempts.give_up(connection, one.instance, number, now)
     return len(found), over
+
+
+_holder = sa.case(
+    (move.step.in_(sorted(HELD_BY["source"])), move.source_attempt),
+    (move.step.in_(sorted(HELD_BY["back"])), move.back_attempt),
+    else_=move.dest_attempt,
+)
+_lost = sa.and_(
+    move.step.is_not(None),
+    sa.or_(row.attempt != _holder, row.task_id.is_distinct_from(move.task_id), row.deleted_at.is_not(None)),
+)
+_let_go = sa.and_(
+    move.step.is_(None),
+    move.status == FINISHED,
+    sa.or_(
+        row.task == Task.DELETING.value,
+        row.deleted_at.is_not(None),
+        sa.and_(row.task.is_(None), row.state.not_in((State.RESIZED.value, State.ERROR.value))),
+    ),
+)
+_TAKEN_AWAY = tuple(
+    sa.select(*COLUMNS, row.attempt.label("current"), row.state.label("stands"), row.task.label("doing"))
+    .join(instances, row.uuid == move.instance)
+    .where(condition)
+    .limit(sa.bindparam("most", type_=sa.Integer))
+    for condition in (_lost, _let_go)
+)
 
 
 def _at(connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, task_id: str) -> Move | None:

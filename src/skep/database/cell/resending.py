@@ -23,28 +23,36 @@ NOTHING_COUNTS = 2**62
 """As `progress_before`: no progress is young enough, every step is sent again."""
 
 Time = sa.ColumnElement[Any] | sa.Column[Any]
+NOW = sa.bindparam("now", type_=sa.BigInteger)
 
 
-def due(sent_at: Time, step_at: Time, now: int, resend_before: int, progress_before: int) -> sa.ColumnElement[bool]:
-    """Say of a row that its host is to be told of its step now.
+def asked_at(now: int, resend_before: int, progress_before: int) -> dict[str, int]:
+    """Name the parameters of `due` and `told`."""
+    return {"now": now, "resend_before": resend_before, "progress_before": progress_before}
+
+
+def due(sent_at: Time, step_at: Time) -> sa.ColumnElement[bool]:
+    """Say of a row that its host is to be told of its step now. Its parameters are those of `asked_at`.
 
     The pause doubles with the age of the step. A step of which the host reported progress (later than it was told) is
     in its hands, and not sent again until that has become old, which `progress_before` says.
     """
     age = sent_at - step_at
     pause = sa.case((age > LONGEST_PAUSE, LONGEST_PAUSE), else_=age)
+    resend_before = sa.bindparam("resend_before", type_=sa.BigInteger)
+    progress_before = sa.bindparam("progress_before", type_=sa.BigInteger)
     silent = sa.or_(step_at <= sent_at, step_at < progress_before)
     return sa.or_(
         sent_at.is_(None),
         sent_at == AGAIN_AT_ONCE,
-        sa.and_(sent_at < resend_before, sent_at + pause <= now, silent),
+        sa.and_(sent_at < resend_before, sent_at + pause <= NOW, silent),
     )
 
 
-def told(sent_at: Time, step_at: Time, now: int) -> dict[str, Any]:
+def told(sent_at: Time, step_at: Time) -> dict[str, Any]:
     """Return the columns of a row whose host is told now. The deadline of a step counts from its first telling."""
     first = sa.or_(sent_at.is_(None), sent_at == AGAIN_AT_ONCE)
-    return {"sent_at": now, "step_at": sa.case((first, now), else_=step_at)}
+    return {"sent_at": NOW, "step_at": sa.case((first, NOW), else_=step_at)}
 
 
 def due_by_count(sent_at: Time, sends: Time, now: int, resend_before: int) -> sa.ColumnElement[bool]:

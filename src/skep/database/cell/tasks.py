@@ -176,23 +176,22 @@ def due(
 
     Those that their host has in hand are left out, as `resending.due` says.
     """
-    told = (
-        instances.update()
-        .where(
-            row.uuid.in_(
-                sa.select(row.uuid)
-                .where(
-                    _ON_HOSTS,
-                    ~resting.awaited(row.host),
-                    resending.due(row.sent_at, row.step_at, now, resend_before, progress_before),
-                )
-                .limit(limit)
-            )
+    asked = {**resending.asked_at(now, resend_before, progress_before), "most": limit}
+    return [_task(found) for found in connection.execute(_DUE, asked)]
+
+
+_DUE = (
+    instances.update()
+    .where(
+        row.uuid.in_(
+            sa.select(row.uuid)
+            .where(_ON_HOSTS, ~resting.awaited(row.host), resending.due(row.sent_at, row.step_at))
+            .limit(sa.bindparam("most", type_=sa.Integer))
         )
-        .values(**resending.told(row.sent_at, row.step_at, now))
-        .returning(*_columns)
     )
-    return [_task(found) for found in connection.execute(told)]
+    .values(**resending.told(row.sent_at, row.step_at))
+    .returning(*_columns)
+)
 
 
 def progressed(connection: sa.Connection, host: str, tasks: Sequence[tuple[InstanceUuid, str]], now: int) -> int:
