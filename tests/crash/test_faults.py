@@ -29,7 +29,8 @@ from skep.processes.servers.postgres import PostgresServer
 from skep.processes.supervisor.child import ChildTask
 from skep_lab.chaos import beside as chaos_beside
 from skep_lab.chaos.beside import FaultsBeside
-from skep_lab.chaos.load import HOSTS, TINY, Load, chaos_config
+from skep_lab.chaos.lives import LARGER
+from skep_lab.chaos.load import HOSTS, Load, chaos_config
 from skep_lab.chaos.restore import RestoreStory
 from skep_lab.crash.process import CloudDied, CrashProcess
 from skep_lab.processes.child import RoleDied
@@ -140,7 +141,7 @@ async def test_a_process_that_ends_by_itself_is_noted_and_started() -> None:
 def test_each_host_of_chaos_has_room_for_all_that_is_asked_for() -> None:
     for builds in (40, 1000):
         fake = chaos_config(Path(), builds).compute.fake
-        rooms = fake.vcpus // TINY.vcpus, fake.memory_mb // TINY.memory_mb, fake.disk_gb // TINY.root_gb
+        rooms = fake.vcpus // LARGER.vcpus, fake.memory_mb // LARGER.memory_mb, fake.disk_gb // LARGER.root_gb
         assert min(rooms) > 2 * builds, f"one of {HOSTS} hosts may be all that faults leave"
 
 
@@ -445,7 +446,7 @@ async def test_a_run_ends_when_a_fault_cannot_be_done(tmp_path: Path) -> None:
     """It had hung: requests waited for a cloud that no hand was left to start."""
     request = httpx.Request("POST", "http://cloud/os-server-groups")
     made = httpx.Response(200, json={"server_group": {"id": "group"}}, request=request)
-    cloud = SimpleNamespace(ask=lambda *_: made, image="image")
+    cloud = SimpleNamespace(ask=lambda *_: made, image="image", state=tmp_path)
     async with asyncio.timeout(30):
         with pytest.raises(ExceptionGroup) as raised:
             await Breaking(cast(Any, cloud), seed=1, builds=2, duration=0.1).run()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from msgspec.structs import replace
 
+from skep.compute.drivers.guest_log import GuestEvent
 from skep.domain.ids import InstanceUuid
+from skep_lab.chaos.contents import WrittenDisks
 from skep_lab.witnesses.witness import Asked, HostSeen, Seen, judge
-from skep_lab.witnesses.witness_guests import Life, double_built
+from skep_lab.witnesses.witness_guests import Life, double_built, lives_on
 from skep_lab.witnesses.witness_rows import Mapped, Row, Rows
 
 ONE = InstanceUuid("one")
@@ -55,3 +59,29 @@ def test_two_guests_at_one_moment_are_found() -> None:
         len(double_built((SOURCE, Life(host="target", instance=ONE, attempt=2, began=4, finished=1, resources=TINY))))
         == 1
     )
+
+
+def test_a_guest_without_power_is_beside_none_until_it_starts_again() -> None:
+    lost = [
+        GuestEvent(at=1, event="spawn_begun", instance=ONE, attempt=1),
+        GuestEvent(at=2, event="spawned", instance=ONE, attempt=1),
+        GuestEvent(at=5, event="powered_off", instance=ONE, attempt=1, hard=True),
+    ]
+    stopped = [*lost[:-1], GuestEvent(at=5, event="powered_off", instance=ONE, attempt=1)]
+    back = [*lost, GuestEvent(at=9, event="powered_on", instance=ONE, attempt=1)]
+    assert double_built((*lives_on("source", lost), TARGET)) == []
+    assert len(double_built((*lives_on("source", stopped), TARGET))) == 1
+    assert len(double_built((*lives_on("source", back), TARGET))) == 1
+
+
+def test_what_a_guest_wrote_is_missed_unless_its_disk_was_to_be_anew(tmp_path: Path) -> None:
+    disk = tmp_path / "hosts" / "cell1" / "target" / "disks" / f"{ONE}_2"
+    disk.parent.mkdir(parents=True)
+    disk.write_bytes(b"image")
+    contents = WrittenDisks(tmp_path)
+    contents.write(ONE, "target")
+    assert list(contents.lost((ROW,))) == []
+    disk.write_bytes(b"image")
+    assert len(list(contents.lost((ROW,)))) == 1
+    contents.anew(ONE)
+    assert (list(contents.lost((ROW,))), contents.number) == ([], 0)

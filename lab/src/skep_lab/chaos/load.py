@@ -22,7 +22,8 @@ from skep.config.compute import FakeFailure
 from skep.config.sections import Config, QuotaSettings, RetentionSettings
 from skep.contracts.http_cloud import http_config
 from skep.domain.ids import new_uuid
-from skep.processes.seeds import FLAVORS
+from skep_lab.chaos.contents import WrittenDisks
+from skep_lab.chaos.lives import ABORT, LARGER, LIVE, LIVES, OF_MIGRATION, SMALL, SOFT_DELETE, Action
 from skep_lab.crash.walk import RECOVERY_SECONDS, hosts_seen
 from skep_lab.witnesses import witness
 from skep_lab.witnesses.witness import Asked, Findings, HostSeen, Seen
@@ -30,8 +31,6 @@ from skep_lab.witnesses.witness_guests import Life
 
 CELLS, HOSTS = 2, 3
 WORKERS = 4
-TINY = FLAVORS[0]
-"""What all servers are made of."""
 ROOM, ROOM_BESIDE = 4, 1000
 """Each host has room for so many times the builds, and more: creates whose answer was lost were stored as well, and the
 load goes on for as long as the faults do."""
@@ -39,10 +38,6 @@ REFUSED_SECONDS = 0.2
 """Before a request is sent again that the cloud refused."""
 APART = "apart"
 """Servers with a name that begins so are members of one group whose policy is anti-affinity."""
-OF_SERVER = "of-a-server"
-"""The name of all images that are made of servers."""
-SOFT_DELETE: dict[str, object] = {"delete": None}
-"""Stands for a DELETE among actions, in a cloud that keeps deleted servers for a while."""
 KEPT_SECONDS = 86_400
 """For how long: longer than any run."""
 KINDS = {"plain": 55, "fails": 15, "moves": 10, APART: 10, "nowhere": 5, "unacceptable": 5}
@@ -56,22 +51,8 @@ FAILURES = (
     FakeFailure(operation="spawn", server=f"{APART}*", error="SpawnFailed", times=0),
 )
 """What hosts do to servers, by their names: one host of each cell fails, a whole cell, all; the image is at fault."""
-Action = dict[str, object]
-POWER: tuple[tuple[Action, ...], ...] = (({"os-stop": None},), ({"os-start": None},), ({"reboot": {"type": "HARD"}},))
-MIGRATE: Action = {"migrate": None}
-LIVES: tuple[tuple[Action, ...], ...] = (
-    *POWER,
-    (MIGRATE,),
-    (MIGRATE, {"confirmResize": None}),
-    (MIGRATE, {"confirmResize": None}, MIGRATE, {"revertResize": None}),
-    (MIGRATE, {"revertResize": None}),
-    (MIGRATE, {"revertResize": None}, {"os-stop": None}, MIGRATE),
-    ({"createImage": {"name": OF_SERVER}},),
-    ({"createBackup": {"name": OF_SERVER, "backup_type": "daily", "rotation": 1}}, MIGRATE),
-    (SOFT_DELETE, {"restore": None}),
-    (MIGRATE, {"confirmResize": None}, SOFT_DELETE, {"restore": None}, {"os-stop": None}),
-)
-"""What users do to a server, one thing after the other."""
+LIVING = 0.7
+"""The share of servers to which something is done."""
 ASKED_TIMES, ASKED_SECONDS = 8, (0.2, 1.5)
 """How often something is asked that the server refuses because of what is done to it, and the pause between."""
 
@@ -93,6 +74,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     audit_differences: int
     actions: dict[str, int] = {}
     """Those that were promised, by their keys."""
+    written: int = 0
+    """Servers whose disks were read for what their guests had written."""
     faults: dict[str, int] = {}
     """What was done, and how often, beside the kills."""
     faults_at_once: int = 0
@@ -111,6 +94,8 @@ class Subject(Protocol):
     cells: int
     hosts: int
     """In each cell."""
+    state: Path
+    """Where the directories of hosts are."""
 
     @property
     def image(self) -> str:
@@ -138,6 +123,7 @@ class Load(ABC):
     """Whether the cloud keeps deleted servers for a while."""
 
     def __init__(self, cloud: Subject, seed: int, builds: int, duration: float) -> None:
+        self.contents = WrittenDisks(cloud.state)
         self.seed, self.builds, self.duration = seed, builds, duration
         self.cloud = cloud
         self.asked = Asked()
@@ -221,7 +207,7 @@ class Load(ABC):
     async def create_one(self, kind: str) -> str:
         """Create until one is promised; return it. One without an answer may have been stored: it is not counted."""
         while True:
-            answer = await self._sent("POST", "/servers", self._body(kind, f"{kind}-{new_uuid()[:8]}"))
+            answer = await self.sent("POST", "/servers", self._body(kind, f"{kind}-{new_uuid()[:8]}"))
             if answer is not None and answer.status_code == 202:
                 break
         uuid = str(answer.json()["server"]["id"])
@@ -235,13 +221,14 @@ class Load(ABC):
         uuid = await self.create_one(kind)
         if kind == APART:
             self._apart.add(uuid)
-        if dice.random() < 0.5:
+        goes = dice.random() < 0.5
+        if goes:
             self._later(self._delete(uuid, dice.uniform(0, 6)))
-        if dice.random() < 0.5:
-            self._later(self._live(uuid, self._next_life(dice), random.Random(dice.random())))
+        if dice.random() < LIVING:
+            self._later(self._live(uuid, self._next_life(dice), random.Random(dice.random()), writes=not goes))
 
     def _body(self, kind: str, name: str, count: int = 1) -> dict[str, object]:
-        server = {"name": name, "flavorRef": TINY.flavorid, "networks": "none", "imageRef": self.cloud.image}
+        server = {"name": name, "flavorRef": SMALL.flavorid, "networks": "none", "imageRef": self.cloud.image}
         hints = {"group": self._group} if kind == APART else {}
         return {"server": {**server, "min_count": count, "max_count": count}, "os:scheduler_hints": hints}
 
@@ -251,7 +238,7 @@ class Load(ABC):
     async def _delete(self, uuid: str, wait: float) -> None:
         await asyncio.sleep(wait)
         while True:
-            answer = await self._sent(*self._for_good(uuid))
+            answer = await self.sent(*self._for_good(uuid))
             if answer is not None and answer.status_code in (202, 204, 404):
                 break
         self.given_up(uuid)
@@ -285,12 +272,14 @@ class Load(ABC):
         self._lives = [one for one in self._lives if one in lives] or dice.sample(lives, len(lives))
         return self._lives.pop()
 
-    async def _live(self, uuid: str, life: Sequence[Action], dice: random.Random) -> None:
+    async def _live(self, uuid: str, life: Sequence[Action], dice: random.Random, *, writes: bool) -> None:
         """Ask for one thing after the other: in which state the server is when it comes is chance."""
         for _ in range(ASKED_TIMES):
             await asyncio.sleep(dice.uniform(*ASKED_SECONDS))
-            shown = await self._sent("GET", f"/servers/{uuid}")
+            shown = await self.sent("GET", f"/servers/{uuid}")
             if shown is not None and shown.is_success and shown.json()["server"]["status"] != "BUILD":
+                if writes:
+                    self._write(shown.json()["server"])
                 break
         for action in life:
             for _ in range(ASKED_TIMES):
@@ -300,16 +289,37 @@ class Load(ABC):
                 if answer is not None and answer.status_code != 409:
                     break
                 await asyncio.sleep(dice.uniform(*ASKED_SECONDS))
-            await asyncio.sleep(dice.uniform(*ASKED_SECONDS))
+            if action is not LIVE:
+                await asyncio.sleep(dice.uniform(*ASKED_SECONDS))
+
+    def _write(self, server: dict[str, Any]) -> None:
+        """Have a guest write that runs, and of which nobody has asked anything yet."""
+        if server["status"] == "ACTIVE" and server["OS-EXT-STS:task_state"] is None:
+            self.contents.write(server["id"], server["OS-EXT-SRV-ATTR:host"])
 
     async def _act(self, uuid: str, action: Action) -> httpx.Response | None:
         if action is SOFT_DELETE:
             # What is not built yet goes for good.
             self.asked.created.discard(uuid)
-            return await self._sent("DELETE", f"/servers/{uuid}")
-        return await self._sent("POST", f"/servers/{uuid}/action", action)
+            return await self.sent("DELETE", f"/servers/{uuid}")
+        if action in OF_MIGRATION:
+            return await self._end_migration(uuid, action)
+        if "rebuild" in action:
+            self.contents.anew(uuid)
+            action = {"rebuild": {"imageRef": self.cloud.image}}
+        return await self.sent("POST", f"/servers/{uuid}/action", action)
 
-    async def _sent(self, method: str, path: str, body: object = None) -> httpx.Response | None:
+    async def _end_migration(self, uuid: str, wish: Action) -> httpx.Response | None:
+        """Abort a live migration under way, or have it end; return the list where there is none."""
+        shown = await self.sent("GET", f"/servers/{uuid}/migrations")
+        if shown is None or not shown.is_success or not shown.json()["migrations"]:
+            return None
+        path = f"/servers/{uuid}/migrations/{shown.json()['migrations'][0]['id']}"
+        if wish is ABORT:
+            return await self.sent("DELETE", path)
+        return await self.sent("POST", f"{path}/action", wish)
+
+    async def sent(self, method: str, path: str, body: object = None) -> httpx.Response | None:
         """Send a request to the cloud once it runs; None when no answer came."""
         await self.up.wait()
         try:
@@ -331,7 +341,9 @@ class Load(ABC):
         findings = witness.within(RECOVERY_SECONDS, self._observe)
         statuses = list(self._statuses().values())
         slots = [*self._together(), *self._slots()]
-        findings = msgspec.structs.replace(findings, leaked=(*findings.leaked, *slots))
+        rows = self.cloud.look({}, {}).rows.rows
+        lost = (*findings.lost, *self.contents.lost(rows))
+        findings = msgspec.structs.replace(findings, leaked=(*findings.leaked, *slots), lost=lost)
         audit = self._audit()
         report = LoadReport(
             seed=self.seed,
@@ -346,6 +358,7 @@ class Load(ABC):
             lost=len(findings.lost),
             audit_differences=len(audit),
             actions=dict(self.done),
+            written=self.contents.number,
         )
         return report, findings, audit
 
@@ -424,10 +437,11 @@ def chaos_config(root: Path, builds: int) -> Config:
     fake = msgspec.structs.replace(
         quick.compute.fake,
         spawn_delay=0.05,
+        copy_delay=0.1,
         destroy_delay=0.05,
-        vcpus=most * TINY.vcpus,
-        memory_mb=most * TINY.memory_mb,
-        disk_gb=most * TINY.root_gb,
+        vcpus=most * LARGER.vcpus,
+        memory_mb=most * LARGER.memory_mb,
+        disk_gb=most * LARGER.root_gb,
     )
     return msgspec.structs.replace(quick, compute=msgspec.structs.replace(quick.compute, fake=fake))
 

@@ -20,10 +20,12 @@ from pathlib import Path
 import msgspec
 
 from skep.config.sections import Config
-from skep_lab.chaos.load import HOSTS, LIVES, POWER, Action, Load, LoadReport, chaos_config, keeping
+from skep_lab.chaos.lives import LIVES, POWER, Action
+from skep_lab.chaos.load import HOSTS, Load, LoadReport, chaos_config, keeping
 from skep_lab.chaos.restore import Restored, RestoreStory
 from skep_lab.processes.child import RoleDied
 from skep_lab.processes.cloud import ProcessCloud
+from skep_lab.processes.evacuations import evacuations
 from skep_lab.processes.faults import ProcessFaults
 from skep_lab.processes.stories import DATABASES_DISK_BYTES, stories
 from skep_lab.witnesses.witness import Findings
@@ -127,6 +129,8 @@ class ProcessChaos(Load):
         loop = asyncio.get_running_loop()
         end = loop.time() + self.duration * FAULTS_SHARE
         self.doer.kinds |= stories(self.doer)
+        if not self._restores:
+            self.doer.kinds |= evacuations(self.doer, self.contents.anew)
         order = self._in_rounds(self._kinds or tuple(self.doer.kinds))
         try:
             async with asyncio.TaskGroup() as hands:
@@ -205,7 +209,14 @@ class ProcessChaos(Load):
         """Do it all; return the report, what was found, and what the audit says and clients saw."""
         report, findings, audit = await super().run()
         told = ProcessReport(
-            **(msgspec.structs.asdict(report) | {"faults": dict(self.faults), "faults_at_once": self.most_at_once}),
+            **(
+                msgspec.structs.asdict(report)
+                | {
+                    "actions": {**report.actions, "evacuate": self.doer.evacuated},
+                    "faults": dict(self.faults),
+                    "faults_at_once": self.most_at_once,
+                }
+            ),
             answers_500=len(self._answers_500),
             restarts=self.restarts,
             restart_errors=len(self.restart_errors),

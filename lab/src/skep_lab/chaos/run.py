@@ -28,6 +28,7 @@ from skep_lab.chaos.beside import FaultsBeside
 from skep_lab.chaos.load import CELLS, HOSTS, Load, LoadReport, chaos_config, keeping
 from skep_lab.chaos.processes import ProcessChaos
 from skep_lab.chaos.upgrade import UpgradeChaos
+from skep_lab.crash.evacuating import Operator
 from skep_lab.crash.points import ALL_STEPS, drawn
 from skep_lab.crash.process import CrashProcess
 from skep_lab.releases import installed, released, rolling, upgraded_from, why_not
@@ -64,6 +65,7 @@ class Chaos(Load):
         super().__init__(self.process, seed, builds, duration)
         self.faults: Counter[str] = Counter()
         self._under_way = Overlap()
+        self._operator = Operator(self.sent, random.Random(f"{seed}-operator"), HOSTS, self.contents.anew)
 
     async def begin(self) -> None:
         """Start the cloud."""
@@ -82,7 +84,7 @@ class Chaos(Load):
 
     async def _befall(self, dice: random.Random) -> None:
         """Do one fault after the other beside the kills, each kind once before any comes again."""
-        beside = FaultsBeside(self.process, dice, self.unless_over)
+        beside = FaultsBeside(self.process, dice, self.unless_over, self._operator)
         while not self.over:
             for kind in dice.sample(sorted(beside.kinds), len(beside.kinds)):
                 await self.unless_over(dice.uniform(*PAUSE_SECONDS))
@@ -94,7 +96,12 @@ class Chaos(Load):
     async def run(self) -> tuple[LoadReport, Findings, list[str]]:
         """Do it all; return the report, what was found, and what the audit says."""
         report, findings, audit = await super().run()
-        told = msgspec.structs.replace(report, faults=dict(self.faults), faults_at_once=self._under_way.most)
+        told = msgspec.structs.replace(
+            report,
+            actions={**report.actions, "evacuate": self._operator.evacuated},
+            faults=dict(self.faults),
+            faults_at_once=self._under_way.most,
+        )
         return told, findings, audit
 
     async def _kill_often(self) -> None:
@@ -102,12 +109,14 @@ class Chaos(Load):
         while not self.over:
             how = dice.choice(("moment", "point", "point", "start"))
             if how == "point":
-                await asyncio.to_thread(self.process.arm, drawn(dice, ALL_STEPS))
+                async with self._operator.turn:
+                    await asyncio.to_thread(self.process.arm, drawn(dice, ALL_STEPS))
                 await asyncio.to_thread(self.process.died_by_itself, dice.uniform(*PAUSE_SECONDS))
             else:
                 await self.unless_over(dice.uniform(*PAUSE_SECONDS))
             with self._under_way:
-                await self._kill(dice, while_it_starts=how == "start")
+                async with self._operator.turn:
+                    await self._kill(dice, while_it_starts=how == "start")
 
     async def _kill(self, dice: random.Random, *, while_it_starts: bool) -> None:
         self.up.clear()
@@ -118,7 +127,7 @@ class Chaos(Load):
             await self.unless_over(dice.uniform(0.3, 2.0))
             await asyncio.to_thread(self.process.kill)
             self.kills += 1
-        await asyncio.to_thread(self.process.start)
+        await asyncio.to_thread(self.process.start, len(self._operator.down))
         self.up.set()
 
 

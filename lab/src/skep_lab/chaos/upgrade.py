@@ -17,7 +17,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from skep.config.sections import Config
-from skep_lab.chaos.load import HOSTS, POWER, Action, chaos_config
+from skep_lab.chaos.lives import POWER, Action
+from skep_lab.chaos.load import HOSTS, chaos_config
 from skep_lab.chaos.processes import ProcessChaos
 from skep_lab.processes.child import RoleChild, RoleDied
 from skep_lab.processes.release_child import ReleaseChild

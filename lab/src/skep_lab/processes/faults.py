@@ -71,6 +71,8 @@ class ProcessFaults:
         self.given_up = given_up
         self.died: list[str] = []
         """Processes that ended although no fault did it, with the ends of their logs."""
+        self.evacuated = 0
+        """Evacuations that were promised."""
         self.dice, self.wait = dice, wait
         self._in_hand: set[str] = set()
         self._reserved: set[str] = set()
