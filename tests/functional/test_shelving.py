@@ -113,7 +113,7 @@ class Shelving:
         return str(server["OS-EXT-SRV-ATTR:host"])
 
     def disks(self, host: str) -> FakeDisks:
-        return FakeDisks(self.cloud.directory.host("cell1", host) / DISKS)
+        return FakeDisks(self.cloud.directory.host(host.partition("-")[0], host) / DISKS)
 
     def write(self, host: str, uuid: InstanceUuid, attempt: int = 1) -> None:
         """Write to the disk of a guest, as its user does."""
@@ -135,7 +135,7 @@ class Shelving:
 
 @asynccontextmanager
 async def opened(
-    root: Path, *failures: FakeFailure, offload: int = 0, hosts: int = 2, **conductor: Any
+    root: Path, *failures: FakeFailure, offload: int = 0, hosts: int = 2, cells: int = 1, **conductor: Any
 ) -> AsyncIterator[Shelving]:
     config = http_config(root, failures=failures, quota=QuotaSettings(instances=2))
     config = msgspec.structs.replace(
@@ -143,7 +143,7 @@ async def opened(
         retention=RetentionSettings(shelved_offload_time=offload),
         conductor=msgspec.structs.replace(config.conductor, **conductor),
     )
-    async with serving_cloud(config, cells=1, hosts=hosts) as cloud, signed_in(cloud) as session:
+    async with serving_cloud(config, cells=cells, hosts=hosts) as cloud, signed_in(cloud) as session:
         yield Shelving(cloud, session)
 
 

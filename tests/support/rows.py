@@ -126,7 +126,7 @@ def bring_to(connection: sa.Connection, state: State, *, now: int = 10) -> None:
     if state in (State.HANDED_BACK, State.LEAVING, State.MOVED):
         assert moves.hand_back(connection, ONE, 1, FAULT, now)
     if state in (State.LEAVING, State.MOVED):
-        assert moves.freeze(connection, ONE, 1, now)
+        assert moves.freeze(connection, ONE, 1, 2, now)
     if state is State.MOVED:
         assert moves.left(connection, ONE, now)
     if state is State.ERROR:

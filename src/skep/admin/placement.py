@@ -64,8 +64,11 @@ async def _of_cell(services: AdminServices, mapping: Mapping) -> tuple[Instance 
         return instance, attempts.history(connection, mapping.instance), moves.cells_left(connection, mapping.instance)
 
     instance, tried, left = await database.read(unit, within=CELL_SECONDS)
-    earlier = [await _left_in(services, cell, mapping.instance) for cell in left]
-    return instance, [*(record for records in earlier for record in records), *tried]
+    # A server may have been in a cell more than once, and be in it again.
+    others = dict.fromkeys(cell for cell in left if cell != mapping.cell)
+    earlier = [await _left_in(services, cell, mapping.instance) for cell in others]
+    records = [*(record for records in earlier for record in records), *tried]
+    return instance, sorted(records, key=lambda record: record.attempt)
 
 
 async def _left_in(services: AdminServices, cell: CellUuid, instance: InstanceUuid) -> list[AttemptRecord]:

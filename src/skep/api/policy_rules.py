@@ -78,7 +78,7 @@ _NOUNS: dict[str, dict[str, tuple[str, ...]]] = {
             "create:zero_disk_flavor",
         ),
     },
-    "compute:servers": {ADMIN: ("create:requested_destination", "resize:cross_cell")},
+    "compute:servers": {ADMIN: ("create:requested_destination",), ANYBODY: ("resize:cross_cell",)},
     "network": {ADMIN: ("attach_external_network",)},
     "os_compute_api:os-extended-server-attributes": {ADMIN: ("",)},
     "os_compute_api:server-metadata": {

@@ -58,6 +58,8 @@ async def rows_without_mapping(sources: Sources, cell: Cell) -> list[Difference]
 
 def _row_difference(row: Whereabouts, mapping: Mapping | None, cell: Cell) -> Difference | None:
     staged = row.state == State.STAGED
+    if row.lingers and mapping is not None and mapping.attempt > row.attempt:
+        return None
     if mapping is not None and mapping.deleted_at is None:
         on_its_way = staged and row.attempt >= mapping.attempt
         if mapping.cell == cell.uuid or on_its_way:

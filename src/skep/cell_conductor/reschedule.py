@@ -1,4 +1,4 @@
-"""The story of a second try: another host of this cell, chosen by the scheduler."""
+"""The story of a second try: another host of this cell, chosen by the scheduler, or else another cell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from skep.domain.claims import ClaimKey
 from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError, Unavailable
 from skep.domain.ids import NodeUuid
-from skep.domain.instances import Fault
+from skep.domain.instances import Fault, Shelved
 from skep.messages.to_scheduler import Member, SelectDestinations
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
@@ -28,6 +28,8 @@ from skep.transport.base import scheduler_for
 log = get_logger(__name__)
 
 BATCH = 50
+
+NOBODY_ABOVE = "No other cell was asked in time"
 
 
 class Reschedules:
@@ -39,6 +41,8 @@ class Reschedules:
         self._releases = releases
         self.choosing = Loop("reschedule", self._run, every=parts.settings.resend_seconds)
         builds_story.rescheduling = self.choosing
+        self._since: int | None = None
+        """Since when rows may wait for a conductor above, as far as this process has seen."""
 
     async def _run(self) -> bool:
         parts = self._parts
@@ -49,6 +53,7 @@ class Reschedules:
 
         taken = await parts.database.write(unit)
         await asyncio.gather(*(self._try(work, tried) for work, tried in taken))
+        await self._take_back()
         return len(taken) >= BATCH
 
     async def _try(self, work: Work, tried: list[NodeUuid]) -> None:
@@ -137,7 +142,7 @@ class Reschedules:
     async def _exhausted(self, work: Work, why: str, tried: int) -> None:
         """No host of the cell is left: back to the level above, or ERROR in the last cell that may be tried."""
         if work.shelved is not None:
-            await self._stays_shelved(work, why, tried)
+            await self._has_no_host(work, work.shelved, why, tried)
             return
         parts, instance = self._parts, work.instance
 
@@ -163,9 +168,10 @@ class Reschedules:
         elif fault is not None:
             await parts.tell_above()
 
-    async def _stays_shelved(self, work: Work, why: str, tried: int) -> None:
-        """No host of the cell can have a server that is to be unshelved: it is offloaded, as it was."""
+    async def _has_no_host(self, work: Work, shelved: Shelved, why: str, tried: int) -> None:
+        """No host of the cell can have a server that is to be unshelved: another cell may, or it is offloaded again."""
         parts, instance = self._parts, work.instance
+        leaves = shelved.elsewhere and len(work.left_cells) - shelved.left + 1 < parts.max_cells
 
         def unit(connection: Connection) -> list[Over]:
             history = [one for one in attempts.history(connection, instance.uuid) if one.attempt > _above(work)]
@@ -173,10 +179,37 @@ class Reschedules:
             failed = f"Unshelve failed on {tried} {hosts}. " if tried else ""
             details = "; ".join(f"{one.host}: {one.error}: {one.message}" for one in history if one.error)
             said = (f"{failed}{why}", f"{failed}{why} {details}".strip() if details else None)
+            if leaves:
+                fault = Fault(code=500, message=said[0], details=said[1], created_at=parts.clock.now())
+                moves.hand_back(connection, instance.uuid, instance.attempt, fault, fault.created_at, shelved=True)
+                return []
             over = unshelves.give_up(connection, instance.uuid, instance.attempt, *said, parts.clock.now())
             return with_instances(connection, [over] if over is not None else [])
 
         endings.ended(parts, await parts.database.write(unit))
+        if leaves:
+            await parts.tell_above()
+
+    async def _take_back(self) -> None:
+        """End unshelves for which nobody above looks for another cell: conductors there may be older than this one."""
+        parts = self._parts
+        now = parts.clock.now()
+        before = now - round(2 * parts.settings.not_ready_deadline * SECOND)
+        if self._since is None:
+            self._since = now
+        if self._since > before:
+            return
+
+        def unit(connection: Connection) -> list[Over]:
+            over = []
+            for one in moves.forsaken(connection, before, BATCH):
+                why = f"{one.fault.message.rstrip('.')}. {NOBODY_ABOVE}" if one.fault else NOBODY_ABOVE
+                details = one.fault.details if one.fault else None
+                over.append(unshelves.give_up(connection, one.instance, one.attempt, why, details, now))
+            return with_instances(connection, [one for one in over if one is not None])
+
+        if await parts.database.read(partial(moves.forsaken, before=before, limit=1)):
+            endings.ended(parts, await parts.database.write(unit))
 
     def _too_late(self, work: Work) -> bool:
         waited = self._parts.clock.now() - work.step_at

@@ -175,6 +175,10 @@ class Shelved(msgspec.Struct, frozen=True, kw_only=True):
     """While it is unshelved: its attempts that are part of that have higher numbers."""
     image: Image | None = None
     """While it is unshelved: as the image service describes it."""
+    elsewhere: bool = False
+    """While it is unshelved: another cell may have it if its own has no room."""
+    left: int = 0
+    """While it is unshelved: so many cells it had left before that."""
 
 
 class Instance(RequestedServer, frozen=True, kw_only=True):

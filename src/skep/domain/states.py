@@ -11,8 +11,8 @@
 
 ACTIVE becomes PAUSED, SUSPENDED and RESCUED, too, and each of the five any other, as its guest is. SOFT_DELETED
 follows each of them, and ERROR; restored, it is ACTIVE. SHELVED follows all but RESCUED, SHELVED_OFFLOADED follows it.
-An offloaded server is built anew from its image: RESCHEDULING and what follows, until it is ACTIVE or
-SHELVED_OFFLOADED again.
+An offloaded server is built anew from its image: RESCHEDULING and what follows, in another cell too, until it is ACTIVE
+or SHELVED_OFFLOADED again. One that was MOVED may come back: it is STAGED over that row.
 
 Any state may become ERROR or DELETED. Deleting is a *task* beside the state, so that users see what is being deleted.
 """
@@ -124,7 +124,7 @@ TABLE: dict[State, StateRow] = {
         task_state="scheduling",
         building=True,
         placeless=True,
-        followers=frozenset({State.LEAVING, State.MOVED, State.ERROR, State.DELETED}),
+        followers=frozenset({State.LEAVING, State.MOVED, State.SHELVED_OFFLOADED, State.ERROR, State.DELETED}),
     ),
     State.LEAVING: StateRow(
         vm_state="building",
@@ -133,7 +133,7 @@ TABLE: dict[State, StateRow] = {
         building=True,
         placeless=True,
         frozen=True,
-        followers=frozenset({State.HANDED_BACK, State.MOVED, State.ERROR, State.DELETED}),
+        followers=frozenset({State.HANDED_BACK, State.MOVED, State.SHELVED_OFFLOADED, State.ERROR, State.DELETED}),
     ),
     State.ACTIVE: StateRow(
         vm_state="active",

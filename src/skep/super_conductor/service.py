@@ -60,7 +60,7 @@ class SuperConductor:
         self._operator = Loop("operator-state", hosts.publish, every=5.0)
         self._removals = Loop("removals", Removals(parts).run, every=resend)
         self._epoch = Loop("epoch", hosts.follow_epoch, every=1.0)
-        self._moves = Loop("moves", Moves(parts, parts.max_cells).run, every=resend)
+        self._moves = Loop("moves", Moves(parts).run, every=resend)
         self._leftovers = Loop("leftovers", Leftovers(parts).run, every=resend)
         self._sweeper = Loop("sweeper", Sweeper(parts).run, every=parts.settings.sweep_seconds)
         self._auditor = Loop("audit", Auditor(parts).run, every=parts.settings.audit_seconds)

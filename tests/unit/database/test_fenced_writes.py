@@ -54,9 +54,9 @@ WRITES: dict[str, Write] = {
     "take_from_host": lambda c, attempt, _host: reschedules.take_from_host(c, ONE, attempt, NOW),
     "give_up_on_host": lambda c, attempt, _host: reschedules.give_up_on_host(c, ONE, attempt, FAULT, NOW),
     "hand_back": lambda c, attempt, _host: moves.hand_back(c, ONE, attempt, FAULT, NOW),
-    "freeze": lambda c, attempt, _host: moves.freeze(c, ONE, attempt, NOW),
-    "thaw": lambda c, attempt, _host: moves.thaw(c, ONE, attempt, NOW),
-    "stay": lambda c, attempt, _host: moves.stay(c, ONE, attempt, FAULT, NOW),
+    "freeze": lambda c, attempt, _host: moves.freeze(c, ONE, attempt, 2, NOW),
+    "thaw": lambda c, attempt, _host: moves.thaw(c, ONE, attempt, 2, NOW),
+    "stay": lambda c, attempt, _host: moves.stay(c, ONE, attempt, 2, FAULT, NOW),
     "task done": _done,
 }
 OF_A_HOST = ("may_build", "may_spawn", "built", "fail", "abort")

@@ -38,7 +38,9 @@ async def index(request: ApiRequest) -> Answer:
     answers, unread = await read_cells(request.services, units)
     for cell, error in unread.items():
         log.warning("cell left out of a list", cell=cell, error=str(error))
-    found = sorted((one for rows in answers.values() for one in rows), key=_place, reverse=True)[:limit]
+    # A server that went to another cell took its migrations along: its former cell may still have them.
+    once = {one.uuid: one for rows in answers.values() for one in rows}
+    found = sorted(once.values(), key=_place, reverse=True)[:limit]
     hosts = request.allowed(f"{INDEX}:host")
     body: Json = {"migrations": [_shown(request, one, hosts=hosts) for one in found]}
     links = request.next_link("os-migrations", len(found), found[-1].uuid if found else None) if paged else None

@@ -24,6 +24,7 @@ from skep.domain.instances import Instance, State
 TO_HOST = "os_compute_api:os-shelve:unshelve_to_host"
 ZONES_SINCE = 77
 HOSTS_SINCE = 91
+CROSS_CELL = "compute:servers:resize:cross_cell"
 
 
 def asks_for_place(request: ApiRequest, asked: Any) -> bool:
@@ -45,6 +46,7 @@ async def unshelve(request: ApiRequest, found: LocatedServer, asked: Any) -> boo
     await request.services.database.read(
         partial(_check, request=request, zone=asked.get("availability_zone"), pin=pin, host=host)
     )
+    elsewhere = request.allowed(CROSS_CELL, project_id=server.project_id, user_id=server.user_id)
     image = await _image(request, server)
     await server_images.await_shelved(request, server, image.id)
     unit = partial(
@@ -54,6 +56,7 @@ async def unshelve(request: ApiRequest, found: LocatedServer, asked: Any) -> boo
         image=image,
         wanted=UnshelveServer(zone=asked.get("availability_zone"), host=host),
         pin=pin,
+        elsewhere=elsewhere,
         noted_at=request.services.clock.now(),
     )
     assert found.cell is not None
@@ -72,13 +75,14 @@ def _write(
     image: Image,
     wanted: UnshelveServer,
     pin: str | None,
+    elsewhere: bool,
     noted_at: int,
 ) -> bool:
     """Begin it, unless it is so late that others may have forgotten the image. Raises Unavailable then."""
     now = request.services.clock.now()
     if now - noted_at > BEGIN_SECONDS * SECOND:
         raise Unavailable("The cell of the server took too long to answer. Nothing was begun; try again.")
-    return unshelves.begin(connection, server, request.context, image, wanted, pin, now)
+    return unshelves.begin(connection, server, request.context, image, wanted, pin, now, elsewhere=elsewhere)
 
 
 def refuse_place(server: Instance) -> Conflict:

@@ -139,8 +139,3 @@ def events_of(connection: sa.Connection, instance: InstanceUuid, request_id: str
         .order_by(action_events.c.started_at.desc(), action_events.c.id.desc())
     ).mappings()
     return [convert({key: one[key] for key in ActionEvent.__struct_fields__}, ActionEvent) for one in found]
-
-
-def remove(connection: sa.Connection, instance: InstanceUuid) -> None:
-    """Remove the actions of an instance whose staged row is gone."""
-    connection.execute(actions.delete().where(actions.c.instance == instance))

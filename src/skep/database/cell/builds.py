@@ -12,11 +12,13 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, agents, asked, assignments, attempts, resending, resting, unreadable
+from skep.database.cell import actions, agents, asked, assignments, attempts, resending, resting, travels, unreadable
 from skep.database.cell.instances import columns_of, instance_of, live_columns
 from skep.database.cell.resending import NOTHING_COUNTS
 from skep.database.cell.tables import UNDER_WAY, instances
+from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.transitions import moving
+from skep.database.cell.travels import Traveller
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
 from skep.domain.actions import ACTIONS
@@ -47,6 +49,8 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     secrets: bytes | None = None
     left_cells: tuple[CellUuid, ...] = ()
     """The cells that had no host for it."""
+    traveller: Traveller | None = None
+    """What comes with a server that is unshelved in this cell; None: it is created."""
 
     def on_host(self) -> Instance:
         """Return the instance as its row will say it."""
@@ -90,7 +94,8 @@ class DueBuild(msgspec.Struct, frozen=True, kw_only=True):
 def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> set[InstanceUuid]:
     """Write servers in state `staged`, over nothing or over a staged row of a lower attempt; nobody sees them yet.
 
-    Return those that stand there now. What was placed on a host that is being deleted, or was, is not written.
+    Also over a row that was here before and moved away, when no host has anything of it any more. Return those that
+    stand there now. What was placed on a host that is being deleted, or was, is not written.
     """
     shut = agents.closed(connection, {one.assignment.node for one in staged if one.assignment is not None})
     staged = [one for one in staged if one.assignment is None or one.assignment.node not in shut]
@@ -112,13 +117,27 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> set[
     attempts.begin(
         connection,
         (
-            attempts.of_decision(one.instance.uuid, one.instance.attempt, one.assignment, one.explanation, now)
+            attempts.of_decision(
+                one.instance.uuid,
+                one.instance.attempt,
+                one.assignment,
+                one.explanation,
+                now,
+                "build" if one.traveller is None else "unshelve",
+            )
             for one in staged
         ),
     )
+    for one in staged:
+        if one.traveller is not None:
+            travels.unpack(connection, one.instance.uuid, one.traveller)
     actions.begin(
         connection,
-        [actions.action_of(one.instance.uuid, "create", one.context, one.instance.created_at) for one in staged],
+        [
+            actions.action_of(one.instance.uuid, "create", one.context, one.instance.created_at)
+            for one in staged
+            if one.traveller is None
+        ],
     )
     return {one.instance.uuid for one in staged}
 
@@ -133,12 +152,26 @@ def _staging(connection: sa.Connection) -> sa.Executable:
         known = _STAGING[dialect] = statement.on_conflict_do_update(
             index_elements=["uuid"],
             set_=columns,
-            where=sa.and_(row.state == State.STAGED, row.attempt < statement.excluded.attempt),
+            where=sa.and_(
+                row.attempt < statement.excluded.attempt,
+                sa.or_(
+                    row.state == State.STAGED.value,
+                    sa.and_(
+                        row.state == State.MOVED.value,
+                        row.highest < statement.excluded.attempt,
+                        ~sa.exists(_OPEN),
+                    ),
+                ),
+            ),
         )
     return known
 
 
 _STAGING: dict[str, sa.Executable] = {}
+_OPEN = sa.select(attempt_rows.c.attempt).where(
+    attempt_rows.c.open, attempt_rows.c.instance == sa.literal_column("instances.uuid")
+)
+"""The row that is written over is not among the tables of this select: as its column it would become one of them."""
 
 
 def _staged_columns(staged: Staged, now: int) -> dict[str, Any]:
@@ -191,7 +224,7 @@ def unstage(connection: sa.Connection, uuid: InstanceUuid, attempt: int) -> list
     ).first()
     if removed is None:
         return []
-    actions.remove(connection, uuid)
+    travels.forget(connection, uuid)
     spec = unreadable.or_none(removed, _spec)
     group = spec.group.uuid if spec is not None and spec.group is not None else None
     return [msgspec.structs.replace(key, group=group) for key in attempts.remove(connection, uuid)]

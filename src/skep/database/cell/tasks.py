@@ -63,7 +63,7 @@ _ON_HOSTS = sa.and_(
 )
 """The first part makes SQLite see that `instances_tasks` holds all of them."""
 
-_BUILT = frozenset(stored(BUILD_STATES))
+_BUSY = frozenset(stored(BUILD_STATES | {State.MOVED}))
 
 _columns = (row.attempt, row.host, row.task, *COLUMNS)
 
@@ -94,7 +94,7 @@ class KnownTasks(msgspec.Struct, frozen=True, kw_only=True):
     begun: set[Named]
     under_way: set[Named]
     busy: set[InstanceUuid]
-    """Instances under any task, or being built."""
+    """Instances under any task, or being built, or gone to another cell: that one says the rest."""
     shelved: dict[InstanceUuid, str]
     """Shelved instances, and those that are being unshelved: the image that each is in."""
 
@@ -219,13 +219,13 @@ def known(connection: sa.Connection, named: Sequence[Named]) -> KnownTasks:
     known = sa.select(action.instance, action.request_id).where(sa.tuple_(action.instance, action.request_id).in_(ids))
     bearing = sa.select(row.uuid, row.task_id).where(sa.tuple_(row.uuid, row.task_id).in_(ids), row.task.is_not(None))
     of_rows = sa.select(row.uuid, row.task, row.state, row.shelved).where(
-        row.uuid.in_([uuid for uuid, _ in ids]), row.deleted_at.is_(None)
+        row.uuid.in_([uuid for uuid, _ in ids]), sa.or_(row.deleted_at.is_(None), row.state == State.MOVED.value)
     )
     rows = connection.execute(of_rows).all()
     return KnownTasks(
         begun={(InstanceUuid(uuid), str(task_id)) for uuid, task_id in connection.execute(known)},
         under_way={(InstanceUuid(uuid), str(task_id)) for uuid, task_id in connection.execute(bearing)},
-        busy={InstanceUuid(one.uuid) for one in rows if one.task is not None or one.state in _BUILT},
+        busy={InstanceUuid(one.uuid) for one in rows if one.task is not None or one.state in _BUSY},
         shelved={InstanceUuid(one.uuid): load(one.shelved, Shelved).image_id for one in rows if one.shelved},
     )
 

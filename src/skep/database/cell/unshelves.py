@@ -19,10 +19,10 @@ from skep.database.cell.transitions import moving
 from skep.database.stored import dump, load
 from skep.domain.actions import ACTIONS, ActionRequest, Ended, UnshelveServer
 from skep.domain.context import RequestContext
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.images import Image
 from skep.domain.instances import Fault, Instance, PowerState, Shelved, State, Task
-from skep.domain.states import BUILD_STATES, BUILT_BY_HOST, stored
+from skep.domain.states import BUILD_STATES, BUILT_BY_HOST, FROZEN, stored
 
 row = instances.c
 
@@ -39,10 +39,12 @@ def begin(
     wanted: UnshelveServer,
     pin: str | None,
     now: int,
+    *,
+    elsewhere: bool = False,
 ) -> bool:
     """Have an offloaded instance built from its image; False when its row is not as `server` says any more.
 
-    `pin` is the zone that it stays in from now on; None: any.
+    `pin` is the zone that it stays in from now on; None: any. `elsewhere`: another cell may have it if this one cannot.
     """
     mine = sa.and_(
         row.uuid == server.uuid,
@@ -53,7 +55,7 @@ def begin(
         row.refused_id.is_distinct_from(context.request_id),
     )
     found = connection.execute(
-        sa.select(row.uuid, row.spec, row.body, row.shelved, row.launched_at).where(mine)
+        sa.select(row.uuid, row.spec, row.body, row.shelved, row.launched_at, row.left_cells).where(mine)
     ).first()
     if found is None or not found.shelved:
         return False
@@ -72,7 +74,12 @@ def begin(
     body = msgspec.structs.replace(asked_for, pinned_availability_zone=pin)
     highest = connection.execute(sa.select(numbers.given()).where(row.uuid == server.uuid)).scalar_one()
     kept = msgspec.structs.replace(
-        shelved, image=image, launched_at=found.launched_at or shelved.launched_at, above=highest
+        shelved,
+        image=image,
+        launched_at=found.launched_at or shelved.launched_at,
+        above=highest,
+        elsewhere=elsewhere,
+        left=len(load(found.left_cells, tuple[CellUuid, ...])),
     )
     request = ActionRequest(action=UNSHELVE.name, context=context, arguments=msgspec.structs.asdict(wanted))
     connection.execute(
@@ -142,19 +149,26 @@ def built(
 
 
 def give_up(
-    connection: sa.Connection, uuid: InstanceUuid, attempt: int, why: str, details: str | None, now: int
+    connection: sa.Connection,
+    uuid: InstanceUuid,
+    attempt: int,
+    why: str,
+    details: str | None,
+    now: int,
+    taken: int | None = None,
 ) -> Ended | None:
     """Write that an unshelve came to nothing: the instance is offloaded, as it was. None when it was replaced.
 
     Also of one that is ERROR because its host was silent, once nothing of the attempt can run any more. Whatever its
-    host says of the attempt later, it is to be undone.
+    host says of the attempt later, it is to be undone. `taken`: of one that is frozen, the attempt in its mapping.
     """
-    before = BUILT_BY_HOST | {State.RESCHEDULING, State.ERROR}
+    before = (BUILD_STATES - FROZEN) | {State.ERROR}
     mine = sa.and_(
         row.uuid == uuid,
         row.attempt == attempt,
         row.task.is_(None),
-        moving(before, State.SHELVED_OFFLOADED),
+        moving(before if taken is None else frozenset({State.LEAVING}), State.SHELVED_OFFLOADED),
+        *([] if taken is None else [row.highest == taken]),
         row.launched_at.is_(None),
         row.shelved.is_not(None),
     )
@@ -172,7 +186,9 @@ def as_it_was(shelved: Shelved, launched_at: int | None, now: int) -> dict[str, 
     """Return the columns of an instance that is offloaded again; `launched_at` as its row says it."""
     return {
         "state": State.SHELVED_OFFLOADED.value,
-        "shelved": dump(msgspec.structs.replace(shelved, image=None, launched_at=None, above=0)),
+        "shelved": dump(
+            msgspec.structs.replace(shelved, image=None, launched_at=None, above=0, elsewhere=False, left=0)
+        ),
         "launched_at": launched_at or shelved.launched_at,
         "host": None,
         "node": None,

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from skep.database.cell.moves import SINCE_0_8
 from skep.database.cell.tables import UNDER_WAY, attempts, instances, migrations
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import Task
+from skep.domain.instances import State, Task
 from skep.domain.moves import CHOICES
 from skep.domain.states import ON_HOST, PLACELESS, stored
 
@@ -27,12 +28,16 @@ class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
     """As it stands there: a damaged row, or one of another release, is compared like any other."""
     attempt: int
     host: str | None
+    lingers: bool = False
+    """The server is in another cell, and its row here is kept for a while (`moves.linger`)."""
 
 
 def living(connection: sa.Connection, after: str, limit: int) -> list[Whereabouts]:
     """Return rows that are not deleted, staged ones too, by their UUIDs, some at a time."""
-    query = sa.select(*_COLUMNS).where(row.deleted_at.is_(None), row.uuid > after)
-    return [_whereabouts(one) for one in connection.execute(query.order_by(row.uuid).limit(limit))]
+    lingers = sa.and_(row.state == State.LEAVING.value, row.sent_at > SINCE_0_8).label("lingers")
+    query = sa.select(*_COLUMNS, lingers).where(row.deleted_at.is_(None), row.uuid > after)
+    found = connection.execute(query.order_by(row.uuid).limit(limit))
+    return [msgspec.structs.replace(_whereabouts(one), lingers=bool(one.lingers)) for one in found]
 
 
 def known(connection: sa.Connection, uuids: Sequence[str]) -> dict[str, int | None]:
