@@ -134,7 +134,7 @@ async def test_asking_about_a_guest(tmp_path: Path) -> None:
         await openstack(yaml, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "one")
         assert "one booted from its own disk" in await openstack_quiet(yaml, "console", "log", "show", "one")
         shown = await openstack(yaml, "--os-compute-api-version", "2.48", "server", "show", "--diagnostics", "one")
-        assert (shown["state"], shown["driver"], shown["num_disks"]) == ("running", "fake", 1)
+        assert (shown["state"], shown["driver"], shown["num_disks"]) == ("running", "libvirt", 1)
         shown = await openstack(yaml, "--os-compute-api-version", "2.78", "server", "show", "--topology", "one")
         assert shown["topology"] == {"nodes": [], "pagesize_kb": None}
 

@@ -53,7 +53,7 @@ async def test_a_console_and_diagnostics_in_a_whole_cloud(tmp_path: Path) -> Non
         new = (await session.ask("GET", path, version="2.48")).json()
         assert {key: new[key] for key in ("state", "driver", "config_drive", "num_cpus", "num_nics", "num_disks")} == {
             "state": "running",
-            "driver": "fake",
+            "driver": "libvirt",
             "config_drive": False,
             "num_cpus": 1,
             "num_nics": 0,

@@ -270,7 +270,9 @@ async def test_states_locks_and_roles(cloud: ServersUnderTest) -> None:
             said = f"Cannot 'rebuild' instance {uuid} while it is in vm_state paused"
             assert await refused(cloud, uuid, asked) == (409, said)
     await _do(cloud, uuid, "stop", PowerState.SHUTDOWN)
-    await rebuild(cloud, uuid, token="admin")
+    answer = await rebuild(cloud, uuid, token="admin", version=MAXIMUM)
+    assert answer["OS-EXT-SRV-ATTR:host"] == "host-1"
+    assert ("user_data" in answer, "OS-EXT-SRV-ATTR:user_data" in answer) == (True, False), "as Nova: by one name"
     order = await carry_out(cloud, uuid, PowerState.SHUTDOWN)
     assert order.start is False
     assert (await show(cloud, uuid))["status"] == "SHUTOFF"

@@ -191,7 +191,7 @@ SERVER_DETAILED = fields(*_BASIC, *_extended(1))
 SERVER_UPDATED = fields(*_BASIC, *_extended(75), _GROUPS)
 SERVER_REBUILT = fields(
     *_BASIC,
-    *(field for field in _extended(75) if field.name != "key_name"),
+    *(field for field in _extended(75) if field.name not in {"key_name", "OS-EXT-SRV-ATTR:user_data"}),
     shown("key_name", TEXT_OR_NULL, since=54),
     shown("user_data", TEXT_OR_NULL, since=57),
     shown("adminPass", TEXT, required=False),
