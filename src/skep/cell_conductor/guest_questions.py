@@ -8,7 +8,7 @@ from skep.cell_conductor.parts import Parts
 from skep.database import Connection
 from skep.database.cell import agents, guest_questions
 from skep.domain.context import RequestContext
-from skep.domain.questions import MOST_BYTES, GuestAnswer, GuestQuestion
+from skep.domain.questions import MOST_BYTES, MOST_CHARACTERS, GuestAnswer, GuestQuestion
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import AnswerAboutGuest, QuestionsAsked
 from skep.messages.to_compute import AskAboutGuest
@@ -30,8 +30,9 @@ class GuestQuestions:
         self.telling.nudge()
 
     async def answered(self, message: AnswerAboutGuest, _context: RequestContext | None) -> Done:
-        """Note an answer. One that is too long is none."""
-        said = GuestAnswer(content=message.content, error=message.error)
+        """Note an answer. One that is too long is none; an error that is too long is cut."""
+        error = None if message.error is None else message.error[:MOST_CHARACTERS]
+        said = GuestAnswer(content=message.content, error=error)
         if len(message.content) > MOST_BYTES:
             said = GuestAnswer(error=f"AnswerTooLong: the answer of host {message.host} has too many bytes")
         unit = partial(guest_questions.answer, question=message.question, host=message.host, said=said)

@@ -14,7 +14,7 @@ from skep.compute.drivers.capabilities import missing
 from skep.compute.host import Host
 from skep.domain.builds import BuildFailure
 from skep.domain.errors import SkepError
-from skep.domain.questions import MOST_BYTES, NEEDS, Topic
+from skep.domain.questions import MOST_BYTES, MOST_CHARACTERS, NEEDS, Topic
 from skep.messages.to_cell_conductor import AnswerAboutGuest
 from skep.messages.to_compute import AskAboutGuest
 
@@ -62,7 +62,7 @@ class GuestQuestions:
         host = self._host
         try:
             content = await self._answer(asked)
-            error = None if isinstance(content, bytes) else content
+            error = None if isinstance(content, bytes) else content[:MOST_CHARACTERS]
             said = AnswerAboutGuest(
                 question=asked.question,
                 host=host.name,

@@ -16,6 +16,8 @@ from skep.domain.ids import InstanceUuid
 
 MOST_BYTES = 100 * 1024
 """Of an answer (Nova's bound of a console's log)."""
+MOST_CHARACTERS = 2000
+"""Of an error that is told instead of an answer."""
 MOST_OF_ONE = 4
 """So many questions about one server may wait for their answers at a time."""
 FORGOTTEN_AFTER = 300 * SECOND

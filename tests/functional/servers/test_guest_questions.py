@@ -6,12 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from skep.api.microversions import MAXIMUM
+from skep.compute.drivers.fake import FailureRule, FakeDriver
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.database.cell import guest_questions
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, RequestId
-from skep.domain.questions import MOST_OF_ONE, GuestQuestion, Topic
+from skep.domain.questions import MOST_CHARACTERS, MOST_OF_ONE, GuestQuestion, Topic
 from skep_lab.compute_api.servers import CELL1, ServersUnderTest
 from tests.functional.servers.test_inside import PINNED, Users, users
 from tests.functional.test_images_of_servers import Images
@@ -25,7 +28,12 @@ def output(length: object = None, **more: object) -> dict[str, Any]:
     return {"os-getConsoleOutput": {**({} if length is None else {"length": length}), **more}}
 
 
-async def test_a_console_and_diagnostics_in_a_whole_cloud(tmp_path: Path) -> None:
+async def _unreadable(_instance: object) -> object:
+    """Measure a guest in a way that no field is for."""
+    return {"driver": 1, "cpus": "many"}
+
+
+async def test_a_console_and_diagnostics_in_a_whole_cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = http_config(tmp_path)
     async with serving_cloud(config, cells=1, hosts=1) as cloud, signed_in(cloud) as session:
         images = Images(cloud, session)
@@ -61,6 +69,15 @@ async def test_a_console_and_diagnostics_in_a_whole_cloud(tmp_path: Path) -> Non
         }
         assert new["memory_details"] == {"maximum": 512, "used": 512}
         assert (len(new["cpu_details"]), new["disk_details"][0]["read_bytes"]) == (1, len(images.disk(uuid)))
+        [driver] = cloud.plane.drivers.values()
+        assert isinstance(driver, FakeDriver)
+        driver.fail((FailureRule(operation="console_output", message="x" * 1_000_000),))
+        long = await session.ask("POST", f"/servers/{uuid}/action", output())
+        assert (long.status_code, len(long.content) < 2 * MOST_CHARACTERS) == (409, True)
+        monkeypatch.setattr(driver, "diagnostics", _unreadable)
+        strange = await session.ask("GET", path)
+        assert strange.status_code == 409
+        assert "cannot be read" in strange.text
         left = await cloud.plane.databases.cells["cell1"].read(
             partial(guest_questions.of_instance, instance=InstanceUuid(uuid))
         )
