@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 WITH_GUEST = frozenset({"ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED"})
 SHELVED = "SHELVED_OFFLOADED"
@@ -13,6 +14,10 @@ TINY_MB, SMALL_MB = 512, 2048
 
 POWER_STATES = {"SHUTOFF": 4, "PAUSED": 3, "SUSPENDED": 7, "SOFT_DELETED": 4, SHELVED: 4}
 """Nova's numbers of power states, where the guest does not run (1)."""
+
+
+Lost = Literal["", "forced down", "silent", "fenced"]
+Wish = Literal["", "abort", "complete"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class Life:
     """Whether it has the larger flavor, m1.small."""
     was_small: bool = False
     """Whether it had that before such a move."""
+    fresh: bytes = b""
+    """What its image holds: the disk of a guest that is made anew."""
 
     @property
     def is_charged(self) -> bool:
@@ -51,6 +58,11 @@ class Life:
     def memory_mb(self) -> int:
         """What it is charged with."""
         return (SMALL_MB if self.is_small else TINY_MB) if self.is_charged else 0
+
+    @property
+    def attempts(self) -> int:
+        """How many of its attempts hold a disk, and a place in its group: the source of a move keeps both."""
+        return int(self.has_guest) + bool(self.before)
 
     @property
     def power_state(self) -> int:
@@ -74,7 +86,20 @@ class Act:
     """One that the product has to try again until it works."""
     by_admin: bool = False
     lock_refuses: bool = True
+    version: str = "2.1"
+    moves: bool | None = False
+    """Whether it is on another host afterwards; None: it may be."""
+    lost: Lost = ""
+    """What becomes of its host before this is asked."""
+    wish: Wish = ""
+    """How its copying ends, which would not end by itself."""
 
+
+IMAGE = "the image of the server"
+"""Stands in a body for its id."""
+LIVE: dict[str, object] = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
+RUNS = frozenset({"ACTIVE", "PAUSED"})
+LOST: tuple[Lost, ...] = ("forced down", "silent", "fenced")
 
 ACTS = {
     act.name: act
@@ -101,6 +126,7 @@ ACTS = {
             "put_aside",
             "take_up",
             by_admin=True,
+            moves=True,
         ),
         Act(
             "resize",
@@ -109,11 +135,30 @@ ACTS = {
             "VERIFY_RESIZE",
             "receive",
             "take_up",
+            moves=True,
         ),
-        Act("shelve", {"shelve": None}, WITH_GUEST, SHELVED, "snapshot"),
-        Act("unshelve", {"unshelve": None}, frozenset({SHELVED}), "ACTIVE"),
+        Act("shelve", {"shelve": None}, WITH_GUEST, SHELVED, "snapshot", moves=None),
+        Act("unshelve", {"unshelve": None}, frozenset({SHELVED}), "ACTIVE", moves=None),
+        Act("rebuild", {"rebuild": {"imageRef": IMAGE}}, frozenset({"ACTIVE", "SHUTOFF"}), "", "spawn", "take_up"),
+        Act("live migrate", LIVE, RUNS, "", "copy_guest", "take_over", by_admin=True, version="2.25", moves=True),
+        Act("live abort", LIVE, RUNS, by_admin=True, version="2.25", wish="abort"),
+        Act("live complete", LIVE, frozenset({"ACTIVE"}), by_admin=True, version="2.25", moves=True, wish="complete"),
+        *(
+            Act(
+                f"evacuate, {lost}",
+                {"evacuate": {}},
+                frozenset({"ACTIVE", "SHUTOFF"}),
+                "ACTIVE" if lost == "fenced" else "",
+                "" if lost == "fenced" else "prepare",
+                by_admin=True,
+                version="2.14",
+                moves=True,
+                lost=lost,
+            )
+            for lost in LOST
+        ),
         Act("confirm", {"confirmResize": None}, frozenset({"VERIFY_RESIZE"})),
-        Act("revert", {"revertResize": None}, frozenset({"VERIFY_RESIZE"}), "", "receive", "take_up"),
+        Act("revert", {"revertResize": None}, frozenset({"VERIFY_RESIZE"}), "", "receive", "take_up", moves=None),
         Act("delete", None, WITH_GUEST | {"RESCUE"}, "SOFT_DELETED", "power_off"),
         Act("restore", {"restore": None}, frozenset({"SOFT_DELETED"}), "ACTIVE", "power_on"),
     )
@@ -129,8 +174,10 @@ def may(life: Life, act: Act) -> bool:
 
 def after(life: Life, act: Act, *, fails: bool) -> Life:
     """Return what it comes to; `fails`: its operation of the driver does."""
-    if fails and act.operation:
+    if (fails and act.operation) or act.wish == "abort":
         return life
+    if act.lost or act.name == "rebuild":
+        return replace(life, disk=life.fresh, status=act.becomes or life.status)
     match act.name:
         case "lock" | "unlock":
             return replace(life, locked=act.name == "lock")
