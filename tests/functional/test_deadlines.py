@@ -11,15 +11,19 @@ import sqlalchemy as sa
 
 from skep.config.sections import ConductorSettings
 from skep.contracts.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
-from skep.contracts.eventually import eventually
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.database.cell import actions, tasks
-from skep.database.cell.tables import instances
+from skep.database.cell.tables import instances, migrations
 from skep.domain.actions import ACTIONS
+from skep.domain.clock import SECOND
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, new_request_id
 from skep.domain.instances import State
 from skep.messages.to_compute import BuildAndRunInstance
+from skep.processes.conducting import make_cell_conductor
 from skep.processes.control_plane import ControlPlane
+from skep.telemetry.steps import CrashPoint
+from tests.functional.test_cold_moves import becomes, move, server_with_disk
 
 
 def quick(**deadlines: float) -> ConductorSettings:
@@ -82,6 +86,48 @@ def _age(root: Path, seconds: int) -> None:
     with engine.begin() as connection:
         connection.execute(instances.update().values(**past, step_at=instances.c.step_at - seconds * 10**6))
     engine.dispose()
+
+
+async def test_the_time_in_which_nobody_listened_fails_no_move(tmp_path: Path) -> None:
+    config = quick_config(conductor=quick(move_deadline=600.0))
+    async with running_cloud(tmp_path, config, cells=1, hosts=2) as cloud:
+        server = await server_with_disk(cloud)
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def wait_there(point: CrashPoint) -> None:
+            if (point.step, point.when) == ("move_prepare", "before"):
+                begun.set()
+                await go_on.wait()
+
+        cloud.plane.steps.crash_hook = wait_there
+        await move(cloud, server)
+        async with asyncio.timeout(PATIENCE):
+            await begun.wait()
+        plane, database = cloud.plane, cloud.plane.databases.cells["cell1"]
+        [former] = plane._cell_conductors
+        await former.stop()
+        away = 3600 * SECOND
+        past = {"sent_at": migrations.c.sent_at - away, "step_at": migrations.c.step_at - away}
+        await database.write(lambda connection: connection.execute(migrations.update().values(**past)).rowcount)
+        before = cloud.clock.now()
+        [cell] = (one for one in plane.cells.values() if one.name == "cell1")
+        plane._cell_conductors.remove(former)
+        conductor = make_cell_conductor(
+            plane.process, cell, database, transport=plane.cell_transports[cell.uuid], above=plane.transport
+        )
+        await conductor.start()
+        plane._cell_conductors.append(conductor)
+        plane._conductor_of[cell.uuid] = conductor
+
+        async def told_again() -> bool:
+            told = sa.select(migrations.c.sent_at)
+            return bool(await database.read(lambda connection: connection.execute(told).scalar_one() or 0) >= before)
+
+        await eventually(told_again, "the host is told again")
+        go_on.set()
+        moved = await becomes(cloud, server.uuid, State.RESIZED)
+        assert moved.host != server.host
+        assert len(await cloud.attempts(server.uuid)) == 2, "the first target was good"
 
 
 def sent_of(plane: ControlPlane) -> list[InstanceUuid]:

@@ -12,8 +12,10 @@ from functools import partial
 import msgspec
 
 from skep.cell_conductor import endings, notifications
+from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.deletes import Deletes
+from skep.cell_conductor.listening import Listening
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.tasks import YES_SECONDS
 from skep.database import Connection
@@ -48,8 +50,9 @@ SILENT = BuildFailure(kind=FailureKind.RESCHEDULE, error=move_steps.SILENT, mess
 class Moves:
     """Moves of one cell."""
 
-    def __init__(self, parts: Parts, releases: Releases, deletes: Deletes) -> None:
+    def __init__(self, parts: Parts, builds_story: Builds, releases: Releases, deletes: Deletes) -> None:
         self._parts = parts
+        self._builds = builds_story
         self._releases = releases
         self._deletes = deletes
         self._epoch = ""
@@ -57,6 +60,7 @@ class Moves:
         self._look_at = 0.0
         """When to look next for what nobody tells of, by the time of the loop."""
         every = parts.settings.resend_seconds
+        self._listening = Listening(max(parts.settings.lease_seconds, 5 * every))
         self.choosing = Loop("choose moves", self._choose_hosts, every=every, apart=GATHER_SECONDS)
         self.ordering = Loop("order moves", self._order, every=every, apart=GATHER_SECONDS)
 
@@ -276,9 +280,11 @@ class Moves:
                 await self._went_on(moved)
 
     async def _give_up_silent(self) -> None:
-        parts = self._parts
-        before = parts.before(parts.settings.move_deadline)
-        for one in await parts.database.read(partial(move_steps.overdue, since=before, limit=BATCH)):
+        """Fail steps whose target is lost, and once this process has listened for a deadline, those of silent hosts."""
+        parts, deadline = self._parts, self._parts.settings.move_deadline
+        self._listening.look(able=self._builds.asserted)
+        since = parts.before(deadline) if self._listening.heard_for(deadline) else None
+        for one in await parts.database.read(partial(move_steps.overdue, since=since, limit=BATCH)):
             attempt, host, _, _ = one.place()
             assert one.step is not None
             if attempt is None or host is None:

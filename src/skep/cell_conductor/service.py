@@ -77,7 +77,7 @@ class CellConductor:
         self._deadlines = Deadlines(parts, self._builds, self._reschedules)
         self._deletes = Deletes(parts, self._builds, self._releases)
         self._reclaims = Reclaims(parts, self._deletes)
-        self._moves = Moves(parts, self._releases, self._deletes)
+        self._moves = Moves(parts, self._builds, self._releases, self._deletes)
         self._tasks = Tasks(parts)
         self._offloads = Offloads(parts, self._deletes)
         self._tasks.on_shelved = self._builds.on_undone = self._offloads.loop.nudge

@@ -334,11 +334,17 @@ def failed(
     return _moved(connection, known, ended, values["step"])
 
 
-def overdue(connection: sa.Connection, since: int, limit: int) -> list[Move]:
+def overdue(connection: sa.Connection, since: int | None, limit: int) -> list[Move]:
     """Return moves whose host has been silent since before `since` at a step that it was not allowed to begin, or
-    that touches no guest; and those whose target has no open attempt any more, since its host was fenced."""
+    that touches no guest; and those whose target has no open attempt any more, since its host was fenced.
+
+    None: nobody has listened for long enough to call a host silent.
+    """
     beside = move.step.in_(_BESIDE)
-    silent = sa.and_(move.sent_at.is_not(None), move.step_at < since, sa.or_(move.granted == sa.false(), beside))
+    silent: sa.ColumnElement[bool] = sa.false()
+    if since is not None:
+        unasked = sa.or_(move.granted == sa.false(), beside)
+        silent = sa.and_(move.sent_at.is_not(None), move.step_at < since, unasked)
     attempt = attempt_rows.c
     side = sa.case((move.step == "revert_receive", move.back_attempt), else_=move.dest_attempt)
     lost = sa.and_(
