@@ -20,6 +20,7 @@ from sqlalchemy import event, exc
 from sqlalchemy.pool import NullPool
 
 from skep.database import passfile
+from skep.database.compiled import STATEMENTS
 
 WRITER_SUFFIX = "-write"
 """The name of a thread that writes ends so."""
@@ -90,6 +91,7 @@ class Sqlite:
             f"sqlite:///{self._path}",
             poolclass=NullPool,
             connect_args={"check_same_thread": False, "timeout": self._busy_timeout},
+            execution_options={"compiled_cache": STATEMENTS},
         )
 
         @event.listens_for(engine, "connect")
@@ -163,6 +165,7 @@ class Postgresql:
                 "options": " ".join(f"-c {name}={value}" for name, value in limits.items())
                 + " -c synchronous_commit=on -c timezone=UTC",
             },
+            execution_options={"compiled_cache": STATEMENTS},
         )
 
         @event.listens_for(engine, "connect")
