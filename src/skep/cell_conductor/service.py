@@ -187,6 +187,10 @@ class CellConductor:
             await loop.stop()
         await self._lease.stop()
 
+    def beat_now(self) -> None:
+        """Have schedulers know at once which hosts live, not only with the beat of the next second."""
+        self._beats.loop.nudge()
+
     def troubles(self) -> list[str]:
         """Return what keeps the cell from being served although this process runs, a sentence each."""
         return self._beats.troubles()

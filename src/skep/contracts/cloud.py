@@ -122,7 +122,7 @@ class Cloud:
         await self.start()
 
     async def _ready(self) -> bool:
-        return sum(host.up for host in await host_states(self.plane.transport)) == self.hosts * len(self.names)
+        return await hosts_up(self.plane, self.hosts * len(self.names))
 
     async def create(
         self,
@@ -321,6 +321,14 @@ def _rows_in_cell(connection: sa.Connection) -> dict[str, int]:
 
 def _count(connection: sa.Connection, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
     return connection.execute(sa.select(sa.func.count()).select_from(table).where(*conditions)).scalar_one()
+
+
+async def hosts_up(plane: ControlPlane, number: int) -> bool:
+    """Tell whether so many hosts may get servers. Once all have reported, they need not wait for the next beat."""
+    known = await host_states(plane.transport)
+    if len(known) == number and not all(host.up for host in known):
+        plane.beat_now()
+    return sum(host.up for host in known) == number
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ armed, and where it dies. At the end of its input it stops in good order, so it 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import os
 import signal
@@ -22,7 +23,9 @@ import msgspec
 import uvloop
 
 from skep.config.sections import Config
+from skep.contracts.cloud import hosts_up
 from skep.database.engine import Unit
+from skep.domain.errors import SkepError
 from skep.processes.all_in_one import AllInOneCloud, make_cloud
 from skep.telemetry import logs
 from skep.telemetry.metrics import Metrics
@@ -30,6 +33,9 @@ from skep.telemetry.steps import CrashPoint, Steps
 from skep_lab.crash.forks import take
 from skep_lab.crash.points import Point
 from skep_lab.crash.power import cut_power
+
+LOOKS, LOOK_SECONDS = 40, 0.05
+"""How often it is looked whether the hosts of a new process are up, and how far apart."""
 
 
 class StartOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,9 +126,22 @@ async def serve(order: StartOrder) -> None:
     try:
         for database in (cloud.plane.databases.api, *cloud.plane.databases.cells.values()):
             database.commit_hook = switch.at_commit
-        await _obey(switch, cloud)
+        beating = asyncio.create_task(_beat_early(cloud, order.cells * order.hosts))
+        try:
+            await _obey(switch, cloud)
+        finally:
+            beating.cancel()
     finally:
         await cloud.stop()
+
+
+async def _beat_early(cloud: AllInOneCloud, hosts: int) -> None:
+    """Wait for all hosts of a cloud that starts: a walk starts very often, and would wait a second for each beat."""
+    for _ in range(LOOKS):
+        with contextlib.suppress(SkepError):
+            if await hosts_up(cloud.plane, hosts):
+                return
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _obey(switch: Switch, cloud: AllInOneCloud) -> None:
