@@ -335,16 +335,12 @@ def failed(
 
 
 def overdue(connection: sa.Connection, since: int | None, limit: int) -> list[Move]:
-    """Return moves whose host has been silent since before `since` at a step that it was not allowed to begin, or
-    that touches no guest; and those whose target has no open attempt any more, since its host was fenced.
-
-    None: nobody has listened for long enough to call a host silent.
-    """
+    """Return moves whose host has been silent since before `since` (None: nobody has listened for long enough) at a
+    step that it was not allowed to begin, or that touches no guest; and those whose target has no open attempt."""
     beside = move.step.in_(_BESIDE)
-    silent: sa.ColumnElement[bool] = sa.false()
-    if since is not None:
-        unasked = sa.or_(move.granted == sa.false(), beside)
-        silent = sa.and_(move.sent_at.is_not(None), move.step_at < since, unasked)
+    unasked = sa.or_(move.granted == sa.false(), beside)
+    late = sa.false() if since is None else move.step_at < since
+    silent = sa.and_(move.sent_at.is_not(None), late, unasked)
     attempt = attempt_rows.c
     side = sa.case((move.step == "revert_receive", move.back_attempt), else_=move.dest_attempt)
     lost = sa.and_(
