@@ -60,6 +60,7 @@ class Charges:
         given_up = [(one.instance, one.task_id) for one in charges if one.since < given_up_before]
         # Resizes may rest for days: a look that writes nothing comes first.
         ready = await access.read(partial(owed.all_over, named=named, given_up=given_up))
+        await self._correct(access, [one for one in charges if one.instance not in ready])
         if not ready:
             return
 
@@ -79,4 +80,18 @@ class Charges:
                     build_requests.follow_resize(connection, one.instance, told.spec)
 
         if over:
+            await self._parts.api.write(write)
+
+    async def _correct(self, access: CellAccess, charges: Sequence[TaskCharge]) -> None:
+        """Charge resizes that rest for their two flavors alone, whatever was charged for others that were refused."""
+        if not charges:
+            return
+        rest = await access.read(partial(owed.resting, uuids=[one.instance for one in charges]))
+        wrong = [one for one in charges if rest.get(one.instance, one.charged) != one.charged]
+
+        def write(connection: Connection) -> None:
+            for one in wrong:
+                task_charges.correct(connection, one.instance, one.task_id, rest[one.instance])
+
+        if wrong:
             await self._parts.api.write(write)

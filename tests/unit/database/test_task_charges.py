@@ -140,6 +140,22 @@ def test_a_resize_that_is_over_is_charged_for_what_the_server_is(api: sa.Connect
     assert quotas.charged(api) == quotas.sums(api)
 
 
+def test_a_charge_is_corrected_while_its_own_task_is_not_over(api: sa.Connection) -> None:
+    charged(api)
+    larger(api, "a")
+    [waits] = task_charges.waiting(api)
+    assert msgspec.structs.asdict(waits.charged) == {"instances": 1, "cores": 4, "ram": 512}
+    task_charges.correct(api, ONE, "b", OWED)
+    assert task_charges.waiting(api) == [waits]
+    task_charges.correct(api, ONE, "a", OWED)
+    assert task_charges.waiting(api) == [msgspec.structs.replace(waits, charged=OWED)]
+    assert quotas.used(api, PROJECT) == WHOLE
+    assert quotas.charged(api) == quotas.sums(api)
+    assert task_charges.settle(api, ONE, "a", OWED)
+    task_charges.correct(api, ONE, "a", charge_of(BIG))
+    assert quotas.used(api, PROJECT) == WHOLE, "it was over"
+
+
 def test_a_task_that_was_refused_is_given_up_at_once(api: sa.Connection) -> None:
     charged(api)
     larger(api, "a")

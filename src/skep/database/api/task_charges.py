@@ -18,7 +18,7 @@ from skep.domain.errors import QuotaExceeded
 from skep.domain.flavors import Flavor
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Instance
-from skep.domain.quotas import QuotaCharge, charge_of, larger
+from skep.domain.quotas import COUNTED, QuotaCharge, charge_of, larger
 
 row = quota_charges.c
 
@@ -30,6 +30,8 @@ class TaskCharge(msgspec.Struct, frozen=True, kw_only=True):
     cell: CellUuid
     task_id: str
     since: int
+    charged: QuotaCharge
+    """What is charged meanwhile."""
 
 
 def bear(connection: sa.Connection, instance: InstanceUuid, task_id: str, now: int) -> None:
@@ -65,12 +67,21 @@ def waiting(connection: sa.Connection) -> list[TaskCharge]:
     """Return the charges that bear a task, oldest first, of servers that are not deleted."""
     mapping = instance_mappings.c
     found = connection.execute(
-        sa.select(row.instance, row.task_id, row.task_at, mapping.cell)
+        sa.select(row.instance, row.task_id, row.task_at, mapping.cell, *(row[name] for name in COUNTED))
         .join(instance_mappings, mapping.instance == row.instance)
         .where(row.task_id.is_not(None), mapping.cell.is_not(None), mapping.deleted_at.is_(None))
         .order_by(row.task_at)
     )
-    return [TaskCharge(instance=one.instance, cell=one.cell, task_id=one.task_id, since=one.task_at) for one in found]
+    return [
+        TaskCharge(
+            instance=one.instance,
+            cell=one.cell,
+            task_id=one.task_id,
+            since=one.task_at,
+            charged=QuotaCharge(**{name: getattr(one, name) for name in COUNTED}),
+        )
+        for one in found
+    ]
 
 
 def settle(connection: sa.Connection, instance: InstanceUuid, task_id: str, owed: QuotaCharge) -> bool:
@@ -81,6 +92,13 @@ def settle(connection: sa.Connection, instance: InstanceUuid, task_id: str, owed
         return False
     quotas.recharge(connection, instance, owed)
     return True
+
+
+def correct(connection: sa.Connection, instance: InstanceUuid, task_id: str, owed: QuotaCharge) -> None:
+    """Charge what is owed while the task is not over yet; nothing is changed when the charge bears another one."""
+    mine = sa.and_(row.instance == instance, row.task_id == task_id)
+    if connection.execute(sa.select(row.instance).where(mine)).first() is not None:
+        quotas.recharge(connection, instance, owed)
 
 
 def charge_larger(

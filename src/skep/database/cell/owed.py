@@ -15,7 +15,8 @@ from skep.database.cell.tasks import Named
 from skep.database.stored import load
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import RequestedServer, State
-from skep.domain.quotas import NOTHING, QuotaCharge, charge_of
+from skep.domain.moves import Size
+from skep.domain.quotas import NOTHING, QuotaCharge, charge_of, larger
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import FROZEN, stored
 
@@ -52,6 +53,31 @@ def all_over(connection: sa.Connection, named: Sequence[Named], *, given_up: Seq
             over = sa.select(row.uuid).where(_over(tasks, give_up=give_up))
             found |= {InstanceUuid(one) for one in connection.scalars(over)}
     return found
+
+
+def resting(connection: sa.Connection, uuids: Sequence[InstanceUuid]) -> dict[InstanceUuid, QuotaCharge]:
+    """Return what is owed for those of these instances whose resize rests: what suffices for both flavors.
+
+    A resize that was refused while another one began may have raised the charge beyond that.
+    """
+    rests = sa.and_(
+        move.instance.in_(uuids),
+        move.status == FINISHED,
+        move.step.is_(None),
+        move.new_size.is_not(None),
+        row.attempt == move.dest_attempt,
+        row.state == State.RESIZED.value,
+        row.task.is_(None),
+        row.deleted_at.is_(None),
+    )
+    found = connection.execute(
+        sa.select(move.instance, move.old_size, move.new_size).join(instances, row.uuid == move.instance).where(rests)
+    )
+    return {InstanceUuid(one.instance): larger(_charge_of(one.old_size), _charge_of(one.new_size)) for one in found}
+
+
+def _charge_of(size: bytes) -> QuotaCharge:
+    return charge_of(load(size, Size).flavor)
 
 
 def _owed(found: Any) -> Owed:
