@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from skep.admin import explanations
+from skep.admin import explanations, lives
+from skep.admin.lives import Life
 from skep.admin.requested import HypotheticalServer, cell_of, spec_of
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
@@ -45,30 +46,33 @@ async def show(request: AdminRequest) -> Any:
     context = request.context
     if mapping is None or not services.sees_server(context, mapping.project_id):
         raise NotFound(f"There is no server {uuid[:80]}.")
-    instance, tried = await _of_cell(services, mapping)
+    instance, tried, life = await _of_cell(services, mapping)
     spec = await services.database.read(partial(build_requests.spec_of, instance=uuid))
-    return {"placement": _view(services, mapping, instance, spec, tried, admin=context.is_admin)}
+    view = _view(services, mapping, instance, spec, tried, admin=context.is_admin)
+    return {"placement": {**view, "actions": lives.view(life, admin=context.is_admin)}}
 
 
-async def _of_cell(services: AdminServices, mapping: Mapping) -> tuple[Instance | None, list[AttemptRecord]]:
-    """Return the server and its attempts from where it is: its cell, or a build request without any attempt."""
+async def _of_cell(services: AdminServices, mapping: Mapping) -> tuple[Instance | None, list[AttemptRecord], Life]:
+    """Return the server, its attempts and its life from where it is: its cell, or a build request without any."""
     if mapping.cell is None:
         waiting = await services.database.read(partial(build_requests.get, instance=mapping.instance))
-        return (waiting.instance if waiting else None), []
+        return (waiting.instance if waiting else None), [], Life()
     database = services.cells.get(mapping.cell)
     if database is None:
         raise Unavailable(f"This process does not know the server's cell {mapping.cell}.")
 
-    def unit(connection: Connection) -> tuple[Instance | None, list[AttemptRecord], tuple[CellUuid, ...]]:
-        instance = instances.get(connection, mapping.instance, deleted=True)
-        return instance, attempts.history(connection, mapping.instance), moves.cells_left(connection, mapping.instance)
+    def unit(connection: Connection) -> tuple[Instance | None, list[AttemptRecord], tuple[CellUuid, ...], Life]:
+        uuid = mapping.instance
+        instance = instances.get(connection, uuid, deleted=True)
+        tried, left = attempts.history(connection, uuid), moves.cells_left(connection, uuid)
+        return instance, tried, left, lives.read(connection, uuid)
 
-    instance, tried, left = await database.read(unit, within=CELL_SECONDS)
+    instance, tried, left, life = await database.read(unit, within=CELL_SECONDS)
     # A server may have been in a cell more than once, and be in it again.
     others = dict.fromkeys(cell for cell in left if cell != mapping.cell)
     earlier = [await _left_in(services, cell, mapping.instance) for cell in others]
     records = [*(record for records in earlier for record in records), *tried]
-    return instance, sorted(records, key=lambda record: record.attempt)
+    return instance, sorted(records, key=lambda record: record.attempt), life
 
 
 async def _left_in(services: AdminServices, cell: CellUuid, instance: InstanceUuid) -> list[AttemptRecord]:

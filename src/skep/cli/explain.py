@@ -26,8 +26,43 @@ Record = Mapping[str, Any]
 
 
 def text(placement: Record) -> str:
-    """Return everything that is known of where a server is and how it came there."""
-    return "\n".join([*_head(placement), *(line for record in placement["attempts"] for line in _attempt(record))])
+    """Return everything that is known of where a server is and how it came there, in the order in which it happened."""
+    story = [*((one["started_at"], 1, _attempt(one)) for one in placement["attempts"])]
+    # The attempts of a create say what became of it. A record of a release before 0.8 has no actions.
+    done = [one for one in placement.get("actions", ()) if one["action"] != "create"]
+    busy = done[-1]["request_id"] if done and placement["task_state"] else None
+    story += [(one["started_at"], 0, action(one, under_way=one["request_id"] == busy)) for one in done]
+    # Attempts of other cells come first, and those of one moment stay in their order.
+    return "\n".join([*_head(placement), *(line for _, _, lines in sorted(story, key=_place) for line in lines)])
+
+
+def _place(told: tuple[str, int, Iterator[str]]) -> tuple[str, int]:
+    return told[0], told[1]
+
+
+def action(done: Record, *, under_way: bool = False) -> Iterator[str]:
+    """Return what came of an action, event by event, and of the moves that it led to."""
+    yield ""
+    yield f"Action {done['action']} ({done['request_id']}): {'under way' if under_way else _result(done)}"
+    yield f"  at {done['started_at']}, by user {done['user_id'] or '-'}"
+    yield from (f"  {event(one)}" for one in done["events"])
+    for move in done["migrations"]:
+        way = f" from {move['source'] or '-'} to {move['destination'] or '-'}" if "source" in move else ""
+        yield f"  {move['type']} {move['id']}{way}: {move['status']}"
+
+
+def _result(done: Record) -> str:
+    if done["updated_at"] is None:
+        return "under way"
+    said = "failed" if done["message"] else "done"
+    return f"{said} after {_seconds(done['started_at'], done['updated_at'])}"
+
+
+def event(told: Record) -> str:
+    """Return one event of an action in a line."""
+    where = f" on {told['host']}" if told.get("host") else ""
+    why = f": {told['details']}" if told.get("details") else ""
+    return f"{told['event']}{where}: {told['result'] or 'under way'}{why}"
 
 
 def reason(placement: Record) -> str:

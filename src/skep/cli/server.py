@@ -25,10 +25,22 @@ TABLE = Table(
     gives_way=("created", "task", "zone"),
 )
 
+ACTIONS = Table(
+    {
+        "action": "Action",
+        "result": "Result",
+        "started": "Started",
+        "updated": "Last changed",
+        "request": "Request",
+        "user": "User",
+    },
+    gives_way=("user", "updated"),
+)
+
 
 @click.group()
 def server() -> None:
-    """List and show servers, explain where they landed and why.
+    """List and show servers, explain where they landed and why, tell what was done to them.
 
     \b
     Example: skep server explain one
@@ -90,9 +102,10 @@ def show(server_id: str, form: Format, cloud: str | None) -> None:
 @format_option
 @cloud_option
 def explain(server_id: str, form: Format, cloud: str | None) -> None:
-    """Say why a server is where it is, or nowhere: every attempt with the decision behind it.
+    """Tell the life of a server: each action, each attempt on a host and the decision behind it, in order.
 
-    Owners see how many hosts were left after each stage; admins see the hosts. Admins may name a deleted server too.
+    So it says why a server is where it is, or nowhere. Owners see how many hosts were left after each stage; admins see
+    the hosts, and what they say of failures. Admins may name a deleted server too.
 
     \b
     Example: skep server explain one
@@ -103,6 +116,56 @@ def explain(server_id: str, form: Format, cloud: str | None) -> None:
         print_json(placement)
     else:
         click.echo(words.text(placement))
+
+
+@server.command("actions")
+@click.argument("server_id", metavar="ID")
+@click.option("--events", is_flag=True, help="Show the events of each action below it.")
+@format_option
+@cloud_option
+def actions_(server_id: str, events: bool, form: Format, cloud: str | None) -> None:
+    """List what was done to a server, newest first, and how it went.
+
+    Admins see hosts and why an event failed; they may name a deleted server too.
+
+    \b
+    Example: skep server actions one --events
+    """
+    remote = connect(cloud)
+    path = f"/servers/{remote.server_id(server_id, deleted=True)}/os-instance-actions"
+    done = [_action(one) for one in _listed_actions(remote, path)]
+    if events:
+        for one in done:
+            one["events"] = remote.compute(f"{path}/{one['request']}")["instanceAction"].get("events", [])
+    if not events or form == "json":
+        print_rows(done, ACTIONS, form)
+        return
+    for one in done:
+        failed = "  failed" if one["result"] else ""
+        click.echo(f"{one['started']}  {one['action']}{failed}  {one['request']}")
+        for event in one["events"]:
+            click.echo(f"  {words.event(event)}")
+
+
+def _listed_actions(remote: Remote, path: str) -> list[dict[str, Any]]:
+    """Return the actions of all pages."""
+    answer = remote.compute(path)
+    listed: list[dict[str, Any]] = answer["instanceActions"]
+    while following := next((link["href"] for link in answer.get("links", ()) if link["rel"] == "next"), None):
+        answer = remote.compute(following)
+        listed += answer["instanceActions"]
+    return listed
+
+
+def _action(found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "action": found["action"],
+        "result": found["message"],
+        "started": str(found["start_time"])[:19],
+        "updated": str(found["updated_at"])[:19],
+        "request": found["request_id"],
+        "user": found["user_id"],
+    }
 
 
 def _pages(remote: Remote, answer: Any, limit: int) -> list[dict[str, Any]]:

@@ -54,6 +54,7 @@ LIVING = (
     "openstack server create --image tiny --flavor m1.tiny one --wait",
     *("skep server list", "skep server list --host HOST", "skep host plan HOST"),
     *("skep server show ID", "skep server explain ID", "openstack server event list SERVER"),
+    "skep server actions SERVER --events",
     *("skep capacity --flavor F [--az Z] [--keep-free-hosts N]", "openstack compute service list"),
     *("skep cell credential create NAME", "skep namespace list"),
     *("skep cell enrolment-token NAME --uses N --expires 24h", "skep host release-key HOST"),

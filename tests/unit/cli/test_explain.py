@@ -58,6 +58,49 @@ def test_an_attempt_that_is_no_build_says_what_it_is_for() -> None:
     assert "Attempt 2 (move target) on h2: under way" in lines
 
 
+def done(action: str, second: int, **more: Any) -> dict[str, Any]:
+    return {
+        "action": action,
+        "request_id": f"req-{action}",
+        "user_id": "u1",
+        "started_at": f"2026-01-31T12:00:{second:02}.000000",
+        "updated_at": f"2026-01-31T12:00:{second + 1:02}.000000",
+        "message": None,
+        "events": [],
+        "migrations": [],
+        **more,
+    }
+
+
+def test_a_life_is_told_in_order() -> None:
+    failed = {"event": "cold_migrate", "host": "h1", "result": "Error", "details": "No valid host was found"}
+    move = {"id": "m1", "type": "migration", "status": "finished", "source": "h1", "destination": "h2"}
+    build, target = attempt(1, "h1", "built"), attempt(2, "h2", "built", role="move_target")
+    told = placement(
+        build,
+        {**target, "started_at": "2026-01-31T12:00:30.000000", "ended_at": "2026-01-31T12:00:31.000000"},
+        actions=[
+            done("create", 0),
+            done("resize", 20, message="Error", events=[failed]),
+            done("migrate", 30, migrations=[move]),
+            done("reboot", 40),
+        ],
+        task_state="rebooting",
+    )
+    assert [line for line in explain.text(told).splitlines()[4:] if line] == [
+        "Attempt 1 on h1: built after 1.50 s",
+        "Action resize (req-resize): failed after 1.00 s",
+        "  at 2026-01-31T12:00:20.000000, by user u1",
+        "  cold_migrate on h1: Error: No valid host was found",
+        "Action migrate (req-migrate): done after 1.00 s",
+        "  at 2026-01-31T12:00:30.000000, by user u1",
+        "  migration m1 from h1 to h2: finished",
+        "Attempt 2 (move target) on h2: built after 1.00 s",
+        "Action reboot (req-reboot): under way",
+        "  at 2026-01-31T12:00:40.000000, by user u1",
+    ]
+
+
 def test_a_server_that_was_built_at_the_second_try() -> None:
     first = attempt(1, "h1", "failed", error="HypervisorUnavailable", message="injected failure")
     second = attempt(2, "h2", "built", explanation=explained(scores={"h2": {"CPUWeigher": 1.0, "RAMWeigher": 0.5}}))

@@ -138,4 +138,16 @@ def events_of(connection: sa.Connection, instance: InstanceUuid, request_id: str
         .where(action_events.c.instance == instance, action_events.c.request_id == request_id)
         .order_by(action_events.c.started_at.desc(), action_events.c.id.desc())
     ).mappings()
-    return [convert({key: one[key] for key in ActionEvent.__struct_fields__}, ActionEvent) for one in found]
+    return [_event(one) for one in found]
+
+
+def all_events(connection: sa.Connection, instance: InstanceUuid) -> list[ActionEvent]:
+    """Return the events of all actions of an instance, oldest first."""
+    found = connection.execute(
+        sa.select(action_events).where(action_events.c.instance == instance).order_by(action_events.c.id)
+    ).mappings()
+    return [_event(one) for one in found]
+
+
+def _event(found: sa.RowMapping) -> ActionEvent:
+    return convert({key: found[key] for key in ActionEvent.__struct_fields__}, ActionEvent)
