@@ -6,13 +6,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS, GONE_ACTIONS, ActionRow
 from skep.api.microversions import MAXIMUM, MINIMUM, text
+from skep.domain import event_types
 from skep.domain.actions import ACTIONS, ANY_TASK, Action
 from skep.domain.instances import State
 from skep.domain.states import stored, vm_state
+
+BY_METHOD = {
+    "soft_delete": "`DELETE`, reclaimed later",
+    "delete": "`DELETE`, `forceDelete`",
+    "live_abort": "`DELETE .../migrations/ID`",
+    "live_complete": "`force_complete` of a migration",
+}
+"""What asks for an action that has no key of its own."""
 
 BEGIN, END = "<!-- actions: made by skep.api.actions_page -->", "<!-- end of actions -->"
 
@@ -31,7 +41,40 @@ def render() -> str:
     absent = ", ".join(f"`{key}`" for key in ABSENT_ACTIONS)
     gone = ", ".join(f"`{key}`" for key in sorted(GONE_ACTIONS))
     said = f"Not there yet, answered with 400: {absent}. Given up by Nova, answered with 410: {gone}."
-    return "\n".join([*HEAD, *rows, "", said])
+    return "\n".join([*HEAD, *rows, "", said, "", *_told()])
+
+
+def _told() -> Iterator[str]:
+    """Yield what is told of each action in Nova's versioned event types, and what of Nova's is not."""
+    yield "Notifications of each action, in Nova's versioned event types and order (`.error` in place of the end):"
+    yield ""
+    yield "| action | sent | when it fails |"
+    yield "|---|---|---|"
+    keys = {name: _key(row) for row in reversed(ACTION_ROWS) for name in row.actions}
+    for name, action in ACTIONS.items():
+        cells = (
+            keys.get(name) or BY_METHOD[name],
+            _types(event_types.sent(action)),
+            _types(event_types.sent_in_error(action)),
+        )
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield "Not sent, unlike Nova:"
+    yield ""
+    for name, of_what in event_types.UNSENT.items():
+        yield f"- `{name}`: {of_what}"
+
+
+def _types(names: tuple[str, ...]) -> str:
+    """Return event types in order; a start and its end in one word where they follow each other."""
+    shown: list[str] = []
+    for name in names:
+        stem, _, when = name.rpartition(".")
+        if when == "end" and shown and shown[-1] == f"{stem}.start":
+            shown[-1] = f"{stem}.start, .end"
+        else:
+            shown.append(name)
+    return ", ".join(f"`{one}`".replace(", .end`", "`, `.end`") for one in shown) or NONE
 
 
 def written_into(page: str) -> str:

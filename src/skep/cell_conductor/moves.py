@@ -28,6 +28,7 @@ from skep.domain.claims import ClaimKey
 from skep.domain.clock import SECOND
 from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError, Unavailable
+from skep.domain.event_types import NO_HOST_ERRORS
 from skep.domain.ids import ProjectId, UserId, new_request_id
 from skep.domain.instances import Instance, Task
 from skep.domain.moves import STEPS
@@ -156,8 +157,9 @@ class Moves:
         parts = self._parts
         unit = partial(cold_moves.no_host, known=chosen.move, why=why, now=parts.clock.now())
         over = await parts.database.write(unit)
-        if over and chosen.move.action == "evacuate":
-            notifications.not_rebuilt(parts.notifier, chosen.work, chosen.move.context, why)
+        if over:
+            event_type = NO_HOST_ERRORS[chosen.move.action]
+            notifications.no_host(parts.notifier, event_type, chosen.work, chosen.move.context, why)
         await self._ended(over)
 
     def _too_late(self, chosen: WaitingMove) -> bool:

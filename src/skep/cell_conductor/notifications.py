@@ -14,6 +14,7 @@ from skep.domain.actions import ACTIONS, ActionRequest
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
 from skep.domain.instances import Fault, Instance, PowerState, State
+from skep.domain.moves import ONCE
 from skep.telemetry.endings import CONDUCTOR, publisher
 from skep.telemetry.notifier import Notifier
 
@@ -109,21 +110,17 @@ def move_step(
     """A step of a move begins, or is over; `to` is given where the move is prepared."""
     told = notifications.action(instance, context) if to is None else notifications.resize_prep(instance, context, to)
     notifier.emit(
-        f"instance.{notification}" if notification in _ONCE else f"instance.{notification}.{when}",
+        f"instance.{notification}" if notification in ONCE else f"instance.{notification}.{when}",
         told,
         publisher_id=publisher(instance),
         request=context.request_id,
     )
 
 
-_ONCE = frozenset({"rebuild_scheduled"})
-"""Notifications of steps that have no end of their own."""
-
-
-def not_rebuilt(notifier: Notifier, work: Work, context: RequestContext, message: str) -> None:
-    """No host was found for a server that was to be made anew."""
+def no_host(notifier: Notifier, event_type: str, work: Work, context: RequestContext, message: str) -> None:
+    """No host was found for a server that was to go to another one, or to be made anew."""
     notifier.emit(
-        "compute_task.rebuild_server.error",
+        event_type,
         notifications.compute_task_error(work.instance, work.spec, message),
         publisher_id=CONDUCTOR,
         request=context.request_id,

@@ -623,7 +623,8 @@ _TABLE = (
         kind=Kind.ROW,
         overrides=frozenset({Task.MIGRATING}),
         event="compute_live_migration_abort",
-        notification="live_migration_abort.end",
+        notification="live_migration_abort",
+        begins=True,
     ),
     Action(
         name="live_complete",
@@ -632,7 +633,8 @@ _TABLE = (
         begins_in=frozenset({State.ACTIVE}),
         overrides=frozenset({Task.MIGRATING}),
         event="compute_live_migration_force_complete",
-        notification="live_migration_force_complete.end",
+        notification="live_migration_force_complete",
+        begins=True,
     ),
     Action(
         name="delete",

@@ -377,6 +377,9 @@ SWITCHES_BACK = {
 MOVING = frozenset(row.task for row in _ROWS)
 """Tasks of servers under a move."""
 
+ONCE = frozenset({"rebuild_scheduled"})
+"""Notifications of steps that have no end of their own."""
+
 WISHES = ("abort", "complete")
 """What may be wished of `live_copy` while it runs: that it comes to nothing, or that it ends by pausing the guest."""
 

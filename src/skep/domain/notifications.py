@@ -5,6 +5,7 @@ Source: Nova's notification reference and `instance.*` samples (names, versions 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +23,9 @@ IMAGE_ID = "image_id"
 
 RESCUE_IMAGE = "rescue_image"
 """The argument of a rescue: what its disk is made from."""
+
+_NAMED = re.compile(r"([A-Z][A-Za-z]+): ")
+"""How an error begins whose kind is known."""
 
 
 def payload(name: str, version: str, data: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +95,7 @@ def _instance(of: Instance) -> dict[str, Any]:
         "metadata": of.metadata,
         "locked": of.locked,
         "locked_reason": of.locked_reason,
-        "auto_disk_config": "MANUAL",
+        "auto_disk_config": of.disk_config,
     }
 
 
@@ -162,11 +166,16 @@ def _action(of: Instance, context: RequestContext, fault: Fault | None) -> dict[
 
 
 def _exception(message: str) -> dict[str, Any]:
+    named = _NAMED.match(message)
     return payload(
         "ExceptionPayload",
         "1.1",
         {
-            "exception": "NoValidHost" if message.startswith("No valid host") else "BuildFailure",
+            "exception": "NoValidHost"
+            if message.startswith("No valid host")
+            else named[1]
+            if named
+            else "BuildFailure",
             "exception_message": message,
             "function_name": "",
             "module_name": "",

@@ -84,8 +84,8 @@ def _notify(notifier: Notifier, instance: Instance, over: Ended) -> None:
 
 
 def _notify_written(notifier: Notifier, action: Action, instance: Instance, over: Ended) -> None:
-    """Tell of an action that was one write, in the name of the API."""
-    publisher_id, request = f"nova-api:{over.host}", over.context.request_id
+    """Tell of an action that was one write: in the name of the API, of one that begins in that of its host, as Nova."""
+    publisher_id, request = publisher(instance) if action.begins else f"nova-api:{over.host}", over.context.request_id
     if action.begins and over.before is not None:
         before = msgspec.structs.replace(instance, state=over.before, task=over.before_task)
         begun = notifications.action(before, over.context)
