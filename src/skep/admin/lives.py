@@ -18,7 +18,7 @@ MOST_MIGRATIONS = 1000
 """Of one server; of more the newest are told."""
 
 
-class Life(msgspec.Struct, frozen=True, kw_only=True):
+class LifeStory(msgspec.Struct, frozen=True, kw_only=True):
     """What the rows of a cell say of it."""
 
     actions: tuple[Action, ...] = ()
@@ -27,19 +27,19 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     migrations: tuple[ServerMigration, ...] = ()
 
 
-def read(connection: Connection, instance: InstanceUuid) -> Life:
+def read(connection: Connection, instance: InstanceUuid) -> LifeStory:
     """Return the life of a server, as its cell has it."""
     query = MigrationQuery(instance=instance, limit=MOST_MIGRATIONS)
-    return Life(
+    return LifeStory(
         actions=tuple(reversed(actions.list_of(connection, instance))),
         events=tuple(actions.all_events(connection, instance)),
         migrations=tuple(reversed(server_migrations.listed(connection, query))),
     )
 
 
-def view(life: Life, *, admin: bool) -> list[dict[str, Any]]:
+def view(life: LifeStory, *, admin: bool) -> list[dict[str, Any]]:
     """Return each action with its events and moves; hosts and what they say of a failure are for admins."""
-    ends = [*(one.started_at for one in life.actions[1:]), None]
+    ends: list[int | None] = [*(one.started_at for one in life.actions[1:]), None]
     return [
         {
             "action": one.action,
@@ -55,7 +55,7 @@ def view(life: Life, *, admin: bool) -> list[dict[str, Any]]:
                 if one.started_at <= move.created_at and (end is None or move.created_at < end)
             ],
         }
-        for one, end in zip(life.actions, ends, strict=True)
+        for one, end in zip(life.actions, ends, strict=False)
     ]
 
 

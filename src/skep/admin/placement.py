@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from skep.admin import explanations, lives
-from skep.admin.lives import Life
+from skep.admin.lives import LifeStory
 from skep.admin.requested import HypotheticalServer, cell_of, spec_of
 from skep.admin.requests import AdminRequest
 from skep.admin.services import CELL_SECONDS, AdminServices
@@ -52,16 +52,16 @@ async def show(request: AdminRequest) -> Any:
     return {"placement": {**view, "actions": lives.view(life, admin=context.is_admin)}}
 
 
-async def _of_cell(services: AdminServices, mapping: Mapping) -> tuple[Instance | None, list[AttemptRecord], Life]:
+async def _of_cell(services: AdminServices, mapping: Mapping) -> tuple[Instance | None, list[AttemptRecord], LifeStory]:
     """Return the server, its attempts and its life from where it is: its cell, or a build request without any."""
     if mapping.cell is None:
         waiting = await services.database.read(partial(build_requests.get, instance=mapping.instance))
-        return (waiting.instance if waiting else None), [], Life()
+        return (waiting.instance if waiting else None), [], LifeStory()
     database = services.cells.get(mapping.cell)
     if database is None:
         raise Unavailable(f"This process does not know the server's cell {mapping.cell}.")
 
-    def unit(connection: Connection) -> tuple[Instance | None, list[AttemptRecord], tuple[CellUuid, ...], Life]:
+    def unit(connection: Connection) -> tuple[Instance | None, list[AttemptRecord], tuple[CellUuid, ...], LifeStory]:
         uuid = mapping.instance
         instance = instances.get(connection, uuid, deleted=True)
         tried, left = attempts.history(connection, uuid), moves.cells_left(connection, uuid)
