@@ -61,7 +61,7 @@ async def test_what_the_hypervisor_measures(stage: AgentStage) -> None:
     await built(stage)
     said = await ask(stage, Topic.DIAGNOSTICS)
     found = json_decoder(GuestDiagnostics).decode(said.content)
-    assert (found.driver, found.state, len(found.cpus), len(found.disks)) == ("fake", "running", 1, 1)
+    assert (found.driver, found.state, len(found.cpus), len(found.disks)) == ("libvirt", "running", 1, 1)
     assert found.raw["memory"] == (found.memory_maximum or 0) * 1024 > 0
     await stage.driver.power_off(uuid_of(1))
     said = await ask(stage, Topic.DIAGNOSTICS, "q2")
