@@ -14,6 +14,8 @@
 #              restores no backup, so that servers move while faults happen
 # make soak    the same for ten minutes while schedulers and the backends they share are killed: make soak SOAK_ARGS="--backend nats"
 #              chaos, soak and the benchmarks are the laboratory (lab/), which `scripts/bootstrap lab` installs
+# make tempest BARE=1   OpenStack's own test suite against a cloud beside a real Keystone and Glance, without networks and
+#              volumes: up to 40 minutes (docs/conformance.md); TEMPEST_ARGS="--regex resize" chooses tests
 # make lock    resolve the dependencies anew
 
 PYTHON ?=
@@ -32,6 +34,8 @@ DURATION ?= 60
 LOCK_ARGS ?=
 TEST_ARGS ?=
 SOAK_ARGS ?=
+BARE ?=
+TEMPEST_ARGS ?=
 SLOWEST = 25
 PYTEST = .venv/bin/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=$(SLOWEST)
 FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architecture)
@@ -40,7 +44,7 @@ FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architect
 test test-everywhere crash: WORKERS ?= 3
 fast-tests: WORKERS ?= 2
 
-.PHONY: up demo bench chaos soak test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours system-packages
+.PHONY: up demo bench chaos soak tempest test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours system-packages
 
 up: install-run $(if $(PROCESSES),system-packages)
 	@.venv/bin/skep up $(if $(PROCESSES),--processes) $(UP_ARGS)
@@ -57,6 +61,10 @@ chaos: install-lab $(if $(filter processes,$(DEPLOYMENT)),system-packages)
 
 soak: install-lab system-packages
 	@.venv/bin/python -m skep_lab.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
+
+tempest: install-lab install-neighbours
+	@scripts/bootstrap tempest
+	@.venv/bin/python -m skep_lab.tempest $(if $(BARE),--bare) $(TEMPEST_ARGS)
 
 test: install-all install-neighbours system-packages
 	$(PYTEST) $(TEST_ARGS) tests

@@ -19,8 +19,8 @@ from skep.contracts.http_cloud import serving_cloud
 from skep.domain.errors import Misconfigured, Unavailable
 from skep.processes.all_in_one import AllInOneCloud, make_cloud
 from skep.processes.ports import free_port
+from skep_lab.neighbours import IMAGE, PART, PASSWORD, RealNeighbours, real_neighbours, sign_in
 from tests.support.openstack import client_program
-from tests.support.real_neighbours import IMAGE, PART, PASSWORD, RealNeighbours, real_neighbours, sign_in
 
 pytestmark = [pytest.mark.needs_part(PART), pytest.mark.timeout(900)]
 

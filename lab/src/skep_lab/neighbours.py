@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -24,7 +25,7 @@ from skep.processes.directory import write_private
 from skep.processes.ports import free_port
 from skep.processes.servers.child import ChildServer
 
-PROGRAMS = Path(__file__).parents[2] / ".skep-tools" / "neighbours" / "bin"
+PROGRAMS = Path(__file__).parents[3] / ".skep-tools" / "neighbours" / "bin"
 PART = str(PROGRAMS / "keystone-manage")
 PASSWORD = "password-of-a-test"
 REGION = "RegionOne"
@@ -33,9 +34,9 @@ PREPARED = PROGRAMS.parent / "prepared"
 DATABASES = ("keystone.sqlite", "glance.sqlite")
 SERVE = """
 import importlib, sys, waitress
-module, port = sys.argv[1:]
+module, port, threads = sys.argv[1:]
 sys.argv[1:] = []  # the services read options of their own
-waitress.serve(importlib.import_module(module).application, host="127.0.0.1", port=int(port), threads=4)
+waitress.serve(importlib.import_module(module).application, host="127.0.0.1", port=int(port), threads=int(threads))
 """
 IMAGE = "cirros"
 IMAGE_BYTES = b"skep" * 16_384
@@ -47,11 +48,12 @@ class WsgiService(ChildServer):
     program = str(PROGRAMS / "python")
     start_seconds = 240.0
 
-    def __init__(self, module: str, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, module: str, folder: Path, environment: Mapping[str, str], threads: int = 4) -> None:
         """Prepare the application of `module`; its log is in `folder`."""
         super().__init__()
         self.port = free_port()
         self._module = module
+        self._threads = threads
         self._log = folder / f"{module.partition('.')[0]}.log"
         self._environment = {**os.environ, **environment}
 
@@ -61,7 +63,7 @@ class WsgiService(ChildServer):
         return f"http://127.0.0.1:{self.port}"
 
     def _launch(self, program: Path) -> subprocess.Popen[bytes]:
-        command = [str(program), "-c", SERVE, self._module, str(self.port)]
+        command = [str(program), "-c", SERVE, self._module, str(self.port), str(self._threads)]
         with self._log.open("ab") as log:
             return subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
@@ -81,7 +83,8 @@ class RealNeighbours:
         """Take a folder for databases, keys, images and logs."""
         self.folder = folder
         etc = {"OS_KEYSTONE_CONFIG_DIR": str(folder), "OS_KEYSTONE_CONFIG_FILES": str(folder / "keystone.conf")}
-        self.keystone = WsgiService("keystone.wsgi.api", folder, etc)
+        # SQLite refuses a write of who has read what another wrote since; Keystone does not try again.
+        self.keystone = WsgiService("keystone.wsgi.api", folder, etc, threads=1)
         self.glance = WsgiService("glance.wsgi.api", folder, {"OS_GLANCE_CONFIG_DIR": str(folder)})
         self.project_ids: dict[str, str] = {}
         self.image_id = ""
@@ -121,6 +124,9 @@ class RealNeighbours:
                 self._make_databases()
         for database in DATABASES:
             shutil.copy(PREPARED / database, self.folder / database)
+            with contextlib.closing(sqlite3.connect(self.folder / database)) as connection:
+                # Readers let writers write; the file keeps it.
+                connection.execute("PRAGMA journal_mode = WAL")
 
     def _make_databases(self) -> None:
         manage = ["keystone-manage", "--config-file", str(self.folder / "keystone.conf")]
@@ -197,7 +203,7 @@ class RealNeighbours:
 [DEFAULT]
 public_endpoint = {self.keystone.url}
 [database]
-connection = sqlite:///{self.folder}/keystone.sqlite
+connection = sqlite:///{self.folder}/keystone.sqlite?timeout=60
 sqlite_synchronous = false
 [token]
 provider = fernet
@@ -220,7 +226,7 @@ backend = dogpile.cache.memory
 enabled_backends = file:file
 worker_self_reference_url = {self.glance.url}
 [database]
-connection = sqlite:///{self.folder}/glance.sqlite
+connection = sqlite:///{self.folder}/glance.sqlite?timeout=60
 sqlite_synchronous = false
 [keystone_authtoken]
 www_authenticate_uri = {self.auth_url}

@@ -1,0 +1,154 @@
+"""`python -m skep_lab.tempest --bare`: run the suite's tests of the compute API and say what came of each."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from skep.telemetry.log_file import LogFile
+from skep.telemetry.logs import configure
+from skep_lab import neighbours
+from skep_lab.tempest.cloud import surroundings
+from skep_lab.tempest.known import known
+from skep_lab.tempest.outcomes import Came, SuiteOutcome, counted, name_of, page, read
+from skep_lab.tempest.settings import sections, written
+
+PROGRAMS = Path(__file__).parents[4] / ".skep-tools" / "tempest" / "bin"
+INSIDE = Path(__file__).with_name("inside")
+COMPUTE = r"^tempest\.(serial_tests\.)?api\.compute\."
+MINUTES = 40.0
+TEST_SECONDS = 300
+"""A single test that takes longer has failed."""
+RUNNER = """[DEFAULT]
+test_path={inside}
+top_dir={inside}
+group_regex=([^\\.]*\\.)*
+"""
+
+
+def main() -> int:
+    """Run it; 1 when a test failed that is not known to, or was not run."""
+    parser = argparse.ArgumentParser(prog="skep_lab.tempest", description=__doc__)
+    parser.add_argument("--bare", action="store_true", help="without networks and volumes, the only way yet")
+    parser.add_argument("--regex", default=COMPUTE, help="tests that are run, by their names")
+    parser.add_argument("--exclude", default="", help="tests that are left out")
+    parser.add_argument("--list", type=Path, help="a file with names of tests or classes; no others are run")
+    parser.add_argument("--concurrency", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="what has not ended by then is not run")
+    parser.add_argument("--work", type=Path, help="folder for logs and results, kept; it must not exist")
+    parser.add_argument("--page", type=Path, help="write the list by name into this file")
+    asked = parser.parse_args()
+    if not asked.bare:
+        sys.stderr.write("networks and volumes are not part of this release: make tempest BARE=1\n")
+        return 2
+    for program, part in ((neighbours.PART, "neighbours"), (PROGRAMS / "stestr", "tempest")):
+        if not Path(program).exists():
+            sys.stderr.write(f"not installed: scripts/bootstrap {part}\n")
+            return 2
+    work = asked.work or Path(tempfile.mkdtemp(prefix="skep-tempest-"))
+    work.mkdir(parents=True, exist_ok=True)
+    configure(file=LogFile(work / "skep.log"), file_only=True)
+    outcomes = asyncio.run(_run(asked, work))
+    why = {outcome.test: reason for outcome in outcomes if (reason := known(outcome)) is not None}
+    if asked.page:
+        asked.page.write_text(page(outcomes, why))
+    return _say(outcomes, why, work)
+
+
+async def _run(asked: argparse.Namespace, work: Path) -> list[SuiteOutcome]:
+    """Run the tests beside a cloud and read what came of them."""
+    ends = time.monotonic() + 60 * asked.minutes
+    (work / "locks").mkdir()
+    async with surroundings(work) as cloud:
+        (work / "tempest.conf").write_text(written(sections(cloud, work)))
+        (work / ".stestr.conf").write_text(RUNNER.format(inside=INSIDE))
+        await _suite(work, "list", "init", seconds=TEST_SECONDS)
+        await _suite(work, "all.txt", "list", seconds=TEST_SECONDS)
+        everything = [line for line in (work / "all.txt").read_text().splitlines() if line.startswith("tempest.")]
+        selected = _selected(everything, asked)
+        (work / "selected.txt").write_text("".join(f"{test}\n" for test in selected))
+        _print(f"{len(selected)} tests; logs and results: {work}")
+        running = ("run", "--subunit", "--load-list", "selected.txt", "--concurrency", str(asked.concurrency))
+        if not await _suite(work, "stream", *running, seconds=ends - time.monotonic()):
+            _print(f"ended after {asked.minutes:g} minutes")
+    await _program(work, "told.json", "python", str(INSIDE / "told.py"), "stream", seconds=TEST_SECONDS)
+    return read((work / "told.json").read_text().splitlines(), selected)
+
+
+def _selected(everything: Sequence[str], asked: argparse.Namespace) -> list[str]:
+    """Return the tests that are asked for, each with the tags that the runner knows it by."""
+    found = [test for test in everything if re.search(asked.regex, test)]
+    if asked.exclude:
+        found = [test for test in found if not re.search(asked.exclude, test)]
+    if asked.list is None:
+        return found
+    lines = (line.partition("#")[0].strip() for line in asked.list.read_text().splitlines())
+    wanted = {name_of(line) for line in lines if line}
+    return [test for test in found if {name_of(test), name_of(test).rpartition(".")[0]} & wanted]
+
+
+async def _suite(work: Path, into: str, *arguments: str, seconds: float) -> bool:
+    return await _program(work, into, "stestr", *arguments, seconds=seconds)
+
+
+async def _program(work: Path, into: str, program: str, *arguments: str, seconds: float) -> bool:
+    """Run a program of the suite's environment, its output into a file; False when it was ended for its time."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("OS_")},
+        "PATH": f"{PROGRAMS}:{os.environ.get('PATH', '')}",
+        "TEMPEST_CONFIG_DIR": str(work),
+        "TEMPEST_CONFIG": "tempest.conf",
+        "OS_TEST_TIMEOUT": str(TEST_SECONDS),
+        "PYTHONWARNINGS": "ignore",
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+    }
+    with (work / into).open("wb") as output, (work / "errors.txt").open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            PROGRAMS / program,
+            *arguments,
+            cwd=work,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+        )
+        try:
+            await asyncio.wait_for(process.wait(), max(1.0, seconds))
+        except TimeoutError:
+            return False
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            await process.wait()
+    return True
+
+
+def _say(outcomes: Sequence[SuiteOutcome], why: dict[str, str], work: Path) -> int:
+    """Print what came of the tests; return the status."""
+    wrong = 0
+    for outcome in outcomes:
+        if outcome.came in {Came.FAILED, Came.NOT_RUN} and outcome.test not in why:
+            wrong += 1
+            _print(f"{outcome.came}: {outcome.test}\n    {outcome.why.replace(chr(10), chr(10) + '    ')}")
+    counts = ", ".join(f"{number} {word}" for word, number in counted(outcomes).items())
+    _print(f"{counts}; {wrong} of them unexpected; {work}")
+    return 1 if wrong or not outcomes else 0
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+sys.exit(main())

@@ -1,0 +1,81 @@
+"""What a run of the outside suite is read into: outcomes by name, reasons of whole classes, a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from skep_lab.tempest.known import known
+from skep_lab.tempest.outcomes import Came, SuiteLine, SuiteOutcome, counted, page, read
+from skep_lab.tempest.settings import Surroundings, sections, written
+
+CLASS = "tempest.api.compute.servers.test_one.OneTest"
+OTHER = "tempest.api.compute.volumes.test_two.TwoTest"
+SELECTED = [f"{CLASS}.test_a[id-1,smoke]", f"{CLASS}.test_b[id-2]", f"{OTHER}.test_c[id-3]", f"{OTHER}.test_d[id-4]"]
+
+
+def _lines(*told: SuiteLine) -> list[str]:
+    return [msgspec.json.encode(one).decode() for one in told]
+
+
+def test_each_selected_test_has_an_outcome() -> None:
+    outcomes = read(
+        _lines(
+            *(SuiteLine(test=test, status="exists") for test in SELECTED),
+            SuiteLine(test=SELECTED[0], status="success", seconds=1.5),
+            SuiteLine(test=SELECTED[1], status="fail", said="Traceback\nKeyError: 'x'"),
+            SuiteLine(test=f"setUpClass ({OTHER})", status="skip", said="Cinder is not available"),
+        ),
+        SELECTED,
+    )
+    assert [(outcome.came, outcome.why.splitlines()[-1:]) for outcome in outcomes] == [
+        (Came.PASSED, []),
+        (Came.FAILED, ["KeyError: 'x'"]),
+        (Came.SKIPPED, ["Cinder is not available"]),
+        (Came.SKIPPED, ["Cinder is not available"]),
+    ]
+    assert outcomes[0].test == f"{CLASS}.test_a"
+    assert counted(outcomes) == {"passed": 1, "failed": 1, "skipped": 2, "not run": 0}
+
+
+def test_what_did_not_end_is_not_run() -> None:
+    outcomes = read(_lines(SuiteLine(test=SELECTED[0], status="inprogress")), SELECTED[:2])
+    assert {outcome.came for outcome in outcomes} == {Came.NOT_RUN}
+
+
+def test_a_class_that_failed_fails_all_of_its_tests() -> None:
+    outcomes = read(_lines(SuiteLine(test=f"setUpClass ({CLASS})", status="fail", said="ServerFault")), SELECTED[:2])
+    assert outcomes == [SuiteOutcome(f"{CLASS}.{name}", Came.FAILED, "ServerFault") for name in ("test_a", "test_b")]
+
+
+def test_the_page_lists_all_by_name() -> None:
+    outcomes = [
+        SuiteOutcome(f"{CLASS}.test_b", Came.PASSED),
+        SuiteOutcome(f"{CLASS}.test_a", Came.PASSED),
+        SuiteOutcome(f"{OTHER}.test_c", Came.SKIPPED, "Cinder is not available"),
+        SuiteOutcome(f"{OTHER}.test_d", Came.FAILED, "404"),
+    ]
+    text = page(outcomes, {f"{OTHER}.test_d": "volumes"})
+    assert "2 passed, 1 failed, 1 skipped" in text
+    assert f"- **{CLASS}**: test_a, test_b\n" in text
+    assert f"Cinder is not available:\n\n- **{OTHER}**: test_c\n" in text
+    assert f"volumes:\n\n- **{OTHER}**: test_d\n" in text
+
+
+def test_what_the_release_lacks_is_known_by_its_own_answer() -> None:
+    said = "NotFound: Object not found\nDetails: {'code': 404, 'message': 'The resource could not be found: "
+    said += "key pairs are not part of this release.'}"
+    assert known(SuiteOutcome(f"{CLASS}.test_a", Came.FAILED, said)) == "Not part of this release: key pairs"
+    assert known(SuiteOutcome(f"{CLASS}.test_a", Came.PASSED, said)) is None
+    assert known(SuiteOutcome(f"{CLASS}.test_a", Came.FAILED, "AssertionError: 409 != 202")) is None
+
+
+def test_the_configuration_has_neither_networks_nor_volumes(tmp_path: Path) -> None:
+    cloud = Surroundings(
+        auth_url="http://k/v3", region="r", password="p", images=("i", "j"), flavors=("f", "g"), hosts=1
+    )
+    text = written(sections(cloud, tmp_path))
+    assert "[compute]\nimage_ref = i\nimage_ref_alt = j\n" in text
+    for absent in ("neutron = false", "cinder = false", "live_migration = false"):
+        assert absent in text
