@@ -21,6 +21,7 @@ from skep.domain.actions import ACTIONS
 from tests.functional.test_lives import World
 
 VERSION = "2.90"
+IMAGE = "the one it has"
 UNDER_COPY = ("live_abort", "live_complete")
 
 
@@ -62,7 +63,7 @@ LIFE = (
     case("confirm_resize", "confirmResize"),
     case("resize", "resize", {"flavorRef": "2"}, "put_aside"),
     case("revert_resize", "revertResize", operation="receive"),
-    case("rebuild", "rebuild", {}, "spawn"),
+    case("rebuild", "rebuild", {"imageRef": IMAGE}, "spawn"),
     case("live_migrate", "os-migrateLive", {"host": None, "block_migration": "auto"}),
     case("shelve", "shelve", operation="snapshot"),
     case("unshelve", "unshelve", operation="power_on"),
@@ -120,6 +121,10 @@ def listening() -> Iterator[Told]:
 
 async def ask(world: World, one: Case) -> str:
     """Ask for an action; return its request."""
+    if one.action == "rebuild":
+        image = (await world.row()).image
+        assert image is not None
+        one = case("rebuild", "rebuild", {"imageRef": image.id})
     if one.body is None:
         answer = await world.admin.ask("DELETE", f"/servers/{world.uuid}", version=VERSION)
     else:
@@ -142,8 +147,9 @@ async def test_what_is_told_of_each_action(tmp_path: Path) -> None:
                 await acts(world, told, one)
             for action in UNDER_COPY:
                 await is_ended_while_it_is_copied(world, told, action)
-            await is_evacuated(world, told)
+            lost = await is_evacuated(world, told)
             await is_explained(world)
+            await returns(world, lost)
             gone = await ask(world, case("delete", "forceDelete"))
             await told.becomes(gone, event_types.sent(ACTIONS["delete"]), "delete")
         finally:
@@ -203,8 +209,8 @@ async def is_ended_while_it_is_copied(world: World, told: Told, action: str) -> 
     world.fail("")
 
 
-async def is_evacuated(world: World, told: Told) -> None:
-    """See what is told of an evacuation."""
+async def is_evacuated(world: World, told: Told) -> str:
+    """See what is told of an evacuation; return the host that was left."""
     plane = world.cloud.plane
     host = (await world.row()).host
     assert host is not None
@@ -223,6 +229,15 @@ async def is_evacuated(world: World, told: Told) -> None:
     assert request is not None
     await told.becomes(request, event_types.sent(ACTIONS["evacuate"]), "evacuate")
     await rests(world)
+    return host
+
+
+async def returns(world: World, host: str) -> None:
+    """Have the host that was left come back, without which the server is not gone altogether."""
+    plane = world.cloud.plane
+    [cell] = (one for one in plane.cells.values() if not one.is_cell0)
+    await plane.start_agent(cell, host)
+    await world.returns(host, "forced down")
 
 
 async def is_explained(world: World) -> None:

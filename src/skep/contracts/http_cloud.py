@@ -94,7 +94,6 @@ async def serving_cloud(config: Config, *, cells: int = 2, hosts: int = 3) -> As
         async with plain_client(cloud.api_url.removesuffix("/v2.1")) as client:
 
             async def ready() -> bool:
-                cloud.plane.beat_now()
                 answer = await client.get("/readyz")
                 return answer.status_code == 200 and not answer.json()["warnings"]
 
