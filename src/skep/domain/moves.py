@@ -52,7 +52,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
     def spec(self, of: RequestSpec) -> RequestSpec:
         """Return what placement looks at of a server of this size."""
-        return msgspec.structs.replace(of, flavor=self.flavor, devices=self.devices)
+        return of.resized(self.flavor, self.devices)
 
 
 class MoveRow(msgspec.Struct, frozen=True, kw_only=True):

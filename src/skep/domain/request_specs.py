@@ -17,7 +17,7 @@ from skep.domain.lifetimes import Lifetime, lifetime_from
 from skep.domain.nested.reading import resources_of, wanted
 from skep.domain.nested.wanted import DeviceRequest, Wanted
 from skep.domain.resources import Resources
-from skep.domain.spread import spread_group
+from skep.domain.spread import HINT, read_hint, spread_group
 
 
 class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +64,21 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     def expected_end(self) -> int | None:
         """The server's expected end, microseconds since 1970; None: unknown."""
         return self.lifetime.end if self.lifetime is not None else None
+
+    def resized(self, flavor: Flavor, devices: tuple[DeviceRequest, ...]) -> RequestSpec:
+        """Return the wish once the server has another flavor; what the flavor before it asked for is gone."""
+        return msgspec.structs.replace(self, flavor=flavor, devices=devices, group=self._group_of(flavor))
+
+    def _group_of(self, flavor: Flavor) -> GroupRule | None:
+        if self.group is None:
+            return None
+        plain = msgspec.structs.replace(self.group, spread=())
+        try:
+            hinted = read_hint(self.scheduler_hints[HINT]) if HINT in self.scheduler_hints else ()
+            return spread_group(plain, hinted, flavor.extra_specs)
+        except (BadRequest, ValueError):
+            # The API refuses it. A resize of before it did so keeps what was asked for.
+            return self.group
 
     def resources(self) -> Resources:
         """Return what a host must have free. A server that boots from a volume has no local root disk.

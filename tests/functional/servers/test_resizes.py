@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from skep.api.microversions import MAXIMUM
 from skep.api.routes import ROUTES
 from skep.api.services import QuotaDefaults
-from skep.database.api import flavors, quotas, task_charges
-from skep.database.cell import agents, cold_moves, deletes, move_steps, owed
+from skep.database.api import build_requests, flavors, quotas, task_charges
+from skep.database.cell import agents, builds, cold_moves, deletes, move_steps, owed
 from skep.domain.builds import BuildFailure, FailureKind, Placed
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
@@ -31,6 +31,8 @@ FLAVORS = (
     Flavor(flavorid="big", name="big", vcpus=4, memory_mb=1024, root_gb=2),
     Flavor(flavorid="huge", name="huge", vcpus=5, memory_mb=1024, root_gb=2),
     Flavor(flavorid="off", name="off", vcpus=2, memory_mb=1024, root_gb=2, disabled=True),
+    Flavor(flavorid="apart", name="apart", vcpus=2, memory_mb=512, root_gb=2, extra_specs={"spread:zone": "1:soft"}),
+    Flavor(flavorid="nowhere", name="nowhere", vcpus=2, memory_mb=512, root_gb=2, extra_specs={"spread:zone": "x"}),
     Flavor(flavorid="numa", name="numa", vcpus=2, memory_mb=1024, root_gb=2, extra_specs={"hw:numa_nodes": "3"}),
 )
 BROKE = BuildFailure(kind=FailureKind.RESCHEDULE, error="SpawnFailed", message="it broke")
@@ -95,7 +97,12 @@ async def settle(cloud: ServersUnderTest, *, give_up: bool = False) -> bool:
     told = await cloud.services.cells[CELL1].write(look)
     if told is None:
         return False
-    unit = partial(task_charges.settle, instance=waits.instance, task_id=waits.task_id, owed=told.charge)
+
+    def unit(connection: sa.Connection) -> bool:
+        settled = task_charges.settle(connection, waits.instance, waits.task_id, told.charge)
+        build_requests.follow_resize(connection, waits.instance, told.spec)
+        return settled
+
     return await cloud.database.write(unit)
 
 
@@ -162,6 +169,31 @@ async def test_a_resize_and_its_confirmation(cloud: ServersUnderTest, version: i
     assert [one["action"] for one in actions] == ["confirmResize", "resize", "create"]
 
 
+async def test_the_spread_of_the_new_flavor_takes_the_place_of_the_one_before(cloud: ServersUnderTest) -> None:
+    group = "00000000-0000-4000-8000-0000000000aa"
+    await cloud.group(group)
+    uuid = await built(cloud, hints={"group": group, "spread": "rack:2"})
+
+    async def spread() -> tuple[tuple[str, ...], ...]:
+        cell = await cloud.services.cells[CELL1].read(partial(builds.work, uuid=InstanceUuid(uuid)))
+        above = await cloud.database.read(partial(build_requests.spec_of, instance=InstanceUuid(uuid)))
+        assert cell is not None
+        assert above is not None
+        rules = (cell.spec.group, above.group)
+        return tuple(tuple(one.key for one in rule.spread) for rule in rules if rule is not None)
+
+    assert await resize(cloud, uuid, "apart") == (202, "")
+    await steps(cloud, *FORTH)
+    assert await act(cloud, uuid, {"confirmResize": None}) == (204, "")
+    assert await settle(cloud)
+    assert await spread() == (("rack", "zone"), ("rack", "zone"))
+    assert await resize(cloud, uuid, "big") == (202, "")
+    await steps(cloud, *FORTH)
+    assert await act(cloud, uuid, {"confirmResize": None}) == (204, "")
+    assert await settle(cloud)
+    assert await spread() == (("rack",), ("rack",))
+
+
 async def test_a_revert_gives_back_what_was_charged_more(cloud: ServersUnderTest) -> None:
     uuid = await built(cloud)
     assert (await act(cloud, uuid, {"resize": {"flavorRef": "big", "OS-DCF:diskConfig": "AUTO"}}))[0] == 202
@@ -222,6 +254,7 @@ async def test_a_delete_gives_back_all_of_it_once(cloud: ServersUnderTest) -> No
         ("4", "Flavor 4 could not be found."),
         ("3", "zero disk flavor, is not allowed"),
         ("numa", "hw:numa_nodes"),
+        ("nowhere", "spread:zone"),
     ],
 )
 async def test_flavors_that_are_refused(cloud: ServersUnderTest, flavor: Any, said: str) -> None:

@@ -14,6 +14,7 @@ from skep.api.requests import ApiRequest
 from skep.database import Connection
 from skep.database.api import flavors, host_mappings
 from skep.database.cell import agents, cold_moves, instances, live_moves
+from skep.domain import spread
 from skep.domain.actions import Action, Over
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, Unavailable
@@ -64,7 +65,7 @@ async def new_size(request: ApiRequest, server: Instance, asked: dict[str, Any])
     """Return what the body makes of a server.
 
     Raises BadRequest for a flavor that is unknown or the server's own, and for one that has no room for its disks or
-    contradicts its image.
+    contradicts its image or itself.
     """
     named = str(asked["flavorRef"]).rsplit("/", 1)[-1]
     project = None if request.context.is_admin else request.context.project_id
@@ -82,6 +83,7 @@ async def new_size(request: ApiRequest, server: Instance, asked: dict[str, Any])
     settings, image = request.services.settings, server.image
     if image is not None:
         check_size(image, flavor, "resize.flavorRef")
+    spread.read_extra_specs(flavor.extra_specs)
     found = devices(flavor, {} if image is None else image.properties, settings)
     return Size(flavor=flavor, devices=found, disk_config=asked.get("OS-DCF:diskConfig", "MANUAL"))
 

@@ -225,7 +225,7 @@ def follow_resize(connection: sa.Connection, instance: InstanceUuid, spec: Reque
     """Write what a server was resized to; the zone that it stays in is decided here."""
     kept = spec_of(connection, instance)
     if kept is not None and (kept.flavor, kept.devices) != (spec.flavor, spec.devices):
-        body = dump(msgspec.structs.replace(kept, flavor=spec.flavor, devices=spec.devices))
+        body = dump(kept.resized(spec.flavor, spec.devices))
         connection.execute(request_specs.update().where(request_specs.c.instance == instance).values(body=body))
 
 
