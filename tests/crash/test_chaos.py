@@ -25,7 +25,7 @@ def test_a_short_run_does_no_harm() -> None:
     assert report.clean
     assert report.builds == 20
     assert report.kills > 0
-    assert sum(report.actions.values()) > 0
+    assert report.acted == sum(report.actions.values()) - report.actions.get("forceDelete", 0) > 0
     assert set(report.faults) <= {"halted", "locked", "living host evacuated", "lost host evacuated"}
     assert report.faults_at_once > 0
 

@@ -75,13 +75,54 @@ def test_a_guest_without_power_is_beside_none_until_it_starts_again() -> None:
 
 
 def test_what_a_guest_wrote_is_missed_unless_its_disk_was_to_be_anew(tmp_path: Path) -> None:
-    disk = tmp_path / "hosts" / "cell1" / "target" / "disks" / f"{ONE}_2"
-    disk.parent.mkdir(parents=True)
-    disk.write_bytes(b"image")
+    disk = written(tmp_path, "target", 2)
     contents = WrittenDisks(tmp_path)
-    contents.write(ONE, "target")
-    assert list(contents.lost((ROW,))) == []
+    contents.write(ONE, "target", contents.asked(ONE))
+    assert list(contents.lost(WAITS.rows)) == []
     disk.write_bytes(b"image")
-    assert len(list(contents.lost((ROW,)))) == 1
+    assert len(list(contents.lost(WAITS.rows))) == 1
+    before = contents.asked(ONE)
     contents.anew(ONE)
-    assert (list(contents.lost((ROW,))), contents.number) == ([], 0)
+    assert (list(contents.lost(WAITS.rows)), contents.number) == ([], 0)
+    contents.write(ONE, "target", contents.asked(ONE))
+    assert contents.number == 0, "the request may still begin"
+    contents.anew(ONE, answered=True)
+    contents.write(ONE, "target", before)
+    assert contents.number == 0, "it was looked at before"
+    contents.write(ONE, "target", contents.asked(ONE))
+    disk.write_bytes(b"image")
+    assert len(list(contents.lost(WAITS.rows))) == 1, "its guest wrote again"
+    contents.anew(ONE)
+    contents.anew(ONE)
+    contents.anew(ONE, answered=True)
+    contents.write(ONE, "target", contents.asked(ONE))
+    assert (list(contents.lost(WAITS.rows)), contents.number) == ([], 0)
+
+
+def test_what_an_older_disk_held_or_the_kept_one_does_not_hold_is_missed(tmp_path: Path) -> None:
+    disk, contents = written(tmp_path, "target", 2), WrittenDisks(tmp_path)
+    contents.write(ONE, "target", contents.asked(ONE))
+    older = disk.read_bytes()
+    contents.write(ONE, "target", contents.asked(ONE))
+    kept = written(tmp_path, "source", 1)
+    kept.write_bytes(disk.read_bytes())
+    assert list(contents.lost(WAITS.rows)) == []
+    kept.write_bytes(older)
+    assert len(list(contents.lost(WAITS.rows))) == 1
+    disk.write_bytes(older)
+    assert len(list(contents.lost(WAITS.rows))) == 2
+
+
+def test_a_guest_writes_to_no_disk_of_two(tmp_path: Path) -> None:
+    disks = [written(tmp_path, "target", attempt) for attempt in (1, 2)]
+    contents = WrittenDisks(tmp_path)
+    contents.write(ONE, "target", contents.asked(ONE))
+    assert [disk.read_bytes() for disk in disks] == [b"image", b"image"]
+    assert contents.number == 0
+
+
+def written(state: Path, host: str, attempt: int) -> Path:
+    disk = state / "hosts" / "cell1" / host / "disks" / f"{ONE}_{attempt}"
+    disk.parent.mkdir(parents=True, exist_ok=True)
+    disk.write_bytes(b"image")
+    return disk

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from skep.compute.drivers.fake import DISKS
-from skep_lab.witnesses.witness_rows import Row
+from skep_lab.witnesses.witness_rows import Rows
 
 BESIDE = "written"
 """A file of a host while a guest writes."""
@@ -18,39 +19,62 @@ class WrittenDisks:
 
     def __init__(self, state: Path) -> None:
         self._state = state
-        self._written: set[str] = set()
-        self._anew: set[str] = set()
+        self._written: dict[str, bytes] = {}
+        self._asked: Counter[str] = Counter()
+        self._unanswered: Counter[str] = Counter()
+        self._times = 0
 
-    def write(self, server: str, host: str) -> None:
-        """Have the guest of a server write what only it could have; nothing where it has no disk, or no room."""
-        disks = sorted(self._state.glob(f"hosts/*/{host}/{DISKS}/{server}_*"), key=_attempt)
-        if not disks:
+    def asked(self, server: str) -> int:
+        """Return how often a disk of a server was asked for anew."""
+        return self._asked[server]
+
+    def write(self, server: str, host: str, asked: int) -> None:
+        """Have the guest of a server write what no disk had before; nothing where it has no room, or not one disk.
+
+        A host with two disks of a server still removes one of them. `asked`: as it was before the server was looked at
+        and had nothing to do; nothing is written if more was asked since.
+        """
+        disks = list(self._state.glob(f"hosts/*/{host}/{DISKS}/{server}_*"))
+        if len(disks) != 1 or self._unanswered[server] or asked != self._asked[server]:
             return
         # Not into the file: it may be that of an image, too.
-        fresh = disks[-1].parent.parent / BESIDE
+        fresh = disks[0].parent.parent / BESIDE
+        content = f"{server} {self._times + 1}".encode()
         with contextlib.suppress(OSError):
-            fresh.write_bytes(server.encode())
-            fresh.replace(disks[-1])
-            self._written.add(server)
+            fresh.write_bytes(content)
+            fresh.replace(disks[0])
+            self._times += 1
+            self._written[server] = content
 
-    def anew(self, server: str) -> None:
-        """Know that somebody asked for the disk of a server to be made anew."""
-        self._anew.add(server)
+    def anew(self, server: str, *, answered: bool = False) -> None:
+        """Know that the disk of a server is about to be asked for anew, or was, and that an answer came.
 
-    def lost(self, rows: tuple[Row, ...]) -> Iterator[str]:
-        """Say which of these servers has not what its guest wrote. The image of one that is on no host is not read."""
-        for row in rows:
-            if row.uuid not in self._written - self._anew or row.host is None or row.state in ("error", "deleted"):
-                continue
-            for disk in self._state.glob(f"hosts/*/{row.host}/{DISKS}/{row.uuid}_{row.attempt}"):
-                if disk.read_bytes() != row.uuid.encode():
-                    yield f"what {row.uuid} has written is not on its disk on {row.host}"
+        Without an answer it may be made anew at any time: the guest never writes again.
+        """
+        self._asked[server] += 1
+        self._unanswered[server] += -1 if answered else 1
+        self._written.pop(server, None)
+
+    def lost(self, seen: Rows) -> Iterator[str]:
+        """Say which of these servers has not what its guest wrote, and which host keeps something else of one.
+
+        The image of a server that is on no host is not read.
+        """
+        for row in seen.rows:
+            if row.host is not None and row.state not in ("error", "deleted"):
+                yield from self._other(row.uuid, row.host, row.attempt)
+        for host, server, attempt in seen.kept:
+            yield from self._other(server, host, attempt)
+
+    def _other(self, server: str, host: str, attempt: int) -> Iterator[str]:
+        wrote = self._written.get(server)
+        if wrote is None:
+            return
+        for disk in self._state.glob(f"hosts/*/{host}/{DISKS}/{server}_{attempt}"):
+            if disk.read_bytes() != wrote:
+                yield f"what {server} has written is not on its disk of attempt {attempt} on {host}"
 
     @property
     def number(self) -> int:
         """Of how many servers something is known."""
-        return len(self._written - self._anew)
-
-
-def _attempt(disk: Path) -> int:
-    return int(disk.name.rpartition("_")[2])
+        return len(self._written)

@@ -12,14 +12,15 @@ OF_SERVER = "of-a-server"
 """The name of all images that are made of servers on request."""
 IMAGE = "{image}"
 """Stands for the image that servers are made of."""
-SOFT_DELETE: Action = {"delete": None}
+DELETE, FORCE_DELETE = "delete", "forceDelete"
+"""End a server for good, unless the cloud keeps deleted ones for a while."""
+SOFT_DELETE: Action = {DELETE: None}
 """Stands for a DELETE among actions, in a cloud that keeps deleted servers for a while."""
 ABORT: Action = {"abort": None}
 FORCE: Action = {"force_complete": None}
 """Stand for what is asked of a live migration that is under way."""
 OF_MIGRATION = (ABORT, FORCE)
 
-POWER: tuple[tuple[Action, ...], ...] = (({"os-stop": None},), ({"os-start": None},), ({"reboot": {"type": "HARD"}},))
 MIGRATE: Action = {"migrate": None}
 CONFIRM: Action = {"confirmResize": None}
 REVERT: Action = {"revertResize": None}
@@ -30,31 +31,50 @@ LIVE: Action = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
 RESCUE: Action = {"rescue": None}
 UNRESCUE: Action = {"unrescue": None}
 SHELVE: Action = {"shelve": None}
+OFFLOAD: Action = {"shelveOffload": None}
 UNSHELVE: Action = {"unshelve": None}
+STOP: Action = {"os-stop": None}
+START: Action = {"os-start": None}
+PAUSE: Action = {"pause": None}
+UNPAUSE: Action = {"unpause": None}
+SUSPEND: Action = {"suspend": None}
+RESUME: Action = {"resume": None}
+CREATE_IMAGE: Action = {"createImage": {"name": OF_SERVER}}
+CREATE_BACKUP: Action = {"createBackup": {"name": OF_SERVER, "backup_type": "daily", "rotation": 1}}
+RESTORE: Action = {"restore": None}
+PASSWORD: Action = {"changePassword": {"adminPass": "another one"}}
+CRASH_DUMP: Action = {"trigger_crash_dump": None}
+LOCK: Action = {"lock": None}
+UNLOCK: Action = {"unlock": None}
+RESET: Action = {"os-resetState": {"state": "active"}}
+INJECT: Action = {"injectNetworkInfo": None}
 
+POWER: tuple[tuple[Action, ...], ...] = ((STOP,), (START,), ({"reboot": {"type": "HARD"}},))
 LIVES: tuple[tuple[Action, ...], ...] = (
     *POWER,
-    (MIGRATE,),
+    ({"reboot": {"type": "SOFT"}}, MIGRATE),
     (MIGRATE, CONFIRM),
     (MIGRATE, CONFIRM, MIGRATE, REVERT),
-    (MIGRATE, REVERT),
-    (MIGRATE, REVERT, {"os-stop": None}, MIGRATE),
-    ({"createImage": {"name": OF_SERVER}},),
-    ({"createBackup": {"name": OF_SERVER, "backup_type": "daily", "rotation": 1}}, MIGRATE),
-    (SOFT_DELETE, {"restore": None}),
-    (MIGRATE, CONFIRM, SOFT_DELETE, {"restore": None}, {"os-stop": None}),
+    (MIGRATE, REVERT, PASSWORD, INJECT),
+    (MIGRATE, REVERT, STOP, MIGRATE),
+    (CREATE_IMAGE, CRASH_DUMP),
+    (CREATE_BACKUP, MIGRATE),
+    (SOFT_DELETE, RESTORE),
+    (MIGRATE, CONFIRM, SOFT_DELETE, RESTORE, STOP, START),
     (RESIZE, CONFIRM, LIVE),
     (RESIZE, REVERT, LIVE, ABORT),
-    ({"pause": None}, LIVE, {"unpause": None}, RESIZE),
+    (PAUSE, LIVE, UNPAUSE, RESIZE),
     (LIVE, LIVE, FORCE, MIGRATE, CONFIRM),
     (LIVE, ABORT, RESIZE, REVERT),
-    (REBUILD, RESIZE, CONFIRM),
-    ({"os-stop": None}, REBUILD, {"os-start": None}, LIVE, ABORT),
+    (LOCK, UNLOCK, REBUILD, RESIZE, CONFIRM),
+    (STOP, REBUILD, START, LIVE, ABORT),
     (RESCUE, UNRESCUE, MIGRATE, CONFIRM),
-    (RESCUE, UNRESCUE, {"suspend": None}, {"resume": None}, REBUILD),
+    (RESCUE, UNRESCUE, SUSPEND, RESUME, REBUILD),
+    (STOP, RESET, START),
     (SHELVE, UNSHELVE, LIVE),
-    (RESIZE, CONFIRM, SHELVE, UNSHELVE, REBUILD),
-    ({"os-stop": None}, SHELVE, UNSHELVE),
-    (SHELVE,),
+    (SHELVE, OFFLOAD, UNSHELVE, RESIZE, CONFIRM),
+    (RESIZE, CONFIRM, SHELVE, OFFLOAD, UNSHELVE, REBUILD),
+    (STOP, SHELVE, OFFLOAD, UNSHELVE),
+    (SHELVE, OFFLOAD),
 )
 """Each is about one server."""

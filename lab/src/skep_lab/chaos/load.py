@@ -9,11 +9,10 @@ import asyncio
 import random
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Collection, Coroutine, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import httpx
 import msgspec
@@ -23,7 +22,8 @@ from skep.config.sections import Config, QuotaSettings, RetentionSettings
 from skep.contracts.http_cloud import http_config
 from skep.domain.ids import new_uuid
 from skep_lab.chaos.contents import WrittenDisks
-from skep_lab.chaos.lives import ABORT, LARGER, LIVE, LIVES, OF_MIGRATION, SMALL, SOFT_DELETE, Action
+from skep_lab.chaos.lives import DELETE, FORCE_DELETE, LARGER, LIVES, SMALL, UNSHELVE, Action
+from skep_lab.chaos.living import LivingServers
 from skep_lab.crash.walk import RECOVERY_SECONDS, hosts_seen
 from skep_lab.witnesses import witness
 from skep_lab.witnesses.witness import Asked, Findings, HostSeen, Seen
@@ -53,8 +53,6 @@ FAILURES = (
 """What hosts do to servers, by their names: one host of each cell fails, a whole cell, all; the image is at fault."""
 LIVING = 0.7
 """The share of servers to which something is done."""
-ASKED_TIMES, ASKED_SECONDS = 8, (0.2, 1.5)
-"""How often something is asked that the server refuses because of what is done to it, and the pause between."""
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,18 +72,28 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     audit_differences: int
     actions: dict[str, int] = {}
     """Those that were promised, by their keys."""
+    acted: int = 0
+    """Their sum, without those that end servers for good."""
     written: int = 0
     """Servers whose disks were read for what their guests had written."""
     faults: dict[str, int] = {}
     """What was done, and how often, beside the kills."""
     faults_at_once: int = 0
     """The most that overlapped, a kill among them."""
+    faults_beside: int = 0
+    """Those that began while another one lasted."""
 
     @property
     def clean(self) -> bool:
         """Whether nothing went wrong."""
         wrong = (self.errors_unjustified, self.stuck, self.leaked, self.double_built, self.lost)
         return not any(wrong) and not self.audit_differences
+
+    def with_evacuations(self, promised: int) -> Self:
+        """Return this, and so many evacuations among the actions."""
+        return msgspec.structs.replace(
+            self, actions={**self.actions, "evacuate": promised}, acted=self.acted + promised
+        )
 
 
 class Subject(Protocol):
@@ -136,9 +144,8 @@ class Load(ABC):
         """Whether requests are sent now."""
         self._over = asyncio.Event()
         self._deletes: set[asyncio.Task[None]] = set()
-        self._lives: list[Sequence[Action]] = []
-        self.done: Counter[str] = Counter()
-        """How often an action was promised, by its key."""
+        self._ended = 0
+        self._living = LivingServers(self.sent, self.contents, lambda: cloud.image, self.asked.created.discard)
 
     async def run(self) -> tuple[LoadReport, Findings, list[str]]:
         """Do it all; return the report, what was found, and what the audit says.
@@ -225,7 +232,8 @@ class Load(ABC):
         if goes:
             self._later(self._delete(uuid, dice.uniform(0, 6)))
         if dice.random() < LIVING:
-            self._later(self._live(uuid, self._next_life(dice), random.Random(dice.random()), writes=not goes))
+            life = self._living.next_life(self.lives(), dice)
+            self._later(self._living.lead(uuid, life, random.Random(dice.random()), writes=not goes))
 
     def _body(self, kind: str, name: str, count: int = 1) -> dict[str, object]:
         server = {"name": name, "flavorRef": SMALL.flavorid, "networks": "none", "imageRef": self.cloud.image}
@@ -241,12 +249,15 @@ class Load(ABC):
             answer = await self.sent(*self._for_good(uuid))
             if answer is not None and answer.status_code in (202, 204, 404):
                 break
+        if answer.status_code != 404:
+            self._living.done[FORCE_DELETE if self.keeps else DELETE] += 1
+            self._ended += 1
         self.given_up(uuid)
 
     def _for_good(self, uuid: str) -> tuple[str, str, Action | None]:
         """Return the request that deletes a server, whether the cloud would keep it or not."""
         if self.keeps:
-            return "POST", f"/servers/{uuid}/action", {"forceDelete": None}
+            return "POST", f"/servers/{uuid}/action", {FORCE_DELETE: None}
         return "DELETE", f"/servers/{uuid}", None
 
     def given_up(self, uuid: str) -> None:
@@ -265,59 +276,6 @@ class Load(ABC):
     async def shown(self) -> dict[str, str]:
         """Return what users see: server -> status."""
         return await asyncio.to_thread(self._statuses)
-
-    def _next_life(self, dice: random.Random) -> Sequence[Action]:
-        """Return what is done to the next server: each once before any comes again."""
-        lives = self.lives()
-        self._lives = [one for one in self._lives if one in lives] or dice.sample(lives, len(lives))
-        return self._lives.pop()
-
-    async def _live(self, uuid: str, life: Sequence[Action], dice: random.Random, *, writes: bool) -> None:
-        """Ask for one thing after the other: in which state the server is when it comes is chance."""
-        for _ in range(ASKED_TIMES):
-            await asyncio.sleep(dice.uniform(*ASKED_SECONDS))
-            shown = await self.sent("GET", f"/servers/{uuid}")
-            if shown is not None and shown.is_success and shown.json()["server"]["status"] != "BUILD":
-                if writes:
-                    self._write(shown.json()["server"])
-                break
-        for action in life:
-            for _ in range(ASKED_TIMES):
-                answer = await self._act(uuid, action)
-                if answer is not None and answer.is_success:
-                    self.done[next(iter(action))] += 1
-                if answer is not None and answer.status_code != 409:
-                    break
-                await asyncio.sleep(dice.uniform(*ASKED_SECONDS))
-            if action is not LIVE:
-                await asyncio.sleep(dice.uniform(*ASKED_SECONDS))
-
-    def _write(self, server: dict[str, Any]) -> None:
-        """Have a guest write that runs, and of which nobody has asked anything yet."""
-        if server["status"] == "ACTIVE" and server["OS-EXT-STS:task_state"] is None:
-            self.contents.write(server["id"], server["OS-EXT-SRV-ATTR:host"])
-
-    async def _act(self, uuid: str, action: Action) -> httpx.Response | None:
-        if action is SOFT_DELETE:
-            # What is not built yet goes for good.
-            self.asked.created.discard(uuid)
-            return await self.sent("DELETE", f"/servers/{uuid}")
-        if action in OF_MIGRATION:
-            return await self._end_migration(uuid, action)
-        if "rebuild" in action:
-            self.contents.anew(uuid)
-            action = {"rebuild": {"imageRef": self.cloud.image}}
-        return await self.sent("POST", f"/servers/{uuid}/action", action)
-
-    async def _end_migration(self, uuid: str, wish: Action) -> httpx.Response | None:
-        """Abort a live migration under way, or have it end; return the list where there is none."""
-        shown = await self.sent("GET", f"/servers/{uuid}/migrations")
-        if shown is None or not shown.is_success or not shown.json()["migrations"]:
-            return None
-        path = f"/servers/{uuid}/migrations/{shown.json()['migrations'][0]['id']}"
-        if wish is ABORT:
-            return await self.sent("DELETE", path)
-        return await self.sent("POST", f"{path}/action", wish)
 
     async def sent(self, method: str, path: str, body: object = None) -> httpx.Response | None:
         """Send a request to the cloud once it runs; None when no answer came."""
@@ -340,9 +298,10 @@ class Load(ABC):
     def _judge(self) -> tuple[LoadReport, Findings, list[str]]:
         findings = witness.within(RECOVERY_SECONDS, self._observe)
         statuses = list(self._statuses().values())
+        if self._unshelved():
+            findings = witness.within(RECOVERY_SECONDS, self._observe)
         slots = [*self._together(), *self._slots()]
-        rows = self.cloud.look({}, {}).rows.rows
-        lost = (*findings.lost, *self.contents.lost(rows))
+        lost = (*findings.lost, *self.contents.lost(self.cloud.look({}, {}).rows))
         findings = msgspec.structs.replace(findings, leaked=(*findings.leaked, *slots), lost=lost)
         audit = self._audit()
         report = LoadReport(
@@ -357,10 +316,18 @@ class Load(ABC):
             double_built=len(findings.double_built),
             lost=len(findings.lost),
             audit_differences=len(audit),
-            actions=dict(self.done),
+            actions=dict(self._living.done),
+            acted=sum(self._living.done.values()) - self._ended,
             written=self.contents.number,
         )
         return report, findings, audit
+
+    def _unshelved(self) -> bool:
+        """Have servers built again that are in images alone, so that their disks can be read; whether there are any."""
+        there = [uuid for uuid, status in self._statuses().items() if status == "SHELVED_OFFLOADED"]
+        for uuid in there:
+            self.cloud.ask("POST", f"/servers/{uuid}/action", UNSHELVE)
+        return bool(there)
 
     def _together(self) -> Iterator[str]:
         """Say which members of the group were ever on one host at one moment."""
@@ -447,5 +414,7 @@ def chaos_config(root: Path, builds: int) -> Config:
 
 
 def keeping(config: Config) -> Config:
-    """Return the same cloud, which keeps deleted servers."""
-    return msgspec.structs.replace(config, retention=RetentionSettings(reclaim_instance_interval=KEPT_SECONDS))
+    """Return the same cloud, which keeps deleted servers, shelved ones on their hosts, and resizes within hosts."""
+    retention = RetentionSettings(reclaim_instance_interval=KEPT_SECONDS, shelved_offload_time=-1)
+    conductor = msgspec.structs.replace(config.conductor, allow_resize_to_same_host=True)
+    return msgspec.structs.replace(config, retention=retention, conductor=conductor)

@@ -22,6 +22,7 @@ import msgspec
 from skep.config.sections import Config
 from skep_lab.chaos.lives import LIVES, POWER, Action
 from skep_lab.chaos.load import HOSTS, Load, LoadReport, chaos_config, keeping
+from skep_lab.chaos.overlap import Overlap
 from skep_lab.chaos.restore import Restored, RestoreStory
 from skep_lab.processes.child import RoleDied
 from skep_lab.processes.cloud import ProcessCloud
@@ -97,9 +98,7 @@ class ProcessChaos(Load):
         self.restored = Restored()
         self._restored = False
         self._at_once = at_once if self._kinds or not kinds else 0
-        self.most_at_once = 0
-        """How many faults there ever were at one moment."""
-        self._under_way = 0
+        self.under_way = Overlap()
         self.rolling, self.rolled = False, False
         """Whether processes are replaced in order now, and whether all were."""
         self._answers_500: list[str] = []
@@ -173,14 +172,10 @@ class ProcessChaos(Load):
             if loop.time() >= end:
                 return
             kind = next(order)
-            self._under_way += 1
-            self.most_at_once = max(self.most_at_once, self._under_way)
             _say(f"fault: {kind}")
-            try:
+            with self.under_way:
                 done = await self.doer.do(kind)
                 self.faults[kind] += done
-            finally:
-                self._under_way -= 1
 
     async def _restart_all(self) -> None:
         """Restart each process in order, as an upgrade does: the next one when this one works."""
@@ -210,11 +205,11 @@ class ProcessChaos(Load):
         report, findings, audit = await super().run()
         told = ProcessReport(
             **(
-                msgspec.structs.asdict(report)
+                msgspec.structs.asdict(report.with_evacuations(self.doer.evacuated))
                 | {
-                    "actions": {**report.actions, "evacuate": self.doer.evacuated},
                     "faults": dict(self.faults),
-                    "faults_at_once": self.most_at_once,
+                    "faults_at_once": self.under_way.most,
+                    "faults_beside": self.under_way.beside,
                 }
             ),
             answers_500=len(self._answers_500),

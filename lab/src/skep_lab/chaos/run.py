@@ -26,6 +26,7 @@ import msgspec
 from skep.config.sections import Config
 from skep_lab.chaos.beside import FaultsBeside
 from skep_lab.chaos.load import CELLS, HOSTS, Load, LoadReport, chaos_config, keeping
+from skep_lab.chaos.overlap import Overlap
 from skep_lab.chaos.processes import ProcessChaos
 from skep_lab.chaos.upgrade import UpgradeChaos
 from skep_lab.crash.evacuating import Operator
@@ -41,20 +42,6 @@ BESIDE = 2
 LAST = "1"
 """As a version: that of the last release."""
 ALL_IN_ONE, PROCESSES = "all-in-one", "processes"
-
-
-class Overlap:
-    """Counts how many of its blocks are entered at one moment."""
-
-    def __init__(self) -> None:
-        self.now = self.most = 0
-
-    def __enter__(self) -> None:
-        self.now += 1
-        self.most = max(self.most, self.now)
-
-    def __exit__(self, *_: object) -> None:
-        self.now -= 1
 
 
 class Chaos(Load):
@@ -97,10 +84,10 @@ class Chaos(Load):
         """Do it all; return the report, what was found, and what the audit says."""
         report, findings, audit = await super().run()
         told = msgspec.structs.replace(
-            report,
-            actions={**report.actions, "evacuate": self._operator.evacuated},
+            report.with_evacuations(self._operator.evacuated),
             faults=dict(self.faults),
             faults_at_once=self._under_way.most,
+            faults_beside=self._under_way.beside,
         )
         return told, findings, audit
 

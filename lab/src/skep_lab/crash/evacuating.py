@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -21,10 +21,17 @@ FAILING = "fails"
 HOST = "OS-EXT-SRV-ATTR:host"
 
 
-class Operator:
-    """Evacuates hosts of a cloud with `hosts` in each cell. `told` hears of each server before it is evacuated."""
+class HearsOfEvacuations(Protocol):
+    """Hears of a server before its evacuation is asked for, and when that was answered."""
 
-    def __init__(self, ask: Ask, dice: random.Random, hosts: int, told: Callable[[str], None]) -> None:
+    def __call__(self, server: str, /, *, answered: bool = False) -> None:
+        """Be told."""
+
+
+class Operator:
+    """Evacuates hosts of a cloud with `hosts` in each cell."""
+
+    def __init__(self, ask: Ask, dice: random.Random, hosts: int, told: HearsOfEvacuations) -> None:
         self._ask, self._dice, self._hosts, self._told = ask, dice, hosts, told
         self.down: set[str] = set()
         """Hosts that are said to be down, or are about to be."""
@@ -75,6 +82,8 @@ class Operator:
         for _ in range(TRIES):
             self._told(uuid)
             answer = await self._ask("POST", f"/servers/{uuid}/action", {"evacuate": asked})
+            if answer is not None and not answer.is_server_error:
+                self._told(uuid, answered=True)
             if answer is not None and answer.is_success:
                 self.evacuated += 1
                 self._stopped.append(uuid)

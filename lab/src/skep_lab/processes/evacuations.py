@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 
-from skep_lab.crash.evacuating import Operator
+from skep_lab.crash.evacuating import Operator, HearsOfEvacuations
 from skep_lab.crash.power import cut_power
 from skep_lab.processes.faults import DOWN_SECONDS, Fault, ProcessFaults
 from skep_lab.processes.operator import OPERATOR, asked, asked_until_done
 
 
-def evacuations(faults: ProcessFaults, told: Callable[[str], None]) -> dict[str, Fault]:
-    """Return the stories by name; `told` hears of each server before it is evacuated."""
+def evacuations(faults: ProcessFaults, told: HearsOfEvacuations) -> dict[str, Fault]:
+    """Return the stories by name; `told` hears of each server that is evacuated."""
     return {
         "living host evacuated": partial(evacuate, faults, told, lost=False),
         "lost host evacuated": partial(evacuate, faults, told, lost=True),
     }
 
 
-async def evacuate(faults: ProcessFaults, told: Callable[[str], None], *, lost: bool) -> bool:
+async def evacuate(faults: ProcessFaults, told: HearsOfEvacuations, *, lost: bool) -> bool:
     """Say that a host is down, and fence it if it lost its power; evacuate its servers, and take it back."""
     cloud = faults.cloud
     with faults.taking([OPERATOR]) as free, faults.taking_process("compute") as child:

@@ -21,11 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from skep.domain.clock import SECOND
+from skep.processes.servers.nats import NatsServer
+from skep.processes.servers.postgres import PostgresServer
 from skep_lab.crash.points import ALL_STEPS, Point, drawn
 from skep_lab.processes.child import NOWHERE, RoleChild
 from skep_lab.processes.cloud import ProcessCloud, mount_memory
 
 ROLES = ("api", "super-conductor", "scheduler", "cell-conductor", "compute")
+TOGETHER = ((), ("nats",), ("postgresql",), ("nats", "postgresql"))
+"""What ends with processes that end together."""
 PASSED_BY = {"select": "super-conductor"}
 """Steps that one role does and another asks for, in whose process they are timed and their points stand."""
 DOWN_SECONDS = (0.0, 3.0)
@@ -84,6 +88,7 @@ class ProcessFaults:
             # No step has its points in a scheduler: whoever asks it passes them.
             **{f"point {role}": partial(self.reach_point, role) for role in ROLES if steps_of(role)},
             **{f"clock {role}": partial(self.set_clock_wrong, role) for role in ROLES},
+            "kill together": self.kill_together,
             "nats restart": partial(self.befall, "nats", self._restart_nats),
             "nats pause": partial(self.befall, "nats", self._pause_nats),
             "postgresql restart": partial(self.befall, "postgresql", self._restart_postgresql),
@@ -157,6 +162,30 @@ class ProcessFaults:
                 return False
             await self.killed(child)
         return True
+
+    async def kill_together(self) -> bool:
+        """End processes of several roles at one moment, and NATS, PostgreSQL, both or none of them with them."""
+        servers = self.dice.choice(TOGETHER)
+        with contextlib.ExitStack() as hands:
+            found = [
+                hands.enter_context(self.taking_process(role)) for role in self.dice.sample(ROLES, len(ROLES) // 2 + 1)
+            ]
+            children = [child for child in found if child is not None]
+            # What another fault has stays out of it.
+            taken = [hands.enter_context(self.taking([name])) for name in servers]
+            ended = [*children, *(self._server(name) for name in taken if name is not None)]
+            await asyncio.gather(*(asyncio.to_thread(one.kill) for one in ended))
+            await self.wait(self.dice.uniform(*DOWN_SECONDS))
+            for child in children:
+                child.start()
+            if "postgresql" in taken:
+                await asyncio.to_thread(self.cloud.postgres.start)
+            if "nats" in taken:
+                await self.cloud.nats.start()
+        return len(ended) > 1
+
+    def _server(self, name: str) -> NatsServer | PostgresServer:
+        return self.cloud.nats if name == "nats" else self.cloud.postgres
 
     async def pause(self, role: str) -> bool:
         """Halt one process, most often for longer than its leases last."""
