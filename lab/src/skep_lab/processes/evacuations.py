@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from skep_lab.crash.evacuating import Operator, HearsOfEvacuations
+from skep_lab.crash.evacuating import HearsOfEvacuations, Operator
 from skep_lab.crash.power import cut_power
 from skep_lab.processes.faults import DOWN_SECONDS, Fault, ProcessFaults
 from skep_lab.processes.operator import OPERATOR, asked, asked_until_done
