@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _OF_THE_CLOUD = {
-    "images": "proxies of the image service",
     "os-agents": "agents of guests",
     "os-assisted-volume-snapshots": "volume snapshots",
     "os-baremetal-nodes": "bare metal nodes",

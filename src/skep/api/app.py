@@ -135,6 +135,7 @@ class ComputeApi:
             services=services,
             links=Links(self._base(exchange), f"/{segments[0]}", f"/{match.project_id}" if match.project_id else ""),
             rule=route.rule,
+            token=exchange.headers[b"x-auth-token"].decode("latin-1"),
             idempotency_key=_text(exchange.headers.get(b"idempotency-key")),
         )
         answer = await self._handle(route, request)

@@ -42,6 +42,8 @@ class ApiRequest:
     links: Links
     rule: str
     """The route's policy rule."""
+    token: str = field(default="", repr=False)
+    """The caller's, for what other services do in his name. It goes nowhere else."""
     idempotency_key: str | None = None
     """What the client calls this request, so that a retry is known as one."""
     authorized: bool = False
@@ -98,6 +100,11 @@ class ApiRequest:
         """Return the link to the next page when this page of `shown` items is full; None when it is the last."""
         limit, _ = self.page()
         return self.links.next(path, self.raw_query, last) if shown and shown >= limit else None
+
+    def image_url(self, image_id: str) -> str:
+        """Return where the image service has an image; where only the catalogue says that, the API's own address."""
+        service = self.services.settings.images_url
+        return f"{service.rstrip('/')}/images/{image_id}" if service else self.links.own("images", image_id)
 
 
 Handler = Callable[[ApiRequest], Awaitable[Answer]]

@@ -14,6 +14,7 @@ from skep.api.handlers import (
     server_groups,
 )
 from skep.api.host_routes import HOST_ROUTES
+from skep.api.image_routes import IMAGE_ROUTES
 from skep.api.roles import ANY_TOKEN
 from skep.api.routing import Route
 from skep.api.schemas import extensions as extension_schemas
@@ -227,5 +228,6 @@ ROUTES: tuple[Route, ...] = (
     *_GROUP_ROUTES,
     *_QUOTA_ROUTES,
     *HOST_ROUTES,
+    *IMAGE_ROUTES,
     *_OTHER_ROUTES,
 )

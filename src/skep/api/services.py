@@ -22,7 +22,7 @@ from skep.transport.base import Transport
 if TYPE_CHECKING:
     from skep.database.engine import Database
     from skep.neighbours.identity.base import IdentityService
-    from skep.neighbours.images.base import ImageRecords, ImageService
+    from skep.neighbours.images.base import ImageRecords, ImageService, ImagesOfUsers
 
 
 class QuotaDefaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +124,8 @@ class ApiServices:
     images: ImageService
     image_records: ImageRecords
     """Makes images of servers, and removes those that come to nothing."""
+    images_of_users: ImagesOfUsers
+    """Does with images what their users ask."""
     policy: Policy
     seal: Callable[[bytes], bytes]
     """Encrypts adminPass and injected files for storage."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias
+
 import msgspec
+
+Change: TypeAlias = Literal["add", "remove"]
 
 FIELDS = frozenset(
     "id name status visibility owner protected os_hidden container_format disk_format min_disk min_ram size "
@@ -72,3 +77,51 @@ class NewImage(msgspec.Struct, frozen=True, kw_only=True):
             "min_disk": self.min_disk,
             "min_ram": self.min_ram,
         }
+
+
+class DescribedImage(Image, frozen=True, kw_only=True):
+    """An image as its users see it: with its times, in microseconds since the epoch."""
+
+    created_at: int
+    updated_at: int
+
+
+class ImageSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which images of those that a caller sees: the newest first. What is empty does not narrow."""
+
+    name: str | None = None
+    statuses: tuple[str, ...] = ()
+    """The image service's own words."""
+    min_disk: int | None = None
+    """GiB that the image needs, exactly."""
+    min_ram: int | None = None
+    """MiB that the image needs, exactly."""
+    changed_since: int | None = None
+    """Microseconds since the epoch."""
+    properties: dict[str, str] = {}
+    limit: int
+    marker: str | None = None
+    """The list begins behind the image of this id."""
+
+
+class ImagesPage(msgspec.Struct, frozen=True):
+    """Part of a list of images."""
+
+    images: list[DescribedImage]
+    more: bool
+    """Whether there may be others behind them."""
+
+
+def changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[Change, str, str]]:
+    """Yield what makes the second properties of the first: what is done, the name, the value (empty where removed)."""
+    for name, value in after.items():
+        if before.get(name) != value:
+            yield "add", name, value
+    for name in before:
+        if name not in after:
+            yield "remove", name, ""
+
+
+def pointer(name: str) -> str:
+    """Return the JSON pointer of a property (RFC 6901)."""
+    return "/" + name.replace("~", "~0").replace("/", "~1")

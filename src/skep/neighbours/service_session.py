@@ -185,6 +185,18 @@ class ServiceSession:
         await self._check(response, session)
         return response
 
+    async def as_user(
+        self, method: str, url: str, token: str, headers: dict[str, str], body: Any = None
+    ) -> httpx.Response:
+        """Send a request with a user's token; only a GET is tried again. The answer may be a refusal.
+
+        Raises Unreachable when the service does not answer, Unavailable when it fails.
+        """
+        given = {**headers, "X-Auth-Token": token}
+        if method == "GET":
+            return await self._send(method, url, headers=given)
+        return await self._try(method, url, given, body)
+
     async def delete(self, url: str) -> None:
         """Send a DELETE with Skep's token; what is gone already is no error.
 

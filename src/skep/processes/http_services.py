@@ -210,6 +210,7 @@ class HttpServices:
             identity=self.neighbours.identity,
             images=self.neighbours.images,
             image_records=self.neighbours.image_records,
+            images_of_users=self.neighbours.images_of_users,
             policy=self._policy,
             seal=self._seal.encrypt,
             unseal=self._seal.decrypt,

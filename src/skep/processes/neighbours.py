@@ -12,14 +12,16 @@ from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
-from skep.neighbours.images.base import ImageRecords, ImageService
+from skep.neighbours.images.base import ImageRecords, ImageService, ImagesOfUsers
 from skep.neighbours.images.glance import GlanceImages
+from skep.neighbours.images.glance_of_users import GlanceOfUsers
 from skep.neighbours.service_session import CredentialsRefused, ServiceCredentials
 from skep.processes import mapping
 from skep.processes.directory import StateDirectory
 from skep.standalone.identity.service import StandaloneIdentity
 from skep.standalone.identity.settings import standard_catalogue
 from skep.standalone.images.embedded import EmbeddedImages
+from skep.standalone.images.of_users import EmbeddedOfUsers
 from skep.standalone.images.refusals import LIMITS
 from skep.standalone.images.service import StandaloneImages
 from skep.telemetry.metrics import Metrics
@@ -49,6 +51,7 @@ class Neighbours:
         self.identity: IdentityService
         self.images: ImageService
         self.image_records: ImageRecords
+        self.images_of_users: ImagesOfUsers
         self.embedded_images: EmbeddedImages | None = None
         if config.identity.kind == "keystone":
             self._http = httpx.AsyncClient(verify=_authorities(config.identity), trust_env=False)
@@ -62,6 +65,7 @@ class Neighbours:
             metrics.sign_ins_waiting.set_function(lambda: users.passwords.waiting)
         if config.images.kind == "glance" and self._keystone is not None:
             self.images = self.image_records = GlanceImages(self._keystone.session, config.images.endpoint)
+            self.images_of_users = GlanceOfUsers(self._keystone.session, config.images.endpoint)
         else:
             self.store = StandaloneImages(
                 mapping.images_settings(config, directory, identity_url),
@@ -72,6 +76,7 @@ class Neighbours:
             for limit in LIMITS:
                 metrics.images_refused.labels(limit)
             self.images = self.image_records = self.embedded_images = EmbeddedImages(self.store)
+            self.images_of_users = EmbeddedOfUsers(self.store)
 
     async def open(self) -> None:
         """Open the store, sign in to Keystone.

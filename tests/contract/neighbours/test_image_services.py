@@ -11,15 +11,18 @@ import pytest
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.neighbours.image_records import ImageRecordsContract
 from skep.contracts.neighbours.images import ImagesContract
+from skep.contracts.neighbours.images_of_users import ImagesOfUsersContract
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, address, bound
 from skep.domain.context import RequestContext
-from skep.domain.errors import Unreachable
+from skep.domain.errors import Unauthenticated, Unreachable
 from skep.domain.ids import ProjectId, RequestId
-from skep.domain.images import NewImage
-from skep.neighbours.images.base import ImageRecords, ImageService
+from skep.domain.images import ImageSelection, NewImage
+from skep.neighbours.images.base import ImageRecords, ImageService, ImagesOfUsers
 from skep.neighbours.images.glance import GlanceImages
+from skep.neighbours.images.glance_of_users import GlanceOfUsers
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.standalone.images.embedded import EmbeddedImages
+from skep.standalone.images.of_users import EmbeddedOfUsers
 from tests.contract.neighbours.conftest import credentials_of
 
 
@@ -55,6 +58,29 @@ class TestGlanceRecords(ImageRecordsContract):
     async def records(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[ImageRecords]:
         async with httpx.AsyncClient(timeout=PATIENCE) as client:
             yield GlanceImages(ServiceSession(credentials_of(cloud), client, clock))
+
+
+class TestEmbeddedOfUsers(ImagesOfUsersContract):
+    @pytest.fixture
+    async def images(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[ImagesOfUsers]:  # noqa: ARG002  # it has the clock of its cloud
+        yield EmbeddedOfUsers(cloud.images)  # noqa: PT022  # as the contract says
+
+
+class TestGlanceOfUsers(ImagesOfUsersContract):
+    """Over real HTTP, with the users' own tokens."""
+
+    @pytest.fixture
+    async def images(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[ImagesOfUsers]:
+        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+            yield GlanceOfUsers(ServiceSession(credentials_of(cloud), client, clock))
+
+
+async def test_a_token_that_glance_does_not_take(
+    credentials: ServiceCredentials, http: httpx.AsyncClient, clock: SteppedClock
+) -> None:
+    images = GlanceOfUsers(ServiceSession(credentials, http, clock))
+    with pytest.raises(Unauthenticated):
+        await images.select(ImageSelection(limit=1), _context("mine"), "expired")
 
 
 async def test_glance_that_does_not_answer(

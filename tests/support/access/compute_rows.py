@@ -24,7 +24,8 @@ _QUOTA = "/os-quota-sets/{project}"
 
 def compute_rows(things: Things, place: str) -> list[Row]:
     """Return all rows; another project's server is at `place`."""
-    return [*server_rows(things, place), *_flavors(things), *_groups_and_quotas(things), *_hosts(things)]
+    above = (_flavors(things), _groups_and_quotas(things), _hosts(things), _images(things))
+    return [*server_rows(things, place), *(row for rows in above for row in rows)]
 
 
 def server_rows(things: Things, place: str) -> list[Row]:
@@ -280,3 +281,34 @@ def _hosts(things: Things) -> Iterator[Row]:
     yield Row(method="GET", path="/os-migrations", right="manager", query=f"project_id={PROJECT}")
     yield Row(method="GET", path="/extensions", right="any")
     yield Row(method="GET", path="/extensions/{alias}", right="any", fill={"alias": "os-aggregates"})
+
+
+def _images(things: Things) -> Iterator[Row]:
+    """Yield what is asked of images; the embedded image service judges, as by its own API."""
+    path = "/images/{image_id}"
+    service = {"service": 200}
+    row = partial(Row, thing=things.image, fill={"image_id": things.image})
+    for listed in ("/images", "/images/detail"):
+        yield Row(method="GET", path=listed, right="reader", but=service)
+        yield Row(method="GET", path=listed, right="reader", query="name=sesame&property-key=sesame", but=service)
+        hidden = frozenset({400, 403})
+        marker: dict[str, Any] = {"query": "marker={thing}", "thing": things.image, "missing": 400, "hidden": hidden}
+        yield Row(method="GET", path=listed, right="reader", but=service, **marker)
+    yield row(method="GET", path=path, right="reader", but=service)
+    yield row(method="DELETE", path=path, right="member", served=204)
+    metadata = {"metadata": {"key": "new"}}
+    yield row(method="GET", path=f"{path}/metadata", right="reader", but=service)
+    yield row(method="POST", path=f"{path}/metadata", right="member", body=metadata)
+    yield row(method="PUT", path=f"{path}/metadata", right="member", body=metadata)
+    for key in ("key", "none"):
+        there = key == "key"
+        fill = {"image_id": things.image, "key": key}
+        item = partial(Row, path=f"{path}/metadata/{{key}}", thing=things.image, fill=fill)
+        yield item(method="GET", right="reader", served=200 if there else 404, but={"service": 200 if there else 404})
+        yield item(method="PUT", right="member", body={"meta": {key: "new"}})
+        yield item(
+            method="DELETE",
+            right="member",
+            served=204 if there else 404,
+            but={} if there else {"reader": 404, "service": 404},
+        )

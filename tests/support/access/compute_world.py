@@ -17,12 +17,14 @@ import sqlalchemy as sa
 from skep.api.routes import ROUTES
 from skep.database.api import aggregates, flavors, host_mappings
 from skep.database.api.aggregates import ZONE
+from skep.database.api.images import Viewer
 from skep.database.cell.tables import instances
 from skep.domain.cells import HostMapping
 from skep.domain.flavors import Flavor
 from skep.domain.ids import CELL0, NodeUuid, new_uuid
 from skep.domain.instances import State
-from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT, TOKENS
+from skep.standalone.images.service import StandaloneImages
+from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT, TOKENS, images_over
 from skep_lab.compute_api.servers import CELL1, CELL2, HOST, NAMES, ServersUnderTest, servers_under_test
 from tests.support.access.matrix import Caller, Row, Thing, World
 from tests.support.access.snapshots import Snapshot
@@ -76,13 +78,14 @@ class Things:
     host: Thing
     service: Thing
     hypervisor: Thing
+    image: Thing
 
 
 @contextlib.asynccontextmanager
 async def compute_world(directory: Path) -> AsyncIterator[tuple[World, Things]]:
     """Open the API with its things."""
     async with servers_under_test(directory, routes=ROUTES, reported=(REPORTED,)) as cloud:
-        things = await _things(cloud)
+        things = await _things(cloud, images_over(cloud.database, directory))
         cells = {uuid: cell for uuid, cell in cloud.services.cells.items() if uuid != CELL2}
         asked = ServersUnderTest(dataclasses.replace(cloud.services, cells=cells), cloud.told, ROUTES)
         _forget(cloud)
@@ -120,7 +123,7 @@ def _forget(cloud: ServersUnderTest) -> None:
         cloud.told.get_nowait()
 
 
-async def _things(cloud: ServersUnderTest) -> Things:
+async def _things(cloud: ServersUnderTest, images: StandaloneImages) -> Things:
     made: dict[str, str] = {}
     for name, token in (("own", "member"), ("stopped", "member"), *((place, "other") for place in PLACES)):
         made[name] = await cloud.create(
@@ -159,7 +162,13 @@ async def _things(cloud: ServersUnderTest) -> Things:
         host=Thing("host-9", "host-8"),
         service=Thing(NODE, _missing()),
         hypervisor=Thing(NODE, _missing()),
+        image=Thing(await _image(images, PROJECT, "own"), _missing(), await _image(images, OTHER_PROJECT, OF_OTHERS)),
     )
+
+
+async def _image(images: StandaloneImages, project: str, said: str) -> str:
+    fields = {"name": said, "visibility": "private", "key": said}
+    return (await images.create(fields, Viewer(project_id=project))).id
 
 
 async def _request(cloud: ServersUnderTest, server: str, token: str) -> str:

@@ -18,6 +18,7 @@ from skep.api.routing import Route
 from skep.api.services import ApiServices, ApiSettings
 from skep.contracts.databases import new_database
 from skep.database.api import host_mappings
+from skep.database.engine import Database
 from skep.domain.cells import HostMapping
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
@@ -31,6 +32,9 @@ from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, Publis
 from skep.messages.to_super_conductor import OperatorStateChanged
 from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import Identity
+from skep.standalone.images.of_users import EmbeddedOfUsers
+from skep.standalone.images.service import StandaloneImages
+from skep.standalone.images.settings import ImagesSettings
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
 from skep.transport.memory import MemoryTransport
 
@@ -116,6 +120,12 @@ class MadeImages:
             return False
         self.made.pop(image_id, None)
         return True
+
+
+def images_over(database: Database, directory: Path) -> StandaloneImages:
+    """Return an image store whose rows are in the API database."""
+    settings = ImagesSettings(directory=directory / "images", identity_url="")
+    return StandaloneImages(settings, database, Clock())
 
 
 class HeldStates:
@@ -242,6 +252,7 @@ async def api_under_test(
         identity=KnownTokens(),
         images=NoImages(),
         image_records=MadeImages(),
+        images_of_users=EmbeddedOfUsers(images_over(database, directory)),
         policy=Policy(settings.policy_file),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],

@@ -31,8 +31,9 @@ from skep.domain.ids import new_request_id as request_id
 from skep.domain.instances import Instance, PowerState
 from skep.domain.quotas import COUNTED, charge_of
 from skep.domain.request_specs import RequestSpec
+from skep.standalone.images.of_users import EmbeddedOfUsers
 from skep.transport.memory import MemoryTransport
-from skep_lab.compute_api.api import PROJECT, HeldStates, KnownTokens, MadeImages, NoImages
+from skep_lab.compute_api.api import PROJECT, HeldStates, KnownTokens, MadeImages, NoImages, images_over
 from skep_lab.compute_api.servers import ServersUnderTest, assignment_on
 
 FLAVOR = Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1)
@@ -166,6 +167,7 @@ async def many_cells(
         identity=KnownTokens(),
         images=NoImages(),
         image_records=MadeImages(),
+        images_of_users=EmbeddedOfUsers(images_over(database, Path("no-images"))),
         policy=Policy(),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],

@@ -44,9 +44,10 @@ from skep.messages.base import Done
 from skep.messages.to_cell_conductor import InstancesChanged, QuestionsAsked
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
 from skep.messages.to_super_conductor import DeleteInstances, OperatorStateChanged, ScheduleAndBuildInstances
+from skep.standalone.images.of_users import EmbeddedOfUsers
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, cell_conductor
 from skep.transport.memory import MemoryTransport
-from skep_lab.compute_api.api import PROJECT, KnownTokens, MadeImages
+from skep_lab.compute_api.api import PROJECT, KnownTokens, MadeImages, images_over
 
 CELL1 = CellUuid("11111111-1111-4111-8111-111111111111")
 CELL2 = CellUuid("22222222-2222-4222-8222-222222222222")
@@ -278,6 +279,7 @@ async def servers_under_test(
         identity=KnownTokens(),
         images=KnownImages(),
         image_records=images,
+        images_of_users=EmbeddedOfUsers(images_over(database, directory)),
         policy=Policy(),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],

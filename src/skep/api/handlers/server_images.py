@@ -74,9 +74,7 @@ class PreparedImage:
             return Answer()
         if self._request.version >= IN_BODY_SINCE:
             return Answer({"image_id": image_id})
-        images = self._request.services.settings.images_url
-        here = f"{images.rstrip('/')}/images/{image_id}" if images else self._request.links.own("images", image_id)
-        return Answer(headers={"Location": here})
+        return Answer(headers={"Location": self._request.image_url(image_id)})
 
     async def undo(self) -> None:
         """Leave nothing of it: the action was not begun."""

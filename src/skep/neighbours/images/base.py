@@ -7,7 +7,7 @@ from typing import Protocol
 
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
-from skep.domain.images import Image, NewImage
+from skep.domain.images import DescribedImage, Image, ImageSelection, ImagesPage, NewImage
 
 
 class BrokenTransfer(Unavailable):
@@ -56,6 +56,39 @@ class ImageRecords(Protocol):
 
         Raises Unavailable when the service does not answer.
         """
+        ...
+
+
+class ImagesOfUsers(Protocol):
+    """Does with images what their users ask, in their own names: the image service judges what they may.
+
+    `token` is the caller's own. Every method raises Unauthenticated when the service does not take it, Forbidden for
+    what the caller may not, Unavailable when the service does not answer.
+    """
+
+    async def select(self, selection: ImageSelection, context: RequestContext, token: str) -> ImagesPage:
+        """Return the images that the caller sees, the newest first.
+
+        Raises BadRequest when the marker is no image that he sees.
+        """
+        ...
+
+    async def describe(self, image_id: str, context: RequestContext, token: str) -> DescribedImage:
+        """Return an image. Raises NotFound when the caller sees none of that id."""
+        ...
+
+    async def change(
+        self, image: DescribedImage, properties: dict[str, str], context: RequestContext, token: str
+    ) -> DescribedImage:
+        """Give an image these properties instead of those it was described with; return it as it is then.
+
+        Raises BadRequest for a property that the service does not take, NotFound, Conflict when the image has others
+        by now, TooLarge for more than it keeps.
+        """
+        ...
+
+    async def remove(self, image_id: str, context: RequestContext, token: str) -> None:
+        """Delete an image. Raises NotFound, Conflict when it is in use."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
@@ -19,6 +19,8 @@ from skep.neighbours.images.checked import CheckedBytes, whole
 from skep.neighbours.service_session import ServiceSession, decode
 
 log = structlog.get_logger("skep.neighbours")
+
+ImageT = TypeVar("ImageT", bound=Image)
 
 PIECE = 1 << 20
 """Bytes that are held in memory."""
@@ -60,7 +62,7 @@ class GlanceImages:
         fields = decode(response, dict[str, Any])
         if not await self._visible(fields, context):
             raise NotFound(f"image {image_id} could not be found")
-        return _image(fields)
+        return described(fields, Image)
 
     async def create(self, new: NewImage) -> None:
         """Make an image that waits for its bytes."""
@@ -165,16 +167,22 @@ class GlanceImages:
         return await self._session.get(await self._url(path))
 
     async def _url(self, path: str) -> str:
-        base = self._endpoint or await self._session.endpoint("image")
-        return f"{base.removesuffix('/v2')}/v2{path}"
+        return await address(self._session, self._endpoint, path)
 
 
-def _image(fields: dict[str, Any]) -> Image:
-    known = {name: fields[name] for name in Image.__struct_fields__ if fields.get(name) is not None}
+async def address(session: ServiceSession, endpoint: str, path: str) -> str:
+    """Return the URL of a path of Glance, whose address is `endpoint` or, where that is empty, in the catalogue."""
+    base = endpoint or await session.endpoint("image")
+    return f"{base.removesuffix('/v2')}/v2{path}"
+
+
+def described(fields: dict[str, Any], kind: type[ImageT]) -> ImageT:
+    """Return what Glance says of an image. Raises Unavailable when it is not what its API promises."""
+    known = {name: fields[name] for name in kind.__struct_fields__ if fields.get(name) is not None}
     known["properties"] = {
         name: value for name, value in fields.items() if name not in FIELDS and isinstance(value, str)
     }
     try:
-        return convert(known, Image)
+        return convert(known, kind)
     except msgspec.ValidationError as error:
         raise Unavailable(f"the image service did not answer as its API specifies: {error}") from error

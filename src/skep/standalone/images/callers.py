@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Protocol
 
 import msgspec
@@ -53,9 +54,20 @@ async def reader(api: ImagesApi, request: Request) -> Viewer:
     Raises Unauthenticated or Forbidden.
     """
     identity = await _identity(api, request)
-    if READERS.isdisjoint(identity.roles):
-        raise Forbidden(FORBIDDEN)
+    check_reader(identity.roles)
     return _viewer(identity)
+
+
+def check_reader(roles: Collection[str]) -> None:
+    """Raise Forbidden unless a caller with these roles may see images."""
+    if READERS.isdisjoint(roles):
+        raise Forbidden(FORBIDDEN)
+
+
+def check_member(roles: Collection[str], project_id: str | None) -> None:
+    """Raise Forbidden unless a caller with these roles may make and change images of the project of the token."""
+    if "member" not in roles or (not project_id and "admin" not in roles):
+        raise Forbidden(FORBIDDEN)
 
 
 async def downloader(api: ImagesApi, request: Request) -> Viewer:
@@ -98,8 +110,7 @@ async def member(api: ImagesApi, request: Request) -> Viewer:
     Raises Unauthenticated or Forbidden.
     """
     identity = await _identity(api, request)
-    if "member" not in identity.roles or (identity.project_id is None and not identity.is_admin):
-        raise Forbidden(FORBIDDEN)
+    check_member(identity.roles, identity.project_id)
     return _viewer(identity)
 
 

@@ -23,7 +23,7 @@ class EmbeddedImages:
 
     async def get(self, image_id: str, context: RequestContext) -> Image:
         """Return an image that the caller may use."""
-        return _image(await self._images.get(image_id.lower(), _viewer(context)))
+        return _image(await self._images.get(image_id.lower(), viewer_of(context)))
 
     async def create(self, new: NewImage) -> None:
         """Make an image that waits for its bytes."""
@@ -52,7 +52,7 @@ class EmbeddedImages:
 
     async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
         """Give the bytes of an image that the caller may use."""
-        stored, file = await self._images.read(image_id.lower(), _viewer(context))
+        stored, file = await self._images.read(image_id.lower(), viewer_of(context))
         if file is None:
             raise NotFound(f"image {image_id} has no bytes")
         with file:
@@ -63,10 +63,11 @@ class EmbeddedImages:
         """Store the bytes of an image of the caller's project."""
         counted = CountedBytes(pieces, most)
         # Nothing is asked for after it: what failed then would leave bytes that nobody knows of.
-        return _image(await self._images.upload(image_id.lower(), aiter(counted), _viewer(context)))
+        return _image(await self._images.upload(image_id.lower(), aiter(counted), viewer_of(context)))
 
 
-def _viewer(context: RequestContext) -> Viewer:
+def viewer_of(context: RequestContext) -> Viewer:
+    """Return for whom images are looked up."""
     return Viewer(project_id=context.project_id or None, is_admin=context.is_admin)
 
 
