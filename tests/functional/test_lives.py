@@ -231,7 +231,8 @@ class World:
 async def world() -> AsyncIterator[World]:
     with TemporaryDirectory() as root:
         config = msgspec.structs.replace(
-            http_config(Path(root)), retention=RetentionSettings(reclaim_instance_interval=86_400)
+            http_config(Path(root)),
+            retention=RetentionSettings(reclaim_instance_interval=86_400, shelved_offload_time=-1),
         )
         made = World(config)
         await made.start()

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 WITH_GUEST = frozenset({"ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED"})
-SHELVED = "SHELVED_OFFLOADED"
-ANY = WITH_GUEST | {"RESCUE", "VERIFY_RESIZE", SHELVED, "SOFT_DELETED"}
+SHELVED, OFFLOADED = "SHELVED", "SHELVED_OFFLOADED"
+ANY = WITH_GUEST | {"RESCUE", "VERIFY_RESIZE", SHELVED, OFFLOADED, "SOFT_DELETED"}
 
 TINY_MB, SMALL_MB = 512, 2048
 """Memory of m1.tiny, which a server begins with, and of m1.small."""
 
-POWER_STATES = {"SHUTOFF": 4, "PAUSED": 3, "SUSPENDED": 7, "SOFT_DELETED": 4, SHELVED: 4}
+POWER_STATES = {"SHUTOFF": 4, "PAUSED": 3, "SUSPENDED": 7, "SOFT_DELETED": 4, SHELVED: 4, OFFLOADED: 4}
 """Nova's numbers of power states, where the guest does not run (1)."""
 
 
@@ -30,6 +30,7 @@ class Life:
     before: str = ""
     """The status before a move that waits for its user."""
     images: int = 0
+    backups: int = 0
     kept_disk: bytes = b""
     """What the source of such a move keeps."""
     is_small: bool = False
@@ -47,12 +48,12 @@ class Life:
     @property
     def has_guest(self) -> bool:
         """Whether it is on a host."""
-        return self.status != SHELVED
+        return self.status != OFFLOADED
 
     @property
     def all_images(self) -> int:
         """Its images, with the one from which it is unshelved."""
-        return self.images + (self.status == SHELVED)
+        return self.images + self.backups + (self.status in (SHELVED, OFFLOADED))
 
     @property
     def memory_mb(self) -> int:
@@ -98,6 +99,7 @@ class Act:
 IMAGE = "the image of the server"
 """Stands in a body for its id."""
 LIVE: dict[str, object] = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
+BACKUP: dict[str, object] = {"createBackup": {"name": "backup of it", "backup_type": "daily", "rotation": 1}}
 RUNS = frozenset({"ACTIVE", "PAUSED"})
 LOST: tuple[Lost, ...] = ("forced down", "silent", "fenced")
 
@@ -118,6 +120,10 @@ ACTS = {
         Act("lock", {"lock": None}, ANY, lock_refuses=False),
         Act("unlock", {"unlock": None}, ANY, lock_refuses=False),
         Act("image", {"createImage": {"name": "of it"}}, WITH_GUEST, "", "snapshot", lock_refuses=False),
+        Act("backup", BACKUP, WITH_GUEST, "", "snapshot", lock_refuses=False),
+        Act("dump", {"trigger_crash_dump": None}, RUNS, "", "trigger_crash_dump", version="2.17"),
+        Act("reset", {"os-resetState": {"state": "active"}}, frozenset({"ACTIVE"}), by_admin=True),
+        Act("inject", {"injectNetworkInfo": None}, ANY, by_admin=True),
         Act(
             "migrate",
             {"migrate": None},
@@ -137,8 +143,10 @@ ACTS = {
             "take_up",
             moves=True,
         ),
-        Act("shelve", {"shelve": None}, WITH_GUEST, SHELVED, "snapshot", moves=None),
-        Act("unshelve", {"unshelve": None}, frozenset({SHELVED}), "ACTIVE", moves=None),
+        Act("shelve", {"shelve": None}, WITH_GUEST, SHELVED, "snapshot"),
+        Act("offload", {"shelveOffload": None}, frozenset({SHELVED}), OFFLOADED, by_admin=True, moves=None),
+        Act("unshelve here", {"unshelve": None}, frozenset({SHELVED}), "ACTIVE", "power_on"),
+        Act("unshelve", {"unshelve": None}, frozenset({OFFLOADED}), "ACTIVE", "spawn", moves=None),
         Act("rebuild", {"rebuild": {"imageRef": IMAGE}}, frozenset({"ACTIVE", "SHUTOFF"}), "", "spawn", "take_up"),
         Act("live migrate", LIVE, RUNS, "", "copy_guest", "take_over", by_admin=True, version="2.25", moves=True),
         Act("live abort", LIVE, RUNS, by_admin=True, version="2.25", wish="abort"),
@@ -183,6 +191,8 @@ def after(life: Life, act: Act, *, fails: bool) -> Life:
             return replace(life, locked=act.name == "lock")
         case "image":
             return replace(life, images=life.images + 1)
+        case "backup":
+            return replace(life, backups=1)
         case "migrate" | "resize":
             moved = replace(life, status=act.becomes, before=life.status, kept_disk=life.disk, was_small=life.is_small)
             return replace(moved, is_small=life.is_small or act.name == "resize")
