@@ -30,7 +30,7 @@ class Life:
     before: str = ""
     """The status before a move that waits for its user."""
     images: int = 0
-    backups: int = 0
+    has_backup: bool = False
     kept_disk: bytes = b""
     """What the source of such a move keeps."""
     is_small: bool = False
@@ -53,7 +53,7 @@ class Life:
     @property
     def all_images(self) -> int:
         """Its images, with the one from which it is unshelved."""
-        return self.images + self.backups + (self.status in (SHELVED, OFFLOADED))
+        return self.images + self.has_backup + (self.status in (SHELVED, OFFLOADED))
 
     @property
     def memory_mb(self) -> int:
@@ -189,10 +189,10 @@ def after(life: Life, act: Act, *, fails: bool) -> Life:
     match act.name:
         case "lock" | "unlock":
             return replace(life, locked=act.name == "lock")
-        case "image":
-            return replace(life, images=life.images + 1)
-        case "backup":
-            return replace(life, backups=1)
+        case "image" | "backup":
+            return replace(
+                life, images=life.images + (act.name == "image"), has_backup=life.has_backup or act.name == "backup"
+            )
         case "migrate" | "resize":
             moved = replace(life, status=act.becomes, before=life.status, kept_disk=life.disk, was_small=life.is_small)
             return replace(moved, is_small=life.is_small or act.name == "resize")
