@@ -11,13 +11,13 @@ from functools import partial
 import msgspec
 import structlog
 
-from skep.compute.attempts import OpenAttempt
 from skep.compute.drivers.base import NamedResource, PowerDriver
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.entries import BuildAccepted, GuestBuilt, SpawnGranted
 from skep.compute.host import Host
 from skep.compute.image_transfers import Taker
 from skep.compute.images import misfit
+from skep.compute.move_orders import Result, built_of, opened_of
 from skep.compute.resources import imageless, making
 from skep.compute.running import weighed_properties
 from skep.domain.builds import BuildFailure, failure
@@ -29,9 +29,6 @@ log = structlog.get_logger("skep.compute")
 
 SECRETS_SECONDS = 60.0
 """For how long a host without a key asks for the password, before it makes the guest without."""
-
-Result = PowerState | BuildFailure
-"""How the guest of the attempt is after a step (NOSTATE: there is none), or why the step failed."""
 
 
 def beside_another(host: Host, order: MoveStep) -> BuildFailure | None:
@@ -45,7 +42,7 @@ def beside_another(host: Host, order: MoveStep) -> BuildFailure | None:
 
 async def make_disks(host: Host, order: MoveStep) -> Result:
     """Make all that the guest of an attempt needs, unless the guest may be there already."""
-    opened = _opened(host, order)
+    opened = opened_of(host, order)
     if opened is None or opened.order is None or opened.granted or opened.received:
         return PowerState.NOSTATE
     return await _made(host, order, opened.order) or PowerState.NOSTATE
@@ -53,14 +50,14 @@ async def make_disks(host: Host, order: MoveStep) -> Result:
 
 async def spawn(host: Host, order: MoveStep) -> Result | None:
     """Make the guest of an attempt, running or stopped; None where the attempt is not here any more."""
-    opened = _opened(host, order)
+    opened = opened_of(host, order)
     if opened is None:
         return None
     if opened.built is None and opened.order is not None:
         failed = await _spawned(host, order, opened.order, again=opened.granted or not opened.received)
         if failed is not None:
             return failed
-    built = opened.built if opened.built is not None else _built(host, order)
+    built = opened.built if opened.built is not None else built_of(host, order)
     if built is None:
         return None
     if order.start or built.power_state is not PowerState.RUNNING:
@@ -145,13 +142,3 @@ async def _contents(host: Host, order: MoveStep) -> GuestContents | None:
     if contents is None:
         log.warning("password not given to a guest: no key opens it", host=host.name, instance=order.instance.uuid)
     return contents
-
-
-def _opened(host: Host, order: MoveStep) -> OpenAttempt | None:
-    record = host.journal.attempts.get(order.instance.uuid)
-    return record.open.get(order.attempt) if record is not None else None
-
-
-def _built(host: Host, order: MoveStep) -> GuestBuilt | None:
-    opened = _opened(host, order)
-    return None if opened is None else opened.built

@@ -20,6 +20,7 @@ from skep.compute.drivers.base import (
     DriverError,
     MoveDriver,
     NamedResource,
+    PauseDriver,
     PowerDriver,
     PreserveDriver,
     RebuildDriver,
@@ -32,7 +33,7 @@ from skep.compute.image_transfers import Taker
 from skep.compute.images import misfit
 from skep.compute.ledger import Replaced
 from skep.compute.live_moves import LiveMoves
-from skep.compute.move_orders import GIVEN_UP, Result
+from skep.compute.move_orders import GIVEN_UP, Result, built_of, made_of, no_guest, note_guest, opened_of
 from skep.compute.outcomes import Outcomes
 from skep.compute.resources import imageless, making
 from skep.compute.running import weighed_properties
@@ -112,15 +113,9 @@ class Moves:
         step = STEPS.get(order.step)
         if step is None:
             return failure("NotSupportedByAgent", f"host {self._host.name} knows no step `{order.step}`")
-        moves_disks = self._host.exchange is not None and isinstance(self._host.driver, MoveDriver)
-        if order.step in REBUILDING:
-            if not isinstance(self._host.driver, RebuildDriver):
-                return NO_REBUILDS
-        elif order.step in LIVE:
-            if Capability.LIVE_MIGRATE not in self._host.capabilities:
-                return NO_LIVE_MIGRATIONS
-        elif order.step not in ANEW and not moves_disks:
-            return NO_MOVES
+        unable = self._unable(order)
+        if unable is not None:
+            return unable
         if order.step in LOCKING:
             return GIVEN_UP if await self._permission(order) is None else await self._run(step, order)
         if order.step == "rebuild_spawn" and order.secrets is not None:
@@ -134,6 +129,24 @@ class Moves:
                 if self._host.clock.elapsed() < until:
                     return await self._run(step, order)
         return GIVEN_UP
+
+    def _unable(self, order: MoveStep) -> BuildFailure | None:
+        """Return why this host cannot take a step; None: it can.
+
+        What a step finds nothing to do for needs no capability: the host may have lost one since the move began.
+        """
+        host, opened = self._host, opened_of(self._host, order)
+        if order.step in TAKING_BACK:
+            if opened is None or not opened.aside or isinstance(host.driver, RebuildDriver):
+                return None
+            return NO_REBUILDS if order.step == "take_back" else NO_LIVE_MIGRATIONS
+        if order.step in REBUILDING:
+            return None if isinstance(host.driver, RebuildDriver) else NO_REBUILDS
+        if order.step in LIVE:
+            return None if Capability.LIVE_MIGRATE in host.capabilities else NO_LIVE_MIGRATIONS
+        nothing = order.step == "release" and opened is None
+        moves_disks = host.exchange is not None and isinstance(host.driver, MoveDriver)
+        return None if moves_disks or nothing or order.step in ANEW else NO_MOVES
 
     async def _run(self, step: Step, order: MoveStep) -> Result:
         name = f"move_{order.step}"
@@ -192,7 +205,7 @@ class Moves:
 
     async def release(self, order: MoveStep) -> Result:
         """Stop the guest for good, because its server is to be made anew elsewhere; there may be none."""
-        if self._opened(order) is None:
+        if opened_of(self._host, order) is None:
             return PowerState.NOSTATE
         return await self.put_aside(order)
 
@@ -203,11 +216,11 @@ class Moves:
         """
         kept = self._host.journal.attempts.get(order.instance.uuid)
         if kept is None or order.kept not in kept.open:
-            return self._no_guest(order)
+            return no_guest(self._host, order)
         begun = await self._begin(order, replaces=True)
         if isinstance(begun, BuildFailure):
             return begun
-        opened = self._opened(order)
+        opened = opened_of(self._host, order)
         if opened is not None and opened.received:
             return _power_state(opened)
         return await self._receive(order, await self._driver.kept(order.instance.uuid, order.kept))
@@ -268,10 +281,12 @@ class Moves:
 
     async def _stop_for_good(self, order: MoveStep) -> Result:
         host, instance = self._host, order.instance.uuid
-        built = self._built(order)
+        built = built_of(self._host, order)
         if built is None:
-            return self._no_guest(order)
-        await self._note(msgspec.structs.replace(built, aside=order.move, prepares=self._made(order, built)))
+            return no_guest(self._host, order)
+        await note_guest(
+            self._host, msgspec.structs.replace(built, aside=order.move, prepares=made_of(self._host, order, built))
+        )
         # The yes shows that the cell knows of the guest: nobody need be told that it was built.
         host.journal.note(Acknowledged(instance=instance, outcome="built", attempt=order.attempt))
         host.guests.pop(instance, None)
@@ -279,7 +294,7 @@ class Moves:
 
     async def transfer(self, order: MoveStep) -> Result:
         """Receive the disks that the source offers."""
-        opened = self._opened(order)
+        opened = opened_of(self._host, order)
         if opened is None or (opened.built is None and opened.move != order.move):
             return GIVEN_UP
         if opened.received:
@@ -295,7 +310,7 @@ class Moves:
         received = await self._host.calls.change("prepare", receiving, order.instance.uuid)
         if isinstance(received, BuildFailure):
             return received
-        opened = self._opened(order)
+        opened = opened_of(self._host, order)
         if opened is None or opened.order is None:
             return GIVEN_UP
         self._host.journal.record(msgspec.structs.replace(opened.order, received=True))
@@ -305,7 +320,7 @@ class Moves:
     async def take_up(self, order: MoveStep) -> Result:
         """Make the guest over the disks that were received."""
         host, instance = self._host, order.instance
-        opened = self._opened(order)
+        opened = opened_of(self._host, order)
         if opened is None:
             return GIVEN_UP
         if opened.built is not None:
@@ -321,7 +336,8 @@ class Moves:
     async def _keep(self, order: MoveStep, opened: OpenAttempt, power_state: PowerState) -> None:
         """Write down that the guest of an attempt is there."""
         instance, entry = order.instance, opened.entry
-        await self._note(
+        await note_guest(
+            self._host,
             GuestBuilt(
                 instance=instance.uuid,
                 attempt=order.attempt,
@@ -333,15 +349,15 @@ class Moves:
                 expected_end=entry.expected_end,
                 described=instance,
                 prepares=entry.prepares,
-            )
+            ),
         )
         self._host.guests[instance.uuid] = order.attempt
 
     async def take_back(self, order: MoveStep) -> Result:
         """Make the guest again that was put aside for this move."""
-        built = self._built(order)
+        built = built_of(self._host, order)
         if built is None:
-            return self._no_guest(order)
+            return no_guest(self._host, order)
         if built.aside and built.aside != order.move:
             return failure("InstanceNotFound", f"the guest is put aside for another move, {built.aside}")
         if not built.aside:
@@ -349,11 +365,21 @@ class Moves:
         power_state = await self._made_guest(order)
         if isinstance(power_state, BuildFailure):
             return power_state
-        await self._note(msgspec.structs.replace(built, aside="", power_state=power_state))
+        await note_guest(self._host, msgspec.structs.replace(built, aside="", power_state=power_state))
         self._host.guests[order.instance.uuid] = order.attempt
         if self._host.exchange is not None:
             await self._host.exchange.withdraw(order.move)
         return power_state
+
+    async def live_take_back(self, order: MoveStep) -> Result:
+        """Let the guest go on that was copied; a host that has lost the capability since makes it again if need be."""
+        if Capability.LIVE_MIGRATE in self._host.capabilities:
+            return await self.live.take_back(order)
+        left = await self.take_back(order)
+        driver = self._host.driver
+        if left is not PowerState.PAUSED or not order.start or not isinstance(driver, PauseDriver):
+            return left
+        return await self._host.calls.change("action", driver.unpause(order.instance.uuid), order.instance.uuid)
 
     async def _as_it_is(self, order: MoveStep) -> Result:
         """Ask the hypervisor how a guest is that is here: the journal says how it was when it was made."""
@@ -369,7 +395,7 @@ class Moves:
         uuid = order.instance.uuid
         async with self._host.locks.hold(uuid):
             begun = await self._begin_beside(order)
-        opened = self._opened(order)
+        opened = opened_of(self._host, order)
         if isinstance(begun, BuildFailure) or opened is None or opened.granted:
             return begun
         made = await self._make(order, opened.entry.prepares)
@@ -407,7 +433,7 @@ class Moves:
         try:
             async with host.locks.hold(server.uuid):
                 for resource in resources:
-                    opened = self._opened(order)
+                    opened = opened_of(self._host, order)
                     if opened is None or opened.granted:
                         return GIVEN_UP
                     call = making(host, server, order.attempt, resource, path)
@@ -422,7 +448,7 @@ class Moves:
     async def _end_beside(self, order: MoveStep, why: BuildFailure) -> BuildFailure:
         """Leave nothing of an attempt that is not to be."""
         async with self._host.locks.hold(order.instance.uuid):
-            opened = self._opened(order)
+            opened = opened_of(self._host, order)
             if opened is not None and not opened.granted:
                 await self._outcomes.undo(order.instance.uuid, order.attempt, why, context=order.context)
         return why
@@ -435,7 +461,7 @@ class Moves:
     async def rebuild_spawn(self, order: MoveStep) -> Result:
         """Make the new guest, and stop it if its server is stopped. One that fails is undone at once."""
         host, server = self._host, order.instance
-        opened = self._opened(order)
+        opened = opened_of(self._host, order)
         if opened is None:
             record = host.journal.attempts.get(server.uuid)
             failed = record.failures.get(order.attempt) if record is not None else None
@@ -461,7 +487,7 @@ class Moves:
             if isinstance(made, BuildFailure):
                 return made
             await self._keep(order, opened, made)
-        built = self._built(order)
+        built = built_of(self._host, order)
         assert built is not None
         if order.start or built.power_state is not PowerState.RUNNING:
             return built.power_state
@@ -469,7 +495,7 @@ class Moves:
             return failure("SpawnFailed", f"the guest runs, and host {host.name} cannot stop it")
         left = await host.calls.change("action", host.driver.power_off(server.uuid), server.uuid)
         if not isinstance(left, BuildFailure):
-            await self._note(msgspec.structs.replace(built, power_state=left))
+            await note_guest(self._host, msgspec.structs.replace(built, power_state=left))
         return left
 
     async def _open(self, order: MoveStep, secrets: bytes) -> None:
@@ -477,7 +503,7 @@ class Moves:
         host, key = self._host, (order.instance.uuid, order.attempt)
         contents = host.open_contents(secrets)
         if contents is None:
-            plain = await host.upcalls.contents(*key, order.context, lambda: self._opened(order) is not None)
+            plain = await host.upcalls.contents(*key, order.context, lambda: opened_of(self._host, order) is not None)
             contents = None if plain is None else json_decoder(GuestContents).decode(plain)
         if contents is not None:
             self._contents[key] = contents
@@ -492,29 +518,6 @@ class Moves:
         if not isinstance(host.driver, PowerDriver):
             return failure("SpawnFailed", f"the guest is {made.name.lower()}, and host {host.name} cannot start it")
         return await host.calls.change("action", host.driver.power_on(instance.uuid), instance.uuid)
-
-    async def _note(self, entry: GuestBuilt) -> None:
-        """Write down what is so from here on, durably. Raises StorageUnavailable."""
-        self._host.journal.record(entry)
-        await self._host.journal.synced()
-        self._host.reports.changed()
-
-    def _opened(self, order: MoveStep) -> OpenAttempt | None:
-        record = self._host.journal.attempts.get(order.instance.uuid)
-        return record.open.get(order.attempt) if record is not None else None
-
-    def _built(self, order: MoveStep) -> GuestBuilt | None:
-        opened = self._opened(order)
-        return None if opened is None else opened.built
-
-    def _no_guest(self, order: MoveStep) -> BuildFailure:
-        there = f"there is no guest of attempt {order.attempt} of {order.instance.uuid} on host {self._host.name}"
-        return failure("InstanceNotFound", there)
-
-    def _made(self, order: MoveStep, built: GuestBuilt) -> tuple[NamedResource, ...]:
-        """Return what was made for an attempt; agents of before 0.7.0 did not write it down."""
-        planned = built.prepares or self._host.calls.plan(order.instance, order.attempt)
-        return () if isinstance(planned, BuildFailure) else planned
 
     @property
     def _rebuilder(self) -> RebuildDriver:
@@ -545,7 +548,7 @@ LIVE: dict[str, Step] = {
     "live_prepare": lambda moves, order: moves.live.prepare(order),
     "live_copy": lambda moves, order: moves.live.copy(order),
     "live_take_up": lambda moves, order: moves.live.take_up(order),
-    "live_take_back": lambda moves, order: moves.live.take_back(order),
+    "live_take_back": Moves.live_take_back,
 }
 """The steps of live migrations."""
 
@@ -588,5 +591,8 @@ ANEW = frozenset({"prepare_anew", "spawn"})
 LOCKING = frozenset({"rebuild_prepare"})
 """Steps that hold the instance for a part of what they do; their host asks first, too."""
 
-REBUILDING = frozenset({"rebuild_prepare", "rebuild_put_aside", "rebuild_spawn", "take_back"})
+REBUILDING = frozenset({"rebuild_prepare", "rebuild_put_aside", "rebuild_spawn"})
 """Steps on one host: what they need is the capability `rebuild`."""
+
+TAKING_BACK = frozenset({"take_back", "live_take_back"})
+"""Steps that leave a guest as it is that was not put aside."""

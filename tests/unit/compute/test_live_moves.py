@@ -315,3 +315,39 @@ async def test_an_undo_of_another_attempt_lets_the_copying_go_on(stages: tuple[A
     await source.move("live_copy", 1, target=2, wish="complete")
     told = await source.conductor.hears(MoveStepDone, lambda told: told.step == "live_copy")
     assert told.failure is None
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+async def test_a_source_that_lost_the_capability_goes_on(
+    stages: tuple[AgentStage, AgentStage], handed_over: bool
+) -> None:
+    source, target = stages
+    await take(target, "live_prepare", 2)
+    if handed_over:
+        assert (await take(source, "live_copy", 1)).failure is None
+    await source.crash()
+    source.exchange = None
+    await source.start()
+    told = await take(source, "live_copy", 1)
+    assert told.failure is not None
+    assert told.failure.error == "NotSupportedByDriver"
+    for _ in range(2):
+        told = await take(source, "live_take_back", 1)
+        assert (told.failure, told.power_state) == (None, PowerState.RUNNING)
+    assert await guests(source) == [(1, PowerState.RUNNING)]
+    assert disk(source, 1) == CONTENT
+
+
+async def test_a_guest_that_was_paused_to_be_copied_goes_on_without_the_capability(
+    stages: tuple[AgentStage, AgentStage],
+) -> None:
+    source, _ = stages
+    await source.driver.pause(uuid_of(1))
+    await source.crash()
+    source.exchange = None
+    await source.start()
+    told = await take(source, "live_take_back", 1)
+    assert (told.failure, told.power_state) == (None, PowerState.RUNNING)
+    await source.driver.pause(uuid_of(1))
+    told = await take(source, "live_take_back", 1, start=False)
+    assert (told.failure, told.power_state) == (None, PowerState.PAUSED)

@@ -29,6 +29,7 @@ from skep.messages.to_cell_conductor import (
     TaskDone,
 )
 from tests.support.agents import MOVE, AgentStage, HaltingSteps, uuid_of
+from tests.unit.compute.test_capabilities import CoreOnly
 
 OTHER_MOVE = MOVE.replace("a001", "a002")
 
@@ -350,6 +351,49 @@ async def test_unknown_steps_and_hosts_without_an_exchange_refuse(stage: AgentSt
     told = await stage.moved("fly", 2)
     assert told.failure is not None
     assert told.failure.error == "NotSupportedByAgent"
+
+
+@pytest.mark.parametrize("step", ["put_aside", "rebuild_put_aside"])
+async def test_a_host_that_lost_its_capabilities_says_how_the_guest_is_that_it_did_not_touch(
+    stage: AgentStage, step: str
+) -> None:
+    await stage.start()
+    await stage.build()
+    await stage.conductor.hears(Built)
+    whole = stage.make_driver
+    await stage.crash()
+    stage.make_driver = lambda: CoreOnly(whole())  # type: ignore[assignment,return-value]
+    await stage.start()
+    told = await stage.moved(step, 1)
+    assert told.failure is not None
+    assert told.failure.error == "NotSupportedByDriver"
+    told = await stage.moved("take_back", 1)
+    assert (told.failure, told.power_state) == (None, PowerState.RUNNING)
+
+
+async def test_a_host_that_lost_its_capabilities_tells_so_of_a_guest_that_is_put_aside(
+    stages: tuple[AgentStage, AgentStage],
+) -> None:
+    source, _ = stages
+    assert (await source.moved("put_aside", 1)).failure is None
+    whole = source.make_driver
+    await source.crash()
+    source.make_driver = lambda: CoreOnly(whole())  # type: ignore[assignment,return-value]
+    await source.start()
+    told = await source.moved("take_back", 1)
+    assert told.failure is not None
+    assert "lacks the capability `rebuild`" in told.failure.message
+    await source.crash()
+    source.make_driver = whole
+    await source.start()
+    assert (await source.moved("take_back", 1)).power_state is PowerState.RUNNING
+    assert disk(source, 1) == b"written by the guest"
+
+
+async def test_a_host_without_the_guest_releases_it_whatever_it_lacks(stage: AgentStage) -> None:
+    await stage.start()
+    told = await stage.moved("release", 1)
+    assert (told.failure, told.power_state) == (None, PowerState.NOSTATE)
 
 
 async def test_hosts_with_an_exchange_announce_moves(stages: tuple[AgentStage, AgentStage]) -> None:
