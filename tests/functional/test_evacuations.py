@@ -32,6 +32,8 @@ from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_scheduler import GetHostStates
 from skep.telemetry.steps import CrashPoint
 from skep.transport.base import SCHEDULER, cell_conductor
+from tests.functional.test_cold_moves import move as cold_move
+from tests.functional.test_live_migrations import migrate as live_migrate
 
 
 class _Stopped(Exception):
@@ -307,6 +309,40 @@ async def test_a_server_whose_target_dies_too_is_evacuated_again(tmp_path: Path)
         assert after.host not in (first, second)
         await returns(cloud, first)
         await returns(cloud, second)
+        await only_attempt(cloud, after)
+
+
+@pytest.mark.parametrize(
+    ("begin", "operation"), [(live_migrate, "take_over"), (cold_move, "take_up")], ids=["live", "cold"]
+)
+async def test_a_server_whose_move_lost_its_target_leaves_nothing_on_its_source(
+    tmp_path: Path, begin: Callable[[Cloud, Instance], Awaitable[object]], operation: str
+) -> None:
+    async with running_cloud(tmp_path, QUICK, cells=1, hosts=3) as cloud:
+        [before] = await built(cloud)
+        for driver in cloud.fakes.values():
+            driver.settings = FakeSettings(failures=(FailureRule(operation=operation),))
+        await begin(cloud, before)
+
+        async def error() -> Instance | None:
+            found = await cloud.find(before.uuid)
+            return found if found is not None and found.state is State.ERROR else None
+
+        stuck = await eventually(error, "the server is ERROR")
+        assert stuck is not None
+        lost = await dies(cloud, stuck.host)
+        assert lost != before.host
+        await fence(cloud, lost)
+        await becomes(cloud, before.uuid, State.ERROR)
+        [source] = [one for one in await cloud.attempts(before.uuid) if one.open]
+        assert source.attempt == before.attempt, "the source keeps what the server was, until it is elsewhere"
+        for driver in cloud.fakes.values():
+            driver.settings = FakeSettings()
+        await evacuate(cloud, before.uuid)
+        after = await becomes(cloud, before.uuid, State.ACTIVE)
+        assert after.host not in (before.host, lost)
+        await only_attempt(cloud, after)
+        await returns(cloud, lost)
         await only_attempt(cloud, after)
 
 

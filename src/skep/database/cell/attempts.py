@@ -26,6 +26,8 @@ row = attempts.c
 
 NOT_SENT = "not_sent"
 """Outcome of an attempt whose host was never told of it."""
+BUILT = "built"
+"""Outcome of an open attempt whose guest its host has made."""
 GIVEN_UP = "given_up"
 """Outcome of an open attempt beside the one that holds the server: its host is to undo it, and it alone."""
 
@@ -153,6 +155,16 @@ def give_up(connection: sa.Connection, instance: InstanceUuid, attempt: int, now
 _OPEN = sa.and_(row.instance == sa.bindparam("of"), row.attempt == sa.bindparam("mine"), row.open)
 _GIVE_UP = attempts.update().where(_OPEN).values(outcome=GIVEN_UP, ended_at=sa.bindparam("now"), sent_at=None, sends=0)
 _UNDER_WAY = sa.select(row.attempt).where(_OPEN, row.outcome.is_(None))
+
+
+def give_up_others(connection: sa.Connection, instance: InstanceUuid, attempt: int, now: int) -> None:
+    """Have hosts undo all open attempts of an instance but this one, as far as nobody has ended them yet."""
+    others = sa.and_(row.instance == instance, row.attempt != attempt, row.open)
+    connection.execute(
+        attempts.update()
+        .where(others, sa.or_(row.outcome.is_(None), row.outcome == BUILT))
+        .values(outcome=GIVEN_UP, ended_at=now, sent_at=None, sends=0)
+    )
 
 
 def is_under_way(connection: sa.Connection, instance: InstanceUuid, attempt: int) -> bool:

@@ -185,6 +185,8 @@ def end(connection: sa.Connection, known: Move, power_state: PowerState, now: in
     assert known.dest_attempt is not None
     assert known.dest_host is not None
     attempts.finish(connection, known.instance, known.dest_attempt, known.dest_host, now, "built", keep_open=True)
+    # A move that a fence ended may have left what it was lost from: nothing of that comes back any more.
+    attempts.give_up_others(connection, known.instance, known.dest_attempt, now)
     event = known.row.event
     assert event is not None
     actions.finish(
