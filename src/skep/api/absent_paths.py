@@ -20,7 +20,6 @@ _OF_THE_CLOUD = {
     "os-fping": "pings of servers",
     "os-hosts": "hosts in the compute API (os-hypervisors and os-services show them)",
     "os-instance_usage_audit_log": "usage audits",
-    "os-keypairs": "key pairs",
     "os-networks": "networks",
     "os-security-group-default-rules": "security groups",
     "os-security-group-rules": "security groups",

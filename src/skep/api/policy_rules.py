@@ -14,6 +14,7 @@ from skep.api.roles import (
     MANAGER_OR_ADMIN,
     MEMBER_OR_ADMIN,
     READER_OR_ADMIN,
+    USER_OR_ADMIN,
     PolicyRule,
 )
 
@@ -46,6 +47,7 @@ _NOUNS: dict[str, dict[str, tuple[str, ...]]] = {
         MEMBER_OR_ADMIN: ("create", "delete"),
         ADMIN: ("index:all_projects",),
     },
+    "os_compute_api:os-keypairs": {USER_OR_ADMIN: ("index", "show", "create", "delete")},
     "os_compute_api:limits": {ANYBODY: ("",), ADMIN: ("other_project",)},
     "os_compute_api:os-quota-sets": {
         ANYBODY: ("defaults",),

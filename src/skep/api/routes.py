@@ -15,6 +15,7 @@ from skep.api.handlers import (
 )
 from skep.api.host_routes import HOST_ROUTES
 from skep.api.image_routes import IMAGE_ROUTES
+from skep.api.key_pair_routes import KEY_PAIR_ROUTES
 from skep.api.roles import ANY_TOKEN
 from skep.api.routing import Route
 from skep.api.schemas import extensions as extension_schemas
@@ -227,6 +228,7 @@ ROUTES: tuple[Route, ...] = (
     *_FLAVOR_ROUTES,
     *_GROUP_ROUTES,
     *_QUOTA_ROUTES,
+    *KEY_PAIR_ROUTES,
     *HOST_ROUTES,
     *IMAGE_ROUTES,
     *_OTHER_ROUTES,

@@ -23,6 +23,7 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, InstanceUuid, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
+from skep.domain.key_pairs import KeyPair
 from skep.domain.request_specs import RequestSpec
 
 
@@ -48,6 +49,12 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.server["flavorRef"]).rsplit("/", 1)[-1]
 
     @property
+    def key_name(self) -> str | None:
+        """The name of one of the caller's key pairs."""
+        named: str | None = self.server.get("key_name")
+        return named
+
+    @property
     def metadata(self) -> dict[str, str]:
         """What is stored with each server."""
         found: dict[str, str] = self.server.get("metadata") or {}
@@ -60,6 +67,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     flavor: Flavor
     image: Image
     group: GroupRule | None = None
+    key_pair: KeyPair | None = None
     cells: dict[str, CellUuid] = {}
     """By the names that hints give them."""
 
@@ -121,6 +129,8 @@ def instances_of(wanted: CreateRequest, found: Resolved, context: RequestContext
         created_at=now,
         request_id=context.request_id,
         image=found.image,
+        key_name=wanted.key_name,
+        key_pair=found.key_pair,
         description=wanted.description,
         metadata=wanted.metadata,
         tags=tuple(server.get("tags") or ()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -106,6 +106,10 @@ def _untold(_notification: str, _server: Instance, _context: RequestContext) -> 
     return None
 
 
+def _unheard(_event_type: str, _payload: Mapping[str, Any], _context: RequestContext) -> None:
+    return None
+
+
 def _unobserved(_method: str, _template: str, _status: int, _seconds: float) -> None:
     return None
 
@@ -136,6 +140,8 @@ class ApiServices:
     """Tells of actions that are over."""
     asked: Callable[[str, Instance, RequestContext], None] = _untold
     """Tells, by the name of its notification, of something that was asked of a server."""
+    tell: Callable[[str, Mapping[str, Any], RequestContext], None] = _unheard
+    """Emits a notification, by its event type, of what is no server."""
     runs_on: str = ""
     """The machine of this process."""
     backlog: Callable[[], int] = _no_backlog

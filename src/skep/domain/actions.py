@@ -20,6 +20,7 @@ from skep.domain.decoding import convert
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, State, Task
+from skep.domain.key_pairs import KeyPair
 
 
 class Kind(enum.StrEnum):
@@ -118,6 +119,8 @@ class Rebuild(msgspec.Struct, frozen=True, kw_only=True):
                 msgspec.structs.replace(one, uuid=image.id) if one.source_type == "image" else one
                 for one in server.block_devices
             )
+        if changes.get("key_pair") is not None:
+            changes["key_pair"] = convert(changes["key_pair"], KeyPair)
         return msgspec.structs.replace(server, **changes)
 
 

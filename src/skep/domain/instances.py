@@ -10,6 +10,7 @@ import msgspec
 from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, NodeUuid, ProjectId, RequestId, UserId, reservation_id
 from skep.domain.images import Image
+from skep.domain.key_pairs import KeyPair
 
 
 class State(enum.StrEnum):
@@ -150,6 +151,8 @@ class RequestedServer(msgspec.Struct, frozen=True, kw_only=True):
     """The request that made it: also its reservation id (API: `OS-EXT-SRV-ATTR:reservation_id`)."""
     image: Image | None = None
     key_name: str | None = None
+    key_pair: KeyPair | None = None
+    """A copy: the server has the key whatever becomes of the pair. Releases before 0.8.0 leave it out."""
     block_devices: tuple[BlockDevice, ...] = ()
     config_drive: bool = False
     disk_config: Literal["AUTO", "MANUAL"] = "MANUAL"

@@ -14,6 +14,7 @@ from skep.domain.clock import isoformat
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
 from skep.domain.instances import Fault, Instance, State, Task, instance_name
+from skep.domain.key_pairs import KeyPair
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import task_state, vm_state
 
@@ -147,12 +148,24 @@ def create(of: Instance, context: RequestContext, fault: Fault | None = None) ->
     """Return the payload of `instance.create.start`, `.end` and `.error`."""
     data = _action(of, context, fault)
     data |= {
-        "keypairs": [],
+        "keypairs": [] if of.key_pair is None else [key_pair(of.key_pair, of.user_id)],
         "tags": list(of.tags),
         "trusted_image_certificates": None,
         "instance_name": instance_name(of.uuid),
     }
     return payload("InstanceCreatePayload", "1.13", data)
+
+
+def key_pair(of: KeyPair, user_id: str) -> dict[str, Any]:
+    """Return a KeypairPayload."""
+    data = {
+        "user_id": user_id,
+        "name": of.name,
+        "public_key": of.public_key,
+        "fingerprint": of.fingerprint,
+        "type": of.type,
+    }
+    return payload("KeypairPayload", "1.0", data)
 
 
 def _action(of: Instance, context: RequestContext, fault: Fault | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from skep.admin.app import AdminApi
 from skep.admin.joining import Messaging
@@ -217,6 +218,7 @@ class HttpServices:
             settings=mapping.api_settings(config, self.identity_url, self.images_url),
             ended=self._ended,
             asked=self._asked,
+            tell=self._tell,
             runs_on=self.process.host,
             backlog=lambda: self._gauges.backlog if self._gauges is not None else 0,
             running=Roster(self._api, cells, names, transport, self.process.clock).running,
@@ -278,6 +280,10 @@ class HttpServices:
 
     def _asked(self, notification: str, server: Instance, context: RequestContext) -> None:
         endings.asked(self.process.notifier, notification, server, context, self.process.host)
+
+    def _tell(self, event_type: str, payload: Mapping[str, Any], context: RequestContext) -> None:
+        publisher_id = f"nova-api:{self.process.host}"
+        self.process.notifier.emit(event_type, payload, publisher_id=publisher_id, request=context.request_id)
 
     def _observe(self, method: str, template: str, status: int, seconds: float) -> None:
         self.process.metrics.http_request_seconds.labels("compute", method, template, str(status)).observe(seconds)

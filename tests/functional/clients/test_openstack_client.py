@@ -125,6 +125,5 @@ async def test_what_is_not_part_of_this_release_is_called_by_its_name(tmp_path: 
         for arguments, noun in (
             ((*create, "--network", "private", "one"), "networks"),
             ((*create, "--security-group", "web", "one"), "security groups"),
-            (("keypair", "list"), "key pairs"),
         ):
             assert f"{noun} are not part of this release" in await refusal(cloud.clouds_yaml, *arguments)

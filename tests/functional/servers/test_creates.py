@@ -103,7 +103,7 @@ async def test_members_of_one_request(cloud: ServersUnderTest) -> None:
         ({"flavorRef": "nope"}, 1, 400, "server.flavorRef. Value: nope. Expected: the id of a flavor"),
         ({"flavorRef": "4"}, 1, 400, "server.flavorRef. Value: 4. Expected: the id of a flavor"),
         ({"flavorRef": "3"}, 1, 403, "zero disk"),
-        ({"key_name": "k"}, 1, 400, "server.key_name. Value: k. Expected: none"),
+        ({"key_name": "k"}, 1, 400, "server.key_name. Value: k. Expected: the name of a key pair"),
         ({"networks": [{"uuid": IMAGE}]}, 1, 400, r"networks\[0\].uuid"),
         ({"networks": [{"port": IMAGE}]}, 37, 400, r"networks\[0\].port"),
         ({"security_groups": [{"name": "web"}]}, 1, 400, r"security_groups\[0\].name"),

@@ -35,6 +35,7 @@ from skep_lab.compute_api.servers import (
     ServersUnderTest,
     servers_under_test,
 )
+from tests.support.public_keys import ssh_key
 
 OTHER = "a0a599e0-31e7-49b7-b260-868f441e862b"
 NESTED = "b0a599e0-31e7-49b7-b260-868f441e862b"
@@ -185,6 +186,20 @@ async def test_what_is_not_asked_for_stays(cloud: ServersUnderTest) -> None:
     await carry_out(cloud, uuid)
     last = await show(cloud, uuid)
     assert (last["OS-EXT-SRV-ATTR:user_data"], last["metadata"], last["description"]) == (None, {}, None)
+
+
+async def test_the_key_is_changed_or_taken_away(cloud: ServersUnderTest) -> None:
+    keys = {name: ssh_key(name) for name in ("one", "two")}
+    for name, key in keys.items():
+        await cloud.good("POST", "/os-keypairs", {"keypair": {"name": name, "public_key": key}})
+    uuid = await built(cloud, key_name="one")
+    for asked, wanted in (({}, "one"), ({"key_name": "two"}, "two"), ({"key_name": None}, None)):
+        answer = await rebuild(cloud, uuid, asked, version=MAXIMUM)
+        assert answer["key_name"] == wanted
+        order = await carry_out(cloud, uuid)
+        has = order.instance.key_pair
+        assert (has.public_key if has is not None else None) == keys.get(wanted or "")
+        assert (await show(cloud, uuid))["key_name"] == wanted
 
 
 async def test_a_rebuild_shows_the_old_server_until_it_is_done(cloud: ServersUnderTest) -> None:

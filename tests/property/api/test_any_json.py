@@ -13,6 +13,7 @@ from skep.api.microversions import MAXIMUM, MINIMUM
 from skep.api.routes import ROUTES
 from skep.api.routing import Route
 from skep_lab.compute_api.api import CELL1, PROJECT, api_under_test
+from tests.support.public_keys import ssh_key
 from tests.support.samples import examples
 
 TEXT = st.text(max_size=20)
@@ -89,6 +90,7 @@ GOOD: dict[str, Any] = {
     "POST /os-server-groups": {
         "server_group": {"name": "g", "policy": "anti-affinity", "rules": {"max_server_per_host": 1}}
     },
+    "POST /os-keypairs": {"keypair": {"name": "k", "type": "ssh", "public_key": ssh_key(), "user_id": "u"}},
     "PUT /os-quota-sets/{project}": {"quota_set": {"cores": 5, "ram": -1, "force": True}},
     "PUT /os-quota-class-sets/{name}": {"quota_class_set": {"cores": 5, "ram": -1}},
     "PUT /os-services/enable": {"host": "h1", "binary": "nova-compute"},

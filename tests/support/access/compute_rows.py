@@ -14,7 +14,9 @@ from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT
 from skep_lab.compute_api.servers import IMAGE
 from tests.support.access.compute_world import Things
 from tests.support.access.matrix import Row, Thing
+from tests.support.public_keys import ssh_key
 
+PUBLIC_KEY = ssh_key()
 _SERVER = "/servers/{id}"
 _FLAVOR = "/flavors/{flavor_id}"
 _AGGREGATE = "/os-aggregates/{aggregate_id}"
@@ -24,7 +26,7 @@ _QUOTA = "/os-quota-sets/{project}"
 
 def compute_rows(things: Things, place: str) -> list[Row]:
     """Return all rows; another project's server is at `place`."""
-    above = (_flavors(things), _groups_and_quotas(things), _hosts(things), _images(things))
+    above = (_flavors(things), _groups_and_quotas(things), _hosts(things), _images(things), _key_pairs(things))
     return [*server_rows(things, place), *(row for rows in above for row in rows)]
 
 
@@ -241,6 +243,19 @@ def _groups_and_quotas(things: Things) -> Iterator[Row]:
     for method, body in (("GET", None), ("PUT", {"quota_class_set": {"cores": 7}})):
         path, fill = "/os-quota-class-sets/{name}", {"name": "default"}
         yield Row(method=method, path=path, right="admin", fill=fill, body=body)
+
+
+def _key_pairs(things: Things) -> Iterator[Row]:
+    """Yield what is done to key pairs: each user has one of the same name."""
+    one = "/os-keypairs/{name}"
+    row = partial(Row, right="any", query="user_id={thing}", thing=things.user, of_user=True, hidden=frozenset({403}))
+    new = {"name": "new", "public_key": PUBLIC_KEY}
+    yield Row(method="POST", path="/os-keypairs", right="any", body={"keypair": new}, served=201)
+    of_other = {"keypair": {**new, "user_id": things.user}}
+    yield row(method="POST", path="/os-keypairs", query="", body=of_other, served=201, missing=201)
+    yield row(method="GET", path="/os-keypairs", missing=200)
+    yield row(method="GET", path=one, fill={"name": "mine"})
+    yield row(method="DELETE", path=one, fill={"name": "mine"}, served=204)
 
 
 def _hosts(things: Things) -> Iterator[Row]:

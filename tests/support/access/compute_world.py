@@ -15,14 +15,15 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.api.routes import ROUTES
-from skep.database.api import aggregates, flavors, host_mappings
+from skep.database.api import aggregates, flavors, host_mappings, key_pairs
 from skep.database.api.aggregates import ZONE
 from skep.database.api.images import Viewer
 from skep.database.cell.tables import instances
 from skep.domain.cells import HostMapping
 from skep.domain.flavors import Flavor
-from skep.domain.ids import CELL0, NodeUuid, new_uuid
+from skep.domain.ids import CELL0, NodeUuid, UserId, new_uuid
 from skep.domain.instances import State
+from skep.domain.key_pairs import KeyPair
 from skep.standalone.images.service import StandaloneImages
 from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT, TOKENS, images_over
 from skep_lab.compute_api.servers import CELL1, CELL2, HOST, NAMES, ServersUnderTest, servers_under_test
@@ -33,6 +34,8 @@ OF_OTHERS = "sesame"
 """Stands in all that is another project's."""
 TURNS = 10
 """Of the event loop, in which what was cast has arrived."""
+KEY_OWNER = "member"
+"""The user whose key pair is `own` in the rows."""
 NODE = NodeUuid("cccccccc-0000-4000-8000-000000000001")
 REPORTED = msgspec.structs.replace(
     HOST, node=NODE, usage=msgspec.structs.replace(HOST.usage, host="host-9", hypervisor_hostname="host-9")
@@ -52,6 +55,7 @@ CALLERS = (
             {"X-Auth-Token": name},
             frozenset(identity.roles),
             owns=identity.project_id == PROJECT,
+            himself=name == KEY_OWNER,
             barred=identity.system_scope,
         )
         for name, identity in TOKENS.items()
@@ -79,6 +83,8 @@ class Things:
     service: Thing
     hypervisor: Thing
     image: Thing
+    user: Thing
+    """One who has a key pair."""
 
 
 @contextlib.asynccontextmanager
@@ -163,6 +169,7 @@ async def _things(cloud: ServersUnderTest, images: StandaloneImages) -> Things:
         service=Thing(NODE, _missing()),
         hypervisor=Thing(NODE, _missing()),
         image=Thing(await _image(images, PROJECT, "own"), _missing(), await _image(images, OTHER_PROJECT, OF_OTHERS)),
+        user=Thing(KEY_OWNER, "nobody-knows-me", "other"),
     )
 
 
@@ -192,6 +199,10 @@ def _above(connection: sa.Connection) -> int:
         flavors.add(connection, new, 1)
         flavors.grant(connection, flavorid, project)
     host_mappings.add(connection, HostMapping(node=NODE, host="host-9", cell=CELL1))
+    for identity in TOKENS.values():
+        of_others = identity.user_id != KEY_OWNER
+        pair = KeyPair(name="mine", public_key=OF_OTHERS if of_others else "own", fingerprint="ff")
+        key_pairs.add(connection, UserId(identity.user_id), pair, 1)
     added = aggregates.add(connection, uuid=new_uuid(), name="rack", metadata={ZONE: "rack"}, now=1)
     assert added is not None
     return added.id

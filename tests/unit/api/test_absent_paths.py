@@ -66,6 +66,6 @@ def test_what_nova_has_not_either_is_just_not_found() -> None:
         assert str(_refusal("GET", path, MAXIMUM)) == "The resource could not be found."
 
 
-def test_key_pairs_are_called_so() -> None:
-    said = str(_refusal("GET", "os-keypairs", MAXIMUM))
-    assert said == "The resource could not be found: key pairs are not part of this release."
+def test_volumes_are_called_so() -> None:
+    said = str(_refusal("GET", "os-volumes", MAXIMUM))
+    assert said == "The resource could not be found: volumes are not part of this release."

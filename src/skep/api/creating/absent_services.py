@@ -1,4 +1,4 @@
-"""What only a network, volume, key or certificate service could do. Without one it is refused, naming the key."""
+"""What only a network, volume or certificate service could do. Without one it is refused, naming the key."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from skep.domain.errors import BadRequest
 from skep.domain.invalid_input import invalid_field
 
 NO_NETWORKS = "'auto' or 'none', since no network service is configured"
-NO_KEY_PAIRS = "none, since there are no key pairs in this release; user_data can bring a key"
 NO_VOLUMES = "nothing of volumes, since no volume service is configured"
 
 
 def refuse(server: dict[str, Any]) -> None:
     """Raise BadRequest for the first key that asks for what is not there."""
-    if server.get("key_name") is not None:
-        raise _absent("key_name", server["key_name"], NO_KEY_PAIRS)
     if server.get("trusted_image_certificates"):
         said = server["trusted_image_certificates"]
         raise _absent("trusted_image_certificates", said, "none, since no certificate service is configured")

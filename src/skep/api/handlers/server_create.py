@@ -15,6 +15,7 @@ from skep.api.creating.contents import Secrets, check_limits
 from skep.api.creating.disks import check_image
 from skep.api.creating.hints import sent_as
 from skep.api.creating.repeats import Given
+from skep.api.handlers.key_pairs import named_key_pair
 from skep.api.handlers.server_hosts import host_states
 from skep.api.handlers.server_images import usable_image
 from skep.api.requests import Answer, ApiRequest
@@ -112,13 +113,14 @@ async def _resolve(request: ApiRequest, wanted: CreateRequest) -> Resolved:
     wanted.disks.all(flavor)
     where = wanted.destination
     default_zone = request.services.settings.default_availability_zone
+    key_pair = await named_key_pair(request, wanted.key_name, "server")
     if not (where.hosts or where.nodes or wanted.hints.group or wanted.hints.cells or where.zone):
-        return Resolved(flavor=flavor, image=image)
+        return Resolved(flavor=flavor, image=image, key_pair=key_pair)
     unit = partial(_look_up, wanted=wanted, project=request.context.project_id, default_zone=default_zone)
     group, unknown_nodes, named = await request.services.database.read(unit)
     if unknown_nodes:
         await _check_hypervisors(request, unknown_nodes, where)
-    return Resolved(flavor=flavor, image=image, group=group, cells=named)
+    return Resolved(flavor=flavor, image=image, key_pair=key_pair, group=group, cells=named)
 
 
 async def _flavor(request: ApiRequest, flavor_id: str) -> Flavor:

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from skep.api.cells import read_cell, write_cell
-from skep.api.creating.absent_services import NO_KEY_PAIRS
 from skep.api.creating.addresses import access_address
 from skep.api.creating.contents import Secrets, check_limits, generate_password, injected_files
 from skep.api.creating.disks import check_image
 from skep.api.creating.inside import devices
+from skep.api.handlers.key_pairs import named_key_pair
 from skep.api.handlers.server_images import usable_image
 from skep.api.handlers.server_lookup import LocatedServer
 from skep.api.handlers.server_views import view_for
@@ -98,6 +98,9 @@ async def prepare(request: ApiRequest, found: LocatedServer, asked: dict[str, An
         allow = partial(build_requests.allow_image, instance=server.uuid, present=present, wanted=image.id)
         await services.database.write(allow, intake=True)
     taken = {_TAKEN[key]: _READ.get(key, _as_given)(value) for key, value in asked.items() if key in _TAKEN}
+    if "key_name" in asked:
+        pair = await named_key_pair(request, asked["key_name"], "rebuild")
+        taken |= {"key_name": asked["key_name"], "key_pair": msgspec.to_builtins(pair)}
     arguments = Rebuild(
         changes={**taken, "image": msgspec.to_builtins(image)}, preserve=bool(asked.get("preserve_ephemeral"))
     )
@@ -114,8 +117,6 @@ async def begin(request: ApiRequest, found: LocatedServer, prepared: PreparedReb
 
 
 def _refuse_absent(asked: dict[str, Any]) -> None:
-    if asked.get("key_name") is not None:
-        raise invalid_field("rebuild.key_name", asked["key_name"], NO_KEY_PAIRS)
     if asked.get("trusted_image_certificates"):
         said = asked["trusted_image_certificates"]
         expected = "none, since no certificate service is configured"

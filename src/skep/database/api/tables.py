@@ -144,6 +144,21 @@ server_group_members = sa.Table(
     sa.Column("group_uuid", sa.ForeignKey("server_groups.uuid", ondelete="CASCADE"), nullable=False, index=True),
 )
 
+key_pairs = sa.Table(
+    "key_pairs",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("user_id", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("public_key", sa.Text, nullable=False),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.UniqueConstraint("user_id", "name"),
+    sqlite_autoincrement=True,
+)
+"""The public halves of the key pairs of users, whatever their projects are."""
+
 flavors = sa.Table(
     "flavors",
     metadata,

@@ -156,6 +156,7 @@ def instance_of(found: Any) -> Instance:
         request_id=requested.request_id,
         image=requested.image,
         key_name=requested.key_name,
+        key_pair=requested.key_pair,
         block_devices=requested.block_devices,
         config_drive=requested.config_drive,
         disk_config=requested.disk_config,
