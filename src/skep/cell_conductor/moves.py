@@ -19,7 +19,17 @@ from skep.cell_conductor.listening import Listening
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.tasks import YES_SECONDS
 from skep.database import Connection
-from skep.database.cell import agents, cold_moves, evacuations, listing, live_moves, move_steps, resting, row_actions
+from skep.database.cell import (
+    abandoned_moves,
+    agents,
+    cold_moves,
+    evacuations,
+    listing,
+    live_moves,
+    move_steps,
+    resting,
+    row_actions,
+)
 from skep.database.cell.cold_moves import Move, WaitingMove
 from skep.database.cell.move_steps import DueStep, Moved
 from skep.domain.actions import ACTIONS, ActionRequest, Over
@@ -173,7 +183,7 @@ class Moves:
         resend_before = parts.before(parts.settings.resend_seconds)
 
         def unit(connection: Connection) -> tuple[list[DueStep], int, list[Over], list[Move]]:
-            number, over = move_steps.abandon(connection, now, BATCH) if looks else (0, [])
+            number, over = abandoned_moves.abandon(connection, now, BATCH) if looks else (0, [])
             cancelled = live_moves.cancel(connection, now, BATCH)
             number, over = number + len(cancelled), [*over, *cancelled]
             if looks:

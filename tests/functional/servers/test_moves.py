@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from skep.api.routes import ROUTES
-from skep.database.cell import agents, cold_moves, move_steps
+from skep.database.cell import abandoned_moves, agents, cold_moves, move_steps
 from skep.domain.builds import Placed
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
@@ -148,7 +148,7 @@ async def test_a_server_that_was_reset_after_a_move_has_none_to_confirm(cloud: S
     assert (await act(cloud, uuid, {"os-resetState": {"state": "active"}}, token="admin"))[0] == 202
 
     def unit(connection: sa.Connection) -> int:
-        return move_steps.abandon(connection, NOW, 5)[0]
+        return abandoned_moves.abandon(connection, NOW, 5)[0]
 
     assert await cloud.services.cells[CELL1].write(unit) == 1
     assert await status(cloud, uuid) == State.ACTIVE.name

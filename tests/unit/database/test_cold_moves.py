@@ -7,6 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from skep.database.cell import (
+    abandoned_moves,
     agents,
     assertions,
     attempts,
@@ -222,11 +223,11 @@ def test_a_delete_takes_the_server_away_from_its_move(cell: sa.Connection, step:
     deletes.begin(cell, ONE, context("req-delete"), NOW)
     for name in STEPS:
         assert not done(cell, waiting, name, *place(waiting, name))
-    number, over = move_steps.abandon(cell, NOW, 5)
+    number, over = abandoned_moves.abandon(cell, NOW, 5)
     assert number == 1
     assert [one.error is not None for one, _ in over] == ([] if step == "rests" else [True])
     assert status(cell) == ("confirmed" if step == "rests" else "error")
-    assert move_steps.abandon(cell, NOW, 5) == (0, [])
+    assert abandoned_moves.abandon(cell, NOW, 5) == (0, [])
     assert given_up(cell) == [1, waiting.attempt]
 
 
@@ -241,7 +242,7 @@ def test_a_fence_of_the_source_before_the_switch_ends_the_move(cell: sa.Connecti
     waiting = begin(cell)
     up_to(cell, waiting, "transfer")
     assert fence(cell, HOST, effect=True).lost == 1
-    assert move_steps.abandon(cell, NOW, 5)[0] == 1
+    assert abandoned_moves.abandon(cell, NOW, 5)[0] == 1
     assert state_of(cell) is State.ERROR
     assert given_up(cell) == [waiting.attempt]
     assert not done(cell, waiting, "transfer", waiting.attempt, OTHER)
@@ -296,7 +297,7 @@ def test_a_fence_of_the_target_keeps_the_source(cell: sa.Connection) -> None:
     waiting = begin(cell)
     up_to(cell, waiting, "rests")
     assert fence(cell, OTHER, effect=True).lost == 1
-    move_steps.abandon(cell, NOW, 5)
+    abandoned_moves.abandon(cell, NOW, 5)
     assert [(one.attempt, one.open) for one in attempts.history(cell, ONE)] == [(1, True), (waiting.attempt, False)]
 
 

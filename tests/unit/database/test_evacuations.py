@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from skep.database.cell import (
+    abandoned_moves,
     agents,
     attempts,
     cold_moves,
@@ -174,7 +175,7 @@ def test_a_fence_before_the_switch_lets_it_choose_anew(cell: sa.Connection, step
     waiting = begin(cell)
     up_to(cell, waiting, step)
     assert fence(cell, HOST).lost == 1
-    assert move_steps.abandon(cell, NOW, 5)[0] == 0, "it still has its server"
+    assert abandoned_moves.abandon(cell, NOW, 5)[0] == 0, "it still has its server"
     after = server(cell)
     assert (after.state, after.task) == (State.ERROR, Task.EVACUATING)
     assert not done(cell, waiting, step, *place(waiting, step))
@@ -203,7 +204,7 @@ def test_a_fence_of_the_target_ends_it(cell: sa.Connection) -> None:
     waiting = begin(cell)
     up_to(cell, waiting, "evacuate_spawn")
     assert fence(cell, OTHER).lost == 1
-    assert move_steps.abandon(cell, NOW, 5)[0] == 1
+    assert abandoned_moves.abandon(cell, NOW, 5)[0] == 1
     assert (server(cell).state, server(cell).task) == (State.ERROR, None)
     assert ask(cell, request="req-again")
 

@@ -13,6 +13,7 @@ from sqlalchemy import event
 
 from skep.database.api import build_requests, instance_mappings, task_charges
 from skep.database.cell import (
+    abandoned_moves,
     assertions,
     attempts,
     builds,
@@ -69,7 +70,7 @@ CELL_PASSES: dict[str, Callable[[sa.Connection], object]] = {
     "moves to choose hosts for": partial(cold_moves.take, owner=ME, now=1, limit=5),
     "steps of moves": partial(move_steps.due, home=CELL, now=1, resend_before=1, limit=5, progress_before=1),
     "moves of silent hosts": partial(move_steps.overdue, since=1, limit=5),
-    "moves without a server": partial(move_steps.abandon, now=1, limit=5),
+    "moves without a server": partial(abandoned_moves.abandon, now=1, limit=5),
     "moves to confirm": partial(cold_moves.to_confirm, before=1, limit=5),
     "on_hosts": partial(residents.on_hosts, hosts=["a", "b"]),
 }

@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from skep.database.cell import (
+    abandoned_moves,
     agents,
     assertions,
     attempts,
@@ -211,7 +212,7 @@ def test_a_delete_takes_the_server_away(cell: sa.Connection, step: str) -> None:
     for name in STEPS:
         assert not done(cell, known, name)
         assert not may(cell, known, name)
-    number, over = move_steps.abandon(cell, NOW, 5)
+    number, over = abandoned_moves.abandon(cell, NOW, 5)
     assert number == int(step != "over")
     assert [one.action for one, _ in over] == ([] if step == "over" else ["rebuild"])
     assert given_up(cell) == [1, known.dest_attempt]
@@ -227,7 +228,7 @@ def test_a_fence_ends_it(cell: sa.Connection, step: str) -> None:
     assert fences.mark(cell, node, NOW, NOW)
     assert fences.take_effect(cell, node, NOW)
     assert fences.close(cell, FencedHost(node=node, host=HOST), NOW, 10).lost == 1
-    assert move_steps.abandon(cell, NOW, 5)[0] == 1
+    assert abandoned_moves.abandon(cell, NOW, 5)[0] == 1
     assert (server(cell).state, server(cell).task, open_attempts(cell)) == (State.ERROR, None, [])
     with pytest.raises(Conflict, match="its host has lost it"):
         again(cell, "req-again")
