@@ -31,6 +31,7 @@ from skep.database.cell.listing import ListQuery
 from skep.database.cell.server_migrations import MigrationQuery
 from skep.domain.actions import ACTIONS, ActionRequest
 from skep.domain.builds import BuildFailure, FailureKind
+from skep.domain.clock import SECOND
 from skep.domain.errors import Conflict
 from skep.domain.flavors import Flavor
 from skep.domain.guests import GuestSeen, correction
@@ -366,6 +367,29 @@ def test_silent_hosts(cell: sa.Connection) -> None:
     assert move_steps.due(cell, CELL, NOW, NOW, 5, 0)
     assert may(cell, waiting, "put_aside", 1, HOST)
     assert move_steps.overdue(cell, NOW + 5, 5) == [], "only the host knows what it did"
+
+
+def test_a_step_that_may_not_fail_is_told_again_soon_and_then_less_often(cell: sa.Connection) -> None:
+    waiting = begin(cell)
+    up_to(cell, waiting, "take_up")
+    now, pauses, task_id, mine = NOW, [], asked(cell, waiting), (waiting.move.uuid, "take_up", waiting.attempt, OTHER)
+
+    def is_told(at: int) -> bool:
+        return bool(move_steps.due(cell, CELL, at, at - SECOND, 5, at - 15 * SECOND))
+
+    assert is_told(now)
+    for _ in range(8):
+        now += SECOND // 10
+        assert move_steps.may(cell, *mine, now, task_id=task_id)[0]
+        now += SECOND // 10
+        assert move_steps.failed(cell, *mine, BROKE, now, 3, task_id=task_id)
+        assert not is_told(now + SECOND // 2)
+        pauses.append(next(pause for pause in range(1, 100) if is_told(now + pause * SECOND + 1)))
+        now += pauses[-1] * SECOND + 1
+    assert pauses == [1, 2, 4, 8, 15, 15, 15, 15]
+    now += SECOND // 10
+    assert move_steps.may(cell, *mine, now, task_id=task_id)[0]
+    assert not is_told(now + 15 * SECOND), "its host says that it has it in hand"
 
 
 def test_the_room_of_a_target_is_asserted_until_its_host_counts_it(cell: sa.Connection) -> None:

@@ -45,6 +45,7 @@ from skep.database.stored import dump, load
 from skep.domain.actions import Over
 from skep.domain.assignments import Assignment
 from skep.domain.builds import BuildFailure, FailureKind
+from skep.domain.clock import SECOND
 from skep.domain.guests import state_after
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Fault, Instance, PowerState, State
@@ -56,6 +57,9 @@ move = migrations.c
 
 SILENT = "HostSilent"
 """The error of a step whose host did not answer within the deadline."""
+
+LONGEST_RETRY = 15 * SECOND
+"""So long at most is waited before a host is told again of a step that failed and that only it can take."""
 
 LOST = BuildFailure(
     kind=FailureKind.RESCHEDULE, error="TargetLost", message="The target was given up, or its host was fenced"
@@ -300,10 +304,10 @@ def failed(
     if follows is None and not known.row.gives_up:
         # After the switch, or with the guest put aside: only this host can go on, and it is told again and again.
         fault = Fault(code=500, message=why.message, created_at=now, details=f"{host}: {said}")
-        again = {"step_at": now} if why.error == SILENT else {}
         # What ended a live migration stays the reason, however often its host tries to take the guest back.
         why_over = known.error if step == "live_take_back" and known.error is not None else said
-        change(connection, known, {"error": why_over, "updated_at": now, **again})
+        change(connection, known, {"error": why_over})
+        _again(connection, known, now, answered=why.error != SILENT)
         in_error = {"state": State.ERROR.value, "fault": dump(fault), "changed_at": now, "updated_at": now}
         change_server(connection, known, in_error)
         return _moved(connection, known, [], step)
@@ -331,6 +335,17 @@ def failed(
             changed |= _switched(connection, known, SWITCHES_BACK[step])
         change_server(connection, known, changed)
     return _moved(connection, known, ended, values["step"])
+
+
+def _again(connection: sa.Connection, known: Move, now: int, *, answered: bool) -> None:
+    """Have the host of a step that failed told of it once more: soon at first, then less and less often.
+
+    The step began when its move was last updated: failures do not count as that. A host that did not answer has the
+    whole deadline anew.
+    """
+    since = sa.case((move.updated_at < now - LONGEST_RETRY, now - LONGEST_RETRY), else_=move.updated_at)
+    values = {"sent_at": now, "step_at": since} if answered else {"step_at": now}
+    connection.execute(migrations.update().where(move.uuid == known.uuid).values(values))
 
 
 def overdue(connection: sa.Connection, since: int | None, limit: int) -> list[Move]:
