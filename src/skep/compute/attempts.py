@@ -219,6 +219,8 @@ class Attempts:
         if entry.attempt not in record.over:
             known = record.open.get(entry.attempt)
             told = known is not None and known.built is not None and known.acknowledged
+            # It is put aside on the cell's word, so the cell knows of it, whatever the journal has lost since.
+            told = told or bool(entry.aside)
             record.open[entry.attempt] = OpenAttempt(entry=entry, granted=True, acknowledged=told)
             if entry.prepares:
                 record.prepared[entry.attempt] = entry.prepares

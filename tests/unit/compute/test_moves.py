@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from skep.compute.agent import JOURNAL_FILE
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.fake import DISKS, FailureRule, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks
@@ -429,3 +430,33 @@ async def test_nothing_is_left_of_a_source_that_is_undone(
     assert labels(source) == []
     assert list((tmp_path / "exchange").iterdir()) == []
     await source.conductor.hears(ReportHost, lambda report: report.seq > 1 and report.usage.used["VCPU"] == 0)
+
+
+@pytest.mark.parametrize("taken_back", [False, True])
+async def test_a_journal_that_lost_its_last_line_with_the_power_does_not_report_what_is_put_aside(
+    stage: AgentStage, tmp_path: Path, taken_back: bool
+) -> None:
+    stage.exchange = Exchange(tmp_path / "exchange")
+    stage.conductor.silent.add(Built)
+    await stage.start()
+    await stage.build()
+    await stage.conductor.hears(Built)
+    await stage.moved("put_aside", 1)
+    await stage.crash()
+    journal = stage.directory / JOURNAL_FILE
+    lines = journal.read_bytes().splitlines(keepends=True)
+    assert b'"acknowledged"' in lines[-1]
+    journal.write_bytes(b"".join(lines[:-1]))
+    stage.conductor.silent.clear()
+    stage.conductor.current = False
+    await stage.start()
+    before = len(stage.conductor.all(Built))
+    if taken_back:
+        assert (await stage.moved("take_back", 1)).power_state is PowerState.RUNNING
+        await stage.crash()
+        await stage.start()
+    await stage.conductor.hears(ReportHost)
+    for _ in range(5):
+        await stage.turn()
+    assert len(stage.conductor.all(Built)) == before
+    assert labels(stage) == [1], "nothing is undone"
