@@ -38,7 +38,6 @@ _OF_THE_CLOUD = {
 _OF_A_SERVER = {
     "consoles": "consoles",
     "os-interface": "network interfaces",
-    "os-server-password": "passwords that guests set",
     "os-virtual-interfaces": "network interfaces",
     "os-volume_attachments": "volume attachments",
     "remote-consoles": "consoles",

@@ -102,6 +102,7 @@ _NOUNS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "os_compute_api:os-security-groups": {READER_OR_ADMIN: ("list",)},
     "os_compute_api:ips": {READER_OR_ADMIN: ("index", "show")},
+    "os_compute_api:os-server-password": {READER_OR_ADMIN: ("show",), MEMBER_OR_ADMIN: ("clear",)},
     "os_compute_api:os-server-diagnostics": {ADMIN: ("",)},
     "compute:server:topology": {READER_OR_ADMIN: ("index",), ADMIN: ("host:index",)},
     "os_compute_api:os-lock-server": {ADMIN: ("unlock:unlock_override",)},

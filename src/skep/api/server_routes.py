@@ -15,6 +15,7 @@ from skep.api.handlers import (
     server_list,
     server_metadata,
     server_migrations,
+    server_passwords,
     server_tags,
     server_topology,
     servers,
@@ -283,6 +284,20 @@ _BELOW_SERVERS = (
         rule="os_compute_api:os-server-diagnostics",
         response=answers.DIAGNOSTICS,
         since=guest_questions.STANDARD_SINCE,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/os-server-password",
+        handler=server_passwords.show,
+        rule="os_compute_api:os-server-password:show",
+        response=answers.PASSWORD,
+    ),
+    _of_server(
+        method="DELETE",
+        path="/servers/{id}/os-server-password",
+        handler=server_passwords.clear,
+        rule="os_compute_api:os-server-password:clear",
+        status=204,
     ),
     _of_server(
         method="GET",

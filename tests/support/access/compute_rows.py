@@ -76,6 +76,9 @@ def _servers(things: Things, server: Thing) -> Iterator[Row]:
             method="GET", path=f"{_SERVER}/diagnostics", right="admin", version=version, served=409, asks_host=True
         )
     yield row(method="GET", path=f"{_SERVER}/topology", right="reader")
+    password = f"{_SERVER}/os-server-password"
+    yield row(method="GET", path=password, right="reader")
+    yield row(method="DELETE", path=password, right="member", served=204)
     end = partial(Row, thing=server, fill=one, right="manager", served=409)
     yield end(method="DELETE", path=f"{moves}/{{migration_id}}")
     force = {"force_complete": None}

@@ -298,6 +298,9 @@ DIAGNOSTICS = AnswerShape(
         ),
     )
 )
+PASSWORD = AnswerShape(fields(shown("password", TEXT)))
+"""What the guest has told, encrypted."""
+
 TOPOLOGY = AnswerShape(
     fields(
         shown(

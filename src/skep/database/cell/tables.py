@@ -77,6 +77,7 @@ instances = sa.Table(
     sa.Column("left_cells", sa.Text, nullable=False, default="[]", server_default="[]"),
     sa.Column("secrets", sa.LargeBinary),
     sa.Column("shelved", sa.LargeBinary),
+    sa.Column("guest_password", sa.Text),
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Index("instances_list", "project_id", "created_at", "uuid"),
     sa.Index("instances_all", "created_at", "uuid"),
@@ -103,7 +104,8 @@ when only the host knows what came of the task; `action_request`: the action und
 (`domain.actions.ActionRequest`; rows begun by releases before 0.7.0 have none); `left_cells`: the cells that it was
 in before this one; `allocation`: which CPUs, pages and devices of its host it gets; `highest`: the
 highest number given to an attempt beside `attempt`, the holder (`numbers.py`); `shelved`: where the content of a
-shelved server is (`domain.instances.Shelved`): a row with it that is in a state of a build is being unshelved.
+shelved server is (`domain.instances.Shelved`): a row with it that is in a state of a build is being unshelved;
+`guest_password`: what the guest has told of itself.
 """
 
 attempts = sa.Table(
