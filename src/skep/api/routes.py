@@ -16,7 +16,7 @@ from skep.api.handlers import (
 from skep.api.host_routes import HOST_ROUTES
 from skep.api.image_routes import IMAGE_ROUTES
 from skep.api.key_pair_routes import KEY_PAIR_ROUTES
-from skep.api.roles import ANY_TOKEN
+from skep.api.roles import ANY_SCOPE
 from skep.api.routing import Route
 from skep.api.schemas import extensions as extension_schemas
 from skep.api.schemas import flavors as flavor_schemas
@@ -33,9 +33,9 @@ _QUOTA = "/os-quota-sets/{project}"
 _CLASS = "/os-quota-class-sets/{name}"
 
 _FLAVOR_ROUTES: tuple[Route, ...] = (
-    Route("GET", "/flavors", flavors.index, ANY_TOKEN, query=flavor_schemas.LIST, response=flavor_schemas.LISTED),
+    Route("GET", "/flavors", flavors.index, ANY_SCOPE, query=flavor_schemas.LIST, response=flavor_schemas.LISTED),
     Route(
-        "GET", "/flavors/detail", flavors.detail, ANY_TOKEN, query=flavor_schemas.LIST, response=flavor_schemas.DETAILED
+        "GET", "/flavors/detail", flavors.detail, ANY_SCOPE, query=flavor_schemas.LIST, response=flavor_schemas.DETAILED
     ),
     Route(
         "POST",
@@ -45,7 +45,7 @@ _FLAVOR_ROUTES: tuple[Route, ...] = (
         body=flavor_schemas.CREATE,
         response=flavor_schemas.SHOWN,
     ),
-    Route("GET", _FLAVOR, flavors.show, ANY_TOKEN, query=flavor_schemas.SHOW, response=flavor_schemas.SHOWN),
+    Route("GET", _FLAVOR, flavors.show, ANY_SCOPE, query=flavor_schemas.SHOW, response=flavor_schemas.SHOWN),
     Route(
         "PUT",
         _FLAVOR,

@@ -21,7 +21,7 @@ from skep.api.handlers import (
     servers,
     soft_deletes,
 )
-from skep.api.roles import ANY_TOKEN
+from skep.api.roles import ANY_SCOPE
 from skep.api.routing import Route
 from skep.api.schemas import migrations as migration_schemas
 from skep.api.schemas import server_answers as answers
@@ -118,7 +118,7 @@ _SERVER_ACTIONS = (
             path="/servers/{id}/action",
             action=key,
             handler=server_actions.given_up,
-            rule=ANY_TOKEN,
+            rule=ANY_SCOPE,
             body=Body(Anything()),
             status=202,
         )

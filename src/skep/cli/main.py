@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("skep.cli.serve:serve", "Run one role of an installation."),
     "doctor": ("skep.cli.doctor:doctor", "Check configuration, machine and running cloud; --audit compares the data."),
     "config": ("skep.cli.config:config", "Show the configuration and the source of each value."),
+    "policy": ("skep.cli.policy:policy", "Show and try the rules of who may do what; compare a policy file."),
     "db": ("skep.cli.db:db", "Bring the databases to this release's schema; give up a cell whose database is lost."),
     "bench": ("skep.cli.bench:bench", "Measure how fast servers are placed and built."),
     "simulate": ("skep.cli.simulate:simulate", "Place a trace without a cloud; replay recorded decisions."),

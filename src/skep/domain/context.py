@@ -24,3 +24,9 @@ class RequestContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def is_admin(self) -> bool:
         """Whether the caller has the role `admin`."""
         return "admin" in self.roles
+
+
+class DomainContext(RequestContext, frozen=True, kw_only=True, omit_defaults=True):
+    """A request with a token of a domain. No rule lets it change anything, so it never travels."""
+
+    domain_id: str

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from skep.api.policy_rules import ASKED_INSIDE
 from skep.api.routes import ROUTES
 from tests.support import samples
 from tests.support.access.compute_rows import compute_rows, server_rows
@@ -25,6 +26,7 @@ async def test_nobody_is_told_more_than_his_due(tmp_path: Path) -> None:
         assert {row.key for row in rows} == {(row.method, row.path, row.action) for row in ROUTES}
         wrong = await walk(world, rows, CALLERS)
         assert not wrong, "\n".join(wrong)
+        assert things.asked - ASKED_INSIDE - {row.rule for row in ROUTES} == set(), "add them to ASKED_INSIDE"
 
 
 @pytest.mark.sampled

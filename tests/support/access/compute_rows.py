@@ -131,7 +131,7 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     yield row(action="injectNetworkInfo", right="admin", body={"injectNetworkInfo": None}, served=202, **own)
     for name in GONE_ACTIONS:
         given_up = frozenset({410})
-        yield row(action=name, right="any", body={name: None}, served=410, missing=410, hidden=given_up, **own)
+        yield row(action=name, right="token", body={name: None}, served=410, missing=410, hidden=given_up, **own)
     for name in ABSENT_ACTIONS:
         yield row(action=name, right="reader", body={name: {}}, served=400, **own)
 
@@ -162,18 +162,18 @@ def _lists_and_creates(things: Things, server: Thing) -> Iterator[Row]:
 def _flavors(things: Things) -> Iterator[Row]:
     """Yield what is asked of flavors; a private one is another project's."""
     private, public = things.flavor, things.public_flavor
-    yield Row(method="GET", path="/flavors", right="any")
-    yield Row(method="GET", path="/flavors/detail", right="any")
-    yield Row(method="GET", path="/flavors", right="any", query="is_public=None")
+    yield Row(method="GET", path="/flavors", right="token")
+    yield Row(method="GET", path="/flavors/detail", right="token")
+    yield Row(method="GET", path="/flavors", right="token", query="is_public=None")
     yield Row(
         method="GET",
         path="/flavors",
-        right="any",
+        right="token",
         query="marker={thing}",
         thing=private,
         missing=400,
         hidden=frozenset({400}),
-        but={"admin": 400},
+        but={"admin": 400, **{f"{name}{whose}": 400 for name in ("system", "domain") for whose in ("", " of foreign")}},
     )
     sizes = {"name": "new", "ram": 64, "vcpus": 1, "disk": 1}
     yield Row(method="POST", path="/flavors", right="admin", body={"flavor": sizes})
@@ -205,7 +205,7 @@ def _flavors(things: Things) -> Iterator[Row]:
         thing=own,
         fill={"flavor_id": own},
     )
-    yield Row(method="GET", path=_FLAVOR, right="any", thing=public, fill={"flavor_id": public})
+    yield Row(method="GET", path=_FLAVOR, right="token", thing=public, fill={"flavor_id": public})
 
 
 def _groups_and_quotas(things: Things) -> Iterator[Row]:
@@ -273,7 +273,7 @@ def _hosts(things: Things) -> Iterator[Row]:
     yield action(action="add_host", body={"add_host": {"host": "host-9"}})
     yield action(action="remove_host", body={"remove_host": {"host": "host-9"}}, served=404)
     yield action(action="set_metadata", body={"set_metadata": {"metadata": {"ssd": "true"}}})
-    yield Row(method="GET", path="/os-availability-zone", right="reader")
+    yield Row(method="GET", path="/os-availability-zone", right="any")
     yield Row(method="GET", path="/os-availability-zone/detail", right="admin")
     for path in ("/os-hypervisors", "/os-hypervisors/detail", "/os-hypervisors/statistics"):
         yield Row(method="GET", path=path, right="admin")

@@ -14,12 +14,14 @@ import httpx
 import msgspec
 import sqlalchemy as sa
 
+from skep.api.policy import Policy
 from skep.api.routes import ROUTES
 from skep.database.api import aggregates, flavors, host_mappings, key_pairs
 from skep.database.api.aggregates import ZONE
 from skep.database.api.images import Viewer
 from skep.database.cell.tables import instances
 from skep.domain.cells import HostMapping
+from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
 from skep.domain.ids import CELL0, NodeUuid, UserId, new_uuid
 from skep.domain.instances import State
@@ -56,13 +58,14 @@ CALLERS = (
             frozenset(identity.roles),
             owns=identity.project_id == PROJECT,
             himself=name == KEY_OWNER,
-            barred=identity.system_scope,
+            barred=identity.system_scope or identity.domain_id is not None,
         )
         for name, identity in TOKENS.items()
         if name != "other"
     ),
 )
-"""`other` sees what is foreign here as its own. All rules are for tokens of projects: one for the system is barred."""
+"""`other` sees what is foreign here as its own. All rules are for tokens of projects: those of the system or of a
+domain are barred."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,15 +88,32 @@ class Things:
     image: Thing
     user: Thing
     """One who has a key pair."""
+    asked: set[str] = dataclasses.field(default_factory=set)
+    """The rules of policy that were asked so far."""
+
+
+class NotingPolicy(Policy):
+    """Notes which rules are asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: set[str] = set()
+
+    def allows(
+        self, rule: str, context: RequestContext, *, project_id: str | None = None, user_id: str | None = None
+    ) -> bool:
+        self.asked.add(rule)
+        return super().allows(rule, context, project_id=project_id, user_id=user_id)
 
 
 @contextlib.asynccontextmanager
 async def compute_world(directory: Path) -> AsyncIterator[tuple[World, Things]]:
     """Open the API with its things."""
     async with servers_under_test(directory, routes=ROUTES, reported=(REPORTED,)) as cloud:
-        things = await _things(cloud, images_over(cloud.database, directory))
+        policy = NotingPolicy()
+        things = dataclasses.replace(await _things(cloud, images_over(cloud.database, directory)), asked=policy.asked)
         cells = {uuid: cell for uuid, cell in cloud.services.cells.items() if uuid != CELL2}
-        asked = ServersUnderTest(dataclasses.replace(cloud.services, cells=cells), cloud.told, ROUTES)
+        asked = ServersUnderTest(dataclasses.replace(cloud.services, cells=cells, policy=policy), cloud.told, ROUTES)
         _forget(cloud)
         snapshot = Snapshot([directory / "api.db", *(directory / f"{name}.db" for name in NAMES.values())])
         newest = {(row.method, row.path, row.action): row.until for row in ROUTES}

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import httpx
 
 Whose: TypeAlias = Literal["own", "foreign", "missing"]
 Right: TypeAlias = str
-"""`any`: a valid token. `owner`: whose project it is, whatever his role. All else names a role."""
+"""`any`: a valid token of a project. `token`: of whatever scope. `owner`: whose project it is, whatever his role. All
+else names a role."""
 Key: TypeAlias = tuple[str, str, str | None]
 """Method, path of the table, action: what a row is for."""
 
@@ -54,7 +55,11 @@ class Caller:
     known: bool = True
     """Whether the token is valid."""
     barred: bool = False
-    """Whether the caller has no right at all, not even those of `any`."""
+    """Whether the caller has no right that a rule gives, not even those of `any`."""
+
+    def at(self, row: Row) -> Caller:
+        """Return the caller as a row sees him: one that asks no rule bars nobody."""
+        return replace(self, barred=False) if row.right in ("token", "owner") else self
 
     @property
     def is_admin(self) -> bool:
@@ -63,7 +68,7 @@ class Caller:
 
     def has(self, right: Right) -> bool:
         """Tell whether the caller has a right to what is his project's."""
-        return not self.barred and (right in ("any", "owner") or self.is_admin or right in self.roles)
+        return not self.barred and (right in ("any", "token", "owner") or self.is_admin or right in self.roles)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +165,7 @@ async def walk(world: World, rows: Iterable[Row], callers: Iterable[Caller]) -> 
 
 
 async def _asked(world: World, row: Row, caller: Caller) -> list[str]:
+    caller = caller.at(row)
     wrong: list[str] = []
     answers: dict[Whose, httpx.Response] = {}
     for whose in row.whose:

@@ -47,13 +47,16 @@ _MEMBER = ("member", "reader")
 _ADMIN = ("admin", "manager", "member", "reader")
 
 
-def _identity(user: str, project: str | None, roles: tuple[str, ...], *, system: bool = False) -> Identity:
+def _identity(
+    user: str, project: str | None, roles: tuple[str, ...], *, system: bool = False, domain: str | None = None
+) -> Identity:
     return Identity(
         user_id=UserId(user),
         user_name=user,
         project_id=ProjectId(project) if project else None,
         roles=roles,
         system_scope=system,
+        domain_id=domain,
         expires_at=2**60,
     )
 
@@ -68,6 +71,7 @@ TOKENS = {
     "other": _identity("other", OTHER_PROJECT, _MEMBER),
     "nobody": _identity("nobody", None, ()),
     "system": _identity("admin", None, _ADMIN, system=True),
+    "domain": _identity("admin", None, _ADMIN, domain="default"),
 }
 
 

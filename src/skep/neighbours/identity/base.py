@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
-from skep.domain.context import RequestContext
+from skep.domain.context import DomainContext, RequestContext
 from skep.domain.ids import ProjectId, RequestId, UserId
 from skep.neighbours.identity.access_rules import Use
 
@@ -28,6 +29,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ()
     """Names, those included that others imply."""
     system_scope: bool = False
+    domain_id: str | None = None
+    """Of a token that is for a domain."""
     expires_at: int
     """Microseconds since the epoch, UTC."""
 
@@ -38,7 +41,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     def context(self, request_id: RequestId) -> RequestContext:
         """Return the caller's facts for rows and messages; they contain no secret."""
-        return RequestContext(
+        kind = RequestContext if self.domain_id is None else partial(DomainContext, domain_id=self.domain_id)
+        return kind(
             request_id=request_id,
             project_id=self.project_id or ProjectId(""),
             user_id=self.user_id,

@@ -50,6 +50,7 @@ class _Token(msgspec.Struct):
     expires_at: str
     user: _Owner
     project: _Owner | None = None
+    domain: _Named | None = None
     roles: list[_Named] = []
     system: dict[str, bool] = {}
     application_credential: _ApplicationCredential | None = None
@@ -156,5 +157,6 @@ def _identity(token: _Token) -> Identity:
         project_domain_name=project.domain.name if project else None,
         roles=tuple(role.name for role in token.roles),
         system_scope=bool(token.system.get("all")),
+        domain_id=token.domain.id if token.domain else None,
         expires_at=parse_iso(token.expires_at),
     )
