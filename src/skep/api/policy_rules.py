@@ -120,7 +120,6 @@ _NOUNS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "os_compute_api:os-lock-server": {ADMIN: ("unlock:unlock_override",)},
     "os_compute_api:os-migrate-server": {ADMIN: ("migrate:host", "migrate_live:host")},
     "os_compute_api:os-shelve": {ADMIN: ("unshelve_to_host",)},
-    "os_compute_api:os-server-password": {READER_OR_ADMIN: ("show",), MEMBER_OR_ADMIN: ("clear",)},
     "os_compute_api:os-remote-consoles": {MEMBER_OR_ADMIN: ("",)},
     "os_compute_api:os-console-auth-tokens": {ADMIN: ("",)},
     "os_compute_api:os-simple-tenant-usage": {READER_OR_ADMIN: ("show",), ADMIN: ("list",)},

@@ -1,4 +1,4 @@
-"""Commands of the real `openstack` client for what is beside servers: flavors, aggregates, hypervisors, groups, quotas."""
+"""Commands of the real `openstack` client for what is beside servers: flavors, aggregates, hypervisors, groups."""
 
 from __future__ import annotations
 
