@@ -39,7 +39,6 @@ PURE = {
 
 APART = {
     (PLACEMENT / "plugins" / "loading.py", "skep.entry_points"),  # looked up once, when a scheduler starts
-    (PLACEMENT / "filters" / "base.py", "warnings"),  # of forms of a filter that go in 0.8
 }
 
 

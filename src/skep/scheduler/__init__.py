@@ -1,5 +1,1 @@
 """The scheduler as a service: messages on one side, the synchronizer on the other, `skep.placement` between them."""
-
-from skep.scheduler import moved
-
-moved.install()

@@ -1,8 +1,7 @@
-"""What filters can do beyond their question is looked up once; filters written for 0.5 say it as they did."""
+"""What filters can do beyond their question is looked up once, when a pipeline is made."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from skep.placement.hosts.columns import Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
 from skep.placement.pipeline import Stage, stage_of
-from skep.placement.request import PlacementRequest, placement_request
+from skep.placement.request import PlacementRequest
 from skep.placement.settings import SchedulerSettings
 
 ABILITIES = ("fits", "named", "domains", "room", "still", "cause")
@@ -59,26 +58,6 @@ def test_each_ability_belongs_to_few_filters() -> None:
     assert able["cause"] == {"ComputeFilter"}
     assert able["domains"] == {"TopologySpreadFilter"}
     assert able["still"] >= {"CapacityFilter", "NumInstancesFilter", "IoOpsFilter"}
-
-
-def test_methods_one_by_one_as_in_0_5(world: Any, spec: Any) -> None:
-    asked: list[int] = []
-
-    def fits(table: HostTable, _: PlacementRequest, row: int) -> bool:
-        asked.append(row)
-        return table.hosts[row] != "b"
-
-    with pytest.warns(DeprecationWarning, match=r"Filter\(cause=, fits=\): since Skep 0\.7"):
-        former = Filter(name="Mine", passes=names_without_b, stage=lambda _: "mine", fits=fits, cause=lambda *_: "why")
-    for entry in (former, replace(former, name="Chosen", plugin=True)):
-        stage = stage_of(entry)
-        assert abilities(stage) == {"fits", "cause"}
-        for name in ("a", "b"):
-            world.host(name)
-        assert stage.passes(HostView(world.table), placement_request(spec())).tolist() == [True, False]
-        assert stage.fits is not None
-        assert [stage.fits(world.table, placement_request(spec()), row) for row in (0, 1)] == [True, False]
-    assert asked == [0, 1, 0, 1]
 
 
 def test_one_that_judges_rows_is_asked_for_rows(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,6 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,10 @@ from skep.domain.errors import Misconfigured
 from skep.placement.choice import Choice, NoHost
 from skep.placement.request import placement_request
 from skep.placement.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS
-from skep.scheduler import moved
 from tests.support.installing import install
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "placement_plugins"
-OF_0_5_0 = ROOT / "tests" / "samples" / "plugins" / "0.5.0"
 
 BROKEN = """
 from dataclasses import replace
@@ -114,46 +110,11 @@ def weighers(**multipliers: float) -> dict[str, Any]:
     return {"weighers": {**DEFAULT_WEIGHERS, **multipliers}}
 
 
-@pytest.fixture
-def nothing_imported() -> Iterator[None]:
-    """Former import paths as if nobody had used them: the warning comes with the first import."""
-    for name in [name for name in sys.modules if moved.is_former(name)]:
-        del sys.modules[name]
-    yield
-    for name in [name for name in sys.modules if moved.is_former(name)]:
-        del sys.modules[name]
-
-
 @pytest.mark.usefixtures("example")
 def test_the_example_filters_and_weighs(
     make_world: Callable[..., Any], spec: Callable[..., Any], flavor: Callable[..., Any]
 ) -> None:
     check_the_example(make_world(**filters("LicenceFilter"), **weighers(QuietWeigher=5.0)), spec, flavor)
-
-
-@pytest.mark.usefixtures("nothing_imported")
-def test_the_example_of_0_5_0_still_filters_and_weighs(
-    make_world: Callable[..., Any], site: Path, spec: Callable[..., Any], flavor: Callable[..., Any]
-) -> None:
-    install_example(site, OF_0_5_0)
-    with pytest.warns(DeprecationWarning, match=r"skep\.scheduler\.plugins is skep\.placement\.plugins since"):
-        world = make_world(**filters("LicenceFilter"), **weighers(QuietWeigher=5.0))
-    check_the_example(world, spec, flavor)
-
-
-@pytest.mark.usefixtures("nothing_imported")
-@pytest.mark.parametrize("former", ["plugins", "filters.base", "weighers.base", "hosts.view", "request", "placement"])
-def test_a_former_path_names_the_module_itself(former: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"skep\.scheduler\.{former.partition('.')[0]} is"):
-        module = import_module(f"skep.scheduler.{former}")
-    assert module is import_module(f"skep.placement.{former}")
-    assert module.__name__ == module.__spec__.name == f"skep.placement.{former}"  # type: ignore[union-attr]
-
-
-def test_a_former_path_hides_no_module_and_leads_to_one() -> None:
-    assert {name for name in moved.MOVED if find_spec(f"skep.placement.{name}") is None} == set()
-    service = {path.stem for path in Path(moved.__file__).parent.iterdir()}
-    assert service & moved.MOVED == set()
 
 
 def check_the_example(world: Any, spec: Callable[..., Any], flavor: Callable[..., Any]) -> None:

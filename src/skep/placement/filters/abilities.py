@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -118,20 +118,3 @@ class TellsCauses(Protocol):
     def cause(self, table: HostTable, row: int) -> str:
         """Return for which of them it rejects a row: for admins."""
         ...
-
-
-FORMER = ("cause", "fits", "named", "domains", "room", "still")
-"""Keywords of `Filter` before 0.7, which gave these methods one by one."""
-
-
-class Able:
-    """A question with methods that are given one by one."""
-
-    def __init__(self, passes: Any, methods: dict[str, Any]) -> None:
-        self._passes = passes
-        vars(self).update(methods)
-
-    def __call__(self, hosts: HostView, request: PlacementRequest) -> Mask:
-        """Return which hosts are let through."""
-        passed: Mask = self._passes(hosts, request)
-        return passed

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable
-from dataclasses import InitVar, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from skep.placement.filters.abilities import FORMER, PLENTY, UNCOUNTED, Able, Named, Recorded
 from skep.placement.hosts.columns import Mask
 from skep.placement.hosts.table import HostTable
 from skep.placement.hosts.view import HostView
 from skep.placement.request import PlacementRequest
-
-__all__ = ["PLENTY", "UNCOUNTED", "Filter", "Named", "Recorded", "always", "nobody_can_say", "whatever_it_is"]
-# Four of them stand in `abilities.py`, and may be had from here until 0.8.
 
 
 def always(request: PlacementRequest) -> bool:  # noqa: ARG001  # the signature of `applies`
@@ -74,18 +68,3 @@ class Filter:
     """Its answer for hosts that are empty, up and enabled, in open cells: it separates "never" from "not now". It gets
     hosts with everything free (`emptied.py`). None: no answer, because it is no property of the host. A `steady`
     filter whose answer would not change needs none."""
-    cause: InitVar[Any] = None
-    fits: InitVar[Any] = None
-    named: InitVar[Any] = None
-    domains: InitVar[Any] = None
-    room: InitVar[Any] = None
-    still: InitVar[Any] = None
-    """Until 0.8 the methods of `abilities.py` may be given one by one, with a DeprecationWarning."""
-
-    def __post_init__(self, *methods: Any) -> None:
-        """Make one question of `passes` and the methods that were given."""
-        given = {name: method for name, method in zip(FORMER, methods, strict=False) if method is not None}
-        if given:
-            words = f"Filter({', '.join(f'{name}=' for name in given)}): since Skep 0.7 these are methods of `passes`"
-            warnings.warn(words, DeprecationWarning, stacklevel=3)
-            object.__setattr__(self, "passes", Able(self.passes, given))
