@@ -32,6 +32,7 @@ from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_scheduler import GetHostStates
 from skep.telemetry.steps import CrashPoint
 from skep.transport.base import SCHEDULER, cell_conductor
+from tests.functional.test_cold_moves import differences
 from tests.functional.test_cold_moves import move as cold_move
 from tests.functional.test_live_migrations import migrate as live_migrate
 
@@ -344,6 +345,57 @@ async def test_a_server_whose_move_lost_its_target_leaves_nothing_on_its_source(
         await only_attempt(cloud, after)
         await returns(cloud, lost)
         await only_attempt(cloud, after)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_delete_does_not_wait_for_hosts_that_the_server_was_evacuated_from(tmp_path: Path, times: int) -> None:
+    async with running_cloud(tmp_path, QUICK, cells=1, hosts=times + 1) as cloud:
+        [server] = await built(cloud)
+        lost = []
+        for _ in range(times):
+            lost.append(await dies(cloud, server.host))
+            await evacuate(cloud, server.uuid)
+            server = await becomes(cloud, server.uuid, State.ACTIVE)
+        await cloud.delete(server.uuid)
+        await cloud.gone([server.uuid])
+
+        async def given_back() -> bool:
+            return not any((await charged(cloud)).values())
+
+        await eventually(given_back, "the quota is given back")
+        left = [one.host for one in await cloud.attempts(server.uuid) if one.open]
+        assert sorted(str(host) for host in left) == sorted(lost), "what is there is not forgotten"
+        assert await differences(cloud) == []
+        for host in lost:
+            await returns(cloud, host)
+
+        async def undone() -> bool:
+            return not any(one.open for one in await cloud.attempts(server.uuid)) and not await cloud.guests()
+
+        await eventually(undone, "what the lost hosts had is undone")
+        assert await differences(cloud) == []
+        for host in lost:
+            assert [one.event for one in events(cloud, host)][-1] == "destroyed"
+
+
+async def test_a_delete_waits_for_the_host_that_has_the_server(tmp_path: Path) -> None:
+    async with running_cloud(tmp_path, QUICK, cells=1, hosts=2) as cloud:
+        [server] = await built(cloud)
+        first = await dies(cloud, server.host)
+        await evacuate(cloud, server.uuid)
+        server = await becomes(cloud, server.uuid, State.ACTIVE)
+        second = await dies(cloud, server.host)
+        await cloud.delete(server.uuid)
+
+        async def deleting() -> bool:
+            found = await cloud.find(server.uuid)
+            return found is not None and found.task is Task.DELETING
+
+        await eventually(deleting, "its guest may run")
+        assert any((await charged(cloud)).values())
+        await returns(cloud, second)
+        await cloud.gone([server.uuid])
+        await returns(cloud, first)
 
 
 async def test_all_servers_of_a_host_leave_it_at_once(tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ class MigrationType(enum.StrEnum):
     """To another attempt on the same host: no migration in Nova's words, so no list shows it."""
 
 
+EVACUATED = "done"
+"""Status of an evacuation that is over and went well."""
+
 LIVE_IN_PROGRESS = ("queued", "preparing", "running", "post-migrating")
 """Statuses of a live migration that can be seen below its server."""
 

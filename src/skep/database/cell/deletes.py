@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, asked, numbers, resting, tasks, unreadable, unshelves
+from skep.database.cell import actions, asked, attempts, numbers, resting, tasks, unreadable, unshelves
 from skep.database.cell.instances import spec_of
 from skep.database.cell.tables import action_events, instances, migrations, recovering_instances
 from skep.database.cell.tables import actions as action_rows
@@ -19,6 +19,7 @@ from skep.domain.context import RequestContext
 from skep.domain.groups import GroupRule
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import PowerState, Shelved, State, Task
+from skep.domain.server_migrations import EVACUATED, MigrationType
 
 row = instances.c
 
@@ -103,11 +104,31 @@ def refuse_if_locked(connection: sa.Connection, uuid: InstanceUuid, context: Req
     return refused
 
 
+_evacuated = sa.exists(
+    sa.select(migrations.c.uuid)
+    .where(
+        migrations.c.instance == attempt_rows.c.instance,
+        migrations.c.type == MigrationType.EVACUATION.value,
+        migrations.c.status == EVACUATED,
+        migrations.c.source_attempt >= attempt_rows.c.attempt,
+    )
+    .correlate(attempt_rows)
+)
+_HELD = sa.exists(
+    sa.select(attempt_rows.c.attempt).where(
+        attempt_rows.c.instance == row.uuid,
+        attempt_rows.c.open,
+        sa.or_(attempt_rows.c.outcome.is_(None), attempt_rows.c.outcome != attempts.GIVEN_UP, ~_evacuated),
+    )
+)
+"""Says of an instance that hosts have something of it which holds up its delete. What an evacuation left behind does
+not: the host is lost, and undoes it, unseen by users, should it come back."""
+
 _WAITS_FOR_HOSTS = sa.select(row.uuid).where(
     row.uuid == sa.bindparam("of"),
     row.task == Task.DELETING.value,
     row.deleted_at.is_(None),
-    sa.exists(sa.select(attempt_rows.c.attempt).where(attempt_rows.c.instance == row.uuid, attempt_rows.c.open)),
+    _HELD,
 )
 """Made once: deletes on a dead host are begun again and again."""
 
@@ -118,15 +139,14 @@ _LET_GO = recovering_instances.delete().where(
 
 
 def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) -> Ended | None:
-    """Delete the row if it is being deleted and all its attempts are closed; None when it was not deleted by this."""
-    open_attempts = sa.select(attempt_rows.c.attempt).where(attempt_rows.c.instance == uuid, attempt_rows.c.open)
+    """Delete the row if it is being deleted and no host holds it up; None when it was not deleted by this."""
     found = connection.execute(
         instances.update()
         .where(
             row.uuid == uuid,
             row.task == Task.DELETING.value,
             row.deleted_at.is_(None),
-            ~sa.exists(open_attempts),
+            ~_HELD,
         )
         .values(
             state=State.DELETED.value,
@@ -155,14 +175,13 @@ def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) ->
 
 
 def deleting(connection: sa.Connection, limit: int) -> list[InstanceUuid]:
-    """Return instances that are being deleted and of which no host has anything.
+    """Return instances that are being deleted and that no host holds up.
 
     Only `finish_if_closed` is left to do for them.
     """
-    open_attempts = sa.select(attempt_rows.c.attempt).where(attempt_rows.c.instance == row.uuid, attempt_rows.c.open)
     found = connection.scalars(
         sa.select(row.uuid)
-        .where(row.task == Task.DELETING.value, row.deleted_at.is_(None), ~sa.exists(open_attempts))
+        .where(row.task == Task.DELETING.value, row.deleted_at.is_(None), ~_HELD)
         .order_by(row.step_at)
         .limit(limit)
     )

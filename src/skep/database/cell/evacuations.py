@@ -24,14 +24,11 @@ from skep.domain.guests import state_after
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import Instance, PowerState, State, Task
 from skep.domain.moves import BEFORE_RELEASE, EVACUATING, STEPS
-from skep.domain.server_migrations import MigrationType
+from skep.domain.server_migrations import EVACUATED, MigrationType
 from skep.domain.states import SETTLED, before
 
 row = instances.c
 move = migrations.c
-
-DONE = "done"
-"""Status of an evacuation that is over and went well."""
 
 
 def begin(
@@ -201,7 +198,7 @@ def end(connection: sa.Connection, known: Move, power_state: PowerState, now: in
             result="Success",
         ),
     )
-    connection.execute(migrations.update().where(move.uuid == known.uuid).values(over_with(DONE, now)))
+    connection.execute(migrations.update().where(move.uuid == known.uuid).values(over_with(EVACUATED, now)))
     state = state_after(State.ACTIVE, power_state)
     connection.execute(
         instances.update()

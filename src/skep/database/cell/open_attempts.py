@@ -8,6 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell import unreadable
+from skep.database.cell.attempts import GIVEN_UP
 from skep.database.cell.instances import spec_of
 from skep.database.cell.missing_hosts import NO_AGENT
 from skep.database.cell.tables import attempts, instances
@@ -57,8 +58,12 @@ _WITH_ROW = (
 
 
 def of_deleted(connection: sa.Connection) -> list[OpenAttempt]:
-    """Return the open attempts whose instance is deleted or has no row."""
-    return _found(connection, sa.or_(row.uuid.is_(None), row.deleted_at.is_not(None)))
+    """Return the open attempts whose instance is deleted or has no row, but for those that were given up.
+
+    A server may be deleted before the host that it was evacuated from has undone what it had.
+    """
+    deleted = sa.and_(row.deleted_at.is_not(None), attempt.outcome.is_distinct_from(GIVEN_UP))
+    return _found(connection, sa.or_(row.uuid.is_(None), deleted))
 
 
 def on_unknown_hosts(connection: sa.Connection) -> list[OpenAttempt]:
