@@ -99,6 +99,87 @@ async def test_projects_and_users(openstack: Run) -> None:
     assert "401" in await openstack("token", "issue", user="new", fails=True)
 
 
+async def test_domains_and_groups(openstack: Run) -> None:
+    domain = await openstack("domain", "create", "--description", "of tests", "science", "-f", "json")
+    assert (domain["name"], domain["enabled"]) == ("science", True)
+    _, _, group = await asyncio.gather(
+        openstack("user", "create", "--domain", "science", "--password", "new-password", "mary", "-f", "json"),
+        openstack("project", "create", "--domain", "science", "physics", "-f", "json"),
+        openstack("group", "create", "--domain", "science", "--description", "a", "staff", "-f", "json"),
+    )
+    await openstack("group", "set", "--domain", "science", "--name", "team", "--description", "b", "staff")
+    in_domain = ("--group-domain", "science", "--user-domain", "science", "team", "mary")
+    assert await openstack("group", "contains", "user", *in_domain) == ""
+    await openstack("group", "add", "user", *in_domain)
+    assert "in group" in await openstack("group", "contains", "user", *in_domain)
+    shown, groups, of_user, of_group, domains = await asyncio.gather(
+        openstack("group", "show", "--domain", "science", "team", "-f", "json"),
+        openstack("group", "list", "--domain", "science", "-f", "json"),
+        openstack("group", "list", "--user", "mary", "--user-domain", "science", "-f", "json"),
+        openstack("user", "list", "--group", group["id"], "--domain", "science", "-f", "json"),
+        openstack("domain", "list", "-f", "json"),
+    )
+    assert (shown["name"], shown["description"], shown["domain_id"]) == ("team", "b", domain["id"])
+    assert [one["Name"] for one in groups] == [one["Name"] for one in of_user] == ["team"]
+    assert [one["Name"] for one in of_group] == ["mary"]
+    assert [one["Name"] for one in domains] == ["Default", "science"]
+    await openstack("group", "remove", "user", *in_domain)
+    await openstack("group", "delete", "--domain", "science", "team")
+    assert "enabled" in await openstack("domain", "delete", "science", fails=True)
+    await openstack("domain", "set", "--disable", "--description", "ends", "science")
+    ended = await openstack("domain", "show", "science", "-f", "json")
+    assert (ended["enabled"], ended["description"]) == (False, "ends")
+    await openstack("domain", "delete", "science")
+    assert [one["Name"] for one in await openstack("user", "list", "-f", "json")] == ["admin", "demo"]
+
+
+async def test_roles_and_assignments(openstack: Run) -> None:
+    await openstack("domain", "create", "science")
+    await openstack("group", "create", "staff")
+    role = await openstack("role", "create", "--description", "looks", "auditor", "-f", "json")
+    assert (role["name"], role["description"]) == ("auditor", "looks")
+    await openstack("role", "set", "--name", "inspector", "auditor")
+    assert (await openstack("role", "show", "inspector", "-f", "json"))["id"] == role["id"]
+    places = (
+        ("--user", "demo", "--project", "admin"),
+        ("--group", "staff", "--project", "demo"),
+        ("--user", "demo", "--domain", "science"),
+        ("--group", "staff", "--domain", "science", "--inherited"),
+        ("--user", "demo", "--system", "all"),
+        ("--group", "staff", "--system", "all"),
+    )
+    for place in places:
+        await openstack("role", "add", *place, "inspector")
+    listed = await openstack("role", "assignment", "list", "--names", "--role", "inspector", "-f", "json")
+    assert {
+        tuple(one[key] for key in ("User", "Group", "Project", "Domain", "System", "Inherited")) for one in listed
+    } == {
+        ("demo@Default", "", "admin@Default", "", "", False),
+        ("", "staff@Default", "demo@Default", "", "", False),
+        ("demo@Default", "", "", "science", "", False),
+        ("", "staff@Default", "", "science", "", True),
+        ("demo@Default", "", "", "", "all", False),
+        ("", "staff@Default", "", "", "all", False),
+    }
+    by_place = await asyncio.gather(
+        *(openstack("role", "assignment", "list", *place, "-f", "json") for place in places)
+    )
+    assert all(role["id"] in {one["Role"] for one in found} for found in by_place)
+    await openstack("group", "add", "user", "staff", "demo")
+    effective = ("role", "assignment", "list", "--effective", "--user", "demo", "--project", "demo", "--names")
+    assert {one["Role"] for one in await openstack(*effective, "-f", "json")} == {"inspector", "member", "reader"}
+    for place in places:
+        await openstack("role", "remove", *place, "inspector")
+    assert await openstack("role", "assignment", "list", "--role", "inspector", "-f", "json") == []
+    implied = await openstack("implied", "role", "list", "-f", "json")
+    assert {(one["Prior Role Name"], one["Implied Role Name"]) for one in implied} == {
+        ("admin", "manager"), ("manager", "member"), ("member", "reader"),
+    }  # fmt: skip
+    refused = await openstack("implied", "role", "create", "--implied-role", "reader", "inspector", fails=True)
+    assert "403" in refused
+    await openstack("role", "delete", "inspector")
+
+
 async def test_images(openstack: Run, tmp_path: Path) -> None:
     content = os.urandom(3_000_000)
     (tmp_path / "disk.raw").write_bytes(content)

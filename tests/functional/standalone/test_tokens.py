@@ -100,7 +100,7 @@ def _auth(**changes: Any) -> dict[str, Any]:
         (_auth(identity={"methods": ["totp"]}), "auth.identity.methods"),
         (_auth(identity={"methods": ["password"], "password": {"user": {"password": 1}}}), "password.user.password"),
         (_auth(identity={"methods": ["password"], "password": {"user": {"password": "x"}}}), "password.user"),
-        (_auth(scope={"domain": {"id": "default"}}), "auth.scope.domain"),
+        (_auth(scope={"domain": {}}), "auth.scope.domain"),
         (_auth(scope={"project": {"name": "admin"}}), "auth.scope.project.domain"),
         (_auth(scope={"project": {"id": 7}}), "auth.scope.project.id"),
         (_auth(scope={"project": {"id": "a\0b"}}), "auth.scope.project.id"),

@@ -8,21 +8,29 @@ from functools import partial
 from typing import Any
 
 from skep.contracts.neighbours.served import sign_in_body
-from skep.standalone.identity.app import PROJECT_ROLE, SYSTEM_ROLE
+from skep.standalone.identity.app import ASSIGNED
 from tests.support.access.matrix import Row, Thing
 from tests.support.access.standalone_world import BYTES, Things
 
 STRANGERS = ("without a token", "with a token that is none")
 FOR_STRANGERS = dict.fromkeys(STRANGERS, 200)
 """Documents that a client reads before it has a token."""
-ADMINS_CATALOGUE = ("domains", "services", "endpoints")
+ADMINS_CATALOGUE = ("services", "endpoints")
 """Lists of the catalogue that are for admins."""
 _PATCH = {"Content-Type": "application/openstack-images-v2.1-json-patch"}
 
 
 def identity_rows(things: Things) -> list[Row]:
     """Return all rows of the identity service."""
-    return [*_signing_in(things), *_users(things), *_projects(things), *_roles(things), *_catalogue()]
+    return [
+        *_signing_in(things),
+        *_users(things),
+        *_projects(things),
+        *_groups(things),
+        *_domains(things),
+        *_roles(things),
+        *_catalogue(),
+    ]
 
 
 def _signing_in(things: Things) -> Iterator[Row]:
@@ -85,21 +93,60 @@ def _roles(things: Things) -> Iterator[Row]:
     yield Row(method="POST", path="/v3/roles", right="admin", body={"role": {"name": "new"}}, served=201)
     yield role(method="GET", right="manager")
     yield role(method="DELETE", right="admin", served=204)
+    yield role(method="PATCH", right="admin", body={"role": {"description": "new"}})
+    yield Row(method="GET", path="/v3/role_inferences", right="admin")
+    prior = partial(Row, right="admin", thing=things.role, fill={"prior_role_id": things.role})
+    yield prior(method="GET", path="/v3/roles/{prior_role_id}/implies")
+    fill: dict[str, Any] = {"prior_role_id": things.role, "implied_role_id": things.default_role}
+    path = "/v3/roles/{prior_role_id}/implies/{implied_role_id}"
+    for method, served in (("GET", 404), ("PUT", 403), ("DELETE", 403)):
+        yield prior(method=method, path=path, fill=fill, served=served)
     yield Row(method="GET", path="/v3/role_assignments", right="admin")
-    for base, where in ((PROJECT_ROLE, {"project_id": things.project.own}), (SYSTEM_ROLE, {})):
-        user = Thing(things.user.own, things.user.missing)
-        fill: dict[str, Any] = {**where, "user_id": user}
-        yield Row(method="GET", path=base, right="admin", thing=user, fill=fill)
-        fill = {**where, "user_id": things.user.own, "role_id": things.role}
-        # He has not got it: it can be given, and that he has not is told to admins only.
-        row = partial(Row, path=f"{base}/{{role_id}}", right="admin", thing=things.role, fill=fill)
+    where = {"project_id": things.project.own, "domain_id": things.domain.own, "group_id": things.group.own}
+    where["user_id"] = things.user.own
+    for listed, one in ASSIGNED:
+        for name, thing in (("user_id", things.user), ("group_id", things.group)):
+            if name in listed:
+                actor = Thing(thing.own, thing.missing)
+                yield Row(method="GET", path=listed, right="admin", thing=actor, fill={**where, name: actor})
+        # It was not given: it can be, and that it was not is told to admins only.
+        row = partial(Row, path=one, right="admin", thing=things.role, fill={**where, "role_id": things.role})
         yield row(method="GET", served=404)
         yield row(method="PUT", served=204)
         yield row(method="DELETE", served=404)
 
 
+def _groups(things: Things) -> Iterator[Row]:
+    group = partial(Row, right="admin", thing=things.group, fill={"group_id": things.group})
+    path = "/v3/groups/{group_id}"
+    yield Row(method="GET", path="/v3/groups", right="admin")
+    yield Row(method="POST", path="/v3/groups", right="admin", body={"group": {"name": "new"}}, served=201)
+    yield group(method="GET", path=path)
+    yield group(method="PATCH", path=path, body={"group": {"description": "new"}})
+    yield group(method="DELETE", path=path, served=204)
+    yield group(method="GET", path=f"{path}/users")
+    fill: dict[str, Any] = {"group_id": things.group, "user_id": things.user.own}
+    for method, served in (("GET", 404), ("PUT", 204), ("DELETE", 404)):
+        yield group(method=method, path=f"{path}/users/{{user_id}}", fill=fill, served=served)
+    user: dict[str, Any] = {"thing": things.user, "fill": {"user_id": things.user}, "of_user": True}
+    yield Row(method="GET", path="/v3/users/{user_id}/groups", right="owner", **user)
+
+
+def _domains(things: Things) -> Iterator[Row]:
+    # Another domain's users are another project's: none of those who ask here.
+    domain = partial(Row, right="admin", thing=things.domain, fill={"domain_id": things.domain})
+    path = "/v3/domains/{domain_id}"
+    yield Row(method="GET", path="/v3/domains", right="admin")
+    yield Row(method="POST", path="/v3/domains", right="admin", body={"domain": {"name": "new"}}, served=201)
+    yield domain(method="GET", path=path)
+    yield Row(method="GET", path=path, right="any", fill={"domain_id": "default"})
+    yield domain(method="PATCH", path=path, body={"domain": {"enabled": False}})
+    # It is enabled, and is disabled first.
+    yield domain(method="DELETE", path=path, served=403)
+
+
 def _catalogue() -> Iterator[Row]:
-    for name, known in (("domains", "default"), ("regions", "RegionOne"), ("services", None), ("endpoints", None)):
+    for name, known in (("regions", "RegionOne"), ("services", None), ("endpoints", None)):
         yield Row(method="GET", path=f"/v3/{name}", right="admin" if name in ADMINS_CATALOGUE else "any")
         thing = Thing(known or "missing", "missing")
         served = 200 if known else 404

@@ -32,6 +32,8 @@ class Things:
 
     user: Thing
     project: Thing
+    domain: Thing
+    group: Thing
     role: Thing
     default_role: str
     token: Thing
@@ -107,6 +109,8 @@ async def _things(
 
     role = (await make("/roles", {"role": {"name": "auditor"}}))["id"]
     other = (await make("/projects", {"project": {"name": OF_OTHERS}}))["id"]
+    domain = (await make("/domains", {"domain": {"name": "another"}}))["id"]
+    group = (await make("/groups", {"group": {"name": "group"}}))["id"]
     listed = await identity.get("/v3/roles", headers={"X-Auth-Token": tokens["admin"]})
     roles = {one["name"]: one["id"] for one in listed.json()["roles"]}
     demo = cloud.first.project_ids["demo"]
@@ -131,6 +135,8 @@ async def _things(
     things = Things(
         user=Thing(shown.json()["token"]["user"]["id"], "f" * 32, ids[OF_OTHERS]),
         project=Thing(demo, "f" * 32, other),
+        domain=Thing(domain, "f" * 32),
+        group=Thing(group, "f" * 32),
         role=Thing(role, "f" * 32),
         default_role=roles["member"],
         token=Thing(tokens["demo"], "gAAAAA" + "A" * 94, tokens[OF_OTHERS]),

@@ -220,7 +220,12 @@ def fill(engine: sa.Engine, metadata: sa.MetaData) -> None:
     with engine.begin() as connection:
         for table in metadata.sorted_tables:
             number = connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
-            connection.execute(table.insert(), {column.name: _value(column, number) for column in table.columns})
+            values = {column.name: _value(column, number) for column in table.columns}
+            for key in table.foreign_keys:
+                # The row that was put into the other table last: it may have had some before.
+                query = sa.select(sa.func.count()).select_from(key.column.table)
+                values[key.parent.name] = _value(key.parent, connection.execute(query).scalar_one() - 1)
+            connection.execute(table.insert(), values)
 
 
 def _value(column: sa.Column[Any], number: int) -> object:

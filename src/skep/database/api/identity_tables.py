@@ -6,6 +6,16 @@ import sqlalchemy as sa
 
 from skep.database.api.metadata import metadata
 
+domains = sa.Table(
+    "domains",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("description", sa.Text, nullable=False),
+    sa.Column("enabled", sa.Boolean, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+)
+
 projects = sa.Table(
     "projects",
     metadata,
@@ -14,7 +24,9 @@ projects = sa.Table(
     sa.Column("description", sa.Text, nullable=False, default=""),
     sa.Column("enabled", sa.Boolean, nullable=False, default=True),
     sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("domain_id", sa.Text, nullable=False, server_default="default", index=True),
 )
+"""`name` is a name in its domain, as `names_in_domains.stored` writes it; in `users` and `groups` likewise."""
 
 users = sa.Table(
     "users",
@@ -28,14 +40,33 @@ users = sa.Table(
     sa.Column("password_hash", sa.Text),
     sa.Column("tokens_invalid_before", sa.BigInteger, nullable=False, default=0),
     sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("domain_id", sa.Text, nullable=False, server_default="default", index=True),
 )
 """`tokens_invalid_before` rises when a password changes or a user is disabled: older tokens end there."""
+
+groups = sa.Table(
+    "groups",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("description", sa.Text, nullable=False),
+    sa.Column("domain_id", sa.Text, nullable=False, index=True),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+)
+
+group_members = sa.Table(
+    "group_members",
+    metadata,
+    sa.Column("group_id", sa.ForeignKey("groups.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("user_id", sa.ForeignKey("users.id", ondelete="CASCADE"), primary_key=True, index=True),
+)
 
 roles = sa.Table(
     "roles",
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("description", sa.Text, nullable=False, server_default=sa.text("''")),
 )
 
 role_assignments = sa.Table(
@@ -53,6 +84,20 @@ system_role_assignments = sa.Table(
     sa.Column("user_id", sa.ForeignKey("users.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("role_id", sa.ForeignKey("roles.id", ondelete="CASCADE"), primary_key=True),
 )
+
+wider_role_assignments = sa.Table(
+    "wider_role_assignments",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("user_id", sa.ForeignKey("users.id", ondelete="CASCADE"), index=True),
+    sa.Column("group_id", sa.ForeignKey("groups.id", ondelete="CASCADE"), index=True),
+    sa.Column("project_id", sa.ForeignKey("projects.id", ondelete="CASCADE"), index=True),
+    sa.Column("domain_id", sa.ForeignKey("domains.id", ondelete="CASCADE"), index=True),
+    sa.Column("role_id", sa.ForeignKey("roles.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("inherited", sa.Boolean, nullable=False),
+)
+"""What is given to groups, in domains, or inherited: all that the two tables before it cannot hold. A user or a group;
+a project, a domain, or neither: the system. `id` is made of the others, so that nothing is given twice."""
 
 revoked_tokens = sa.Table(
     "revoked_tokens",

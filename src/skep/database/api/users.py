@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.api.identity_tables import users
+from skep.database.api import names_in_domains
+from skep.database.api.identity_tables import group_members, users
+from skep.database.api.names_in_domains import FIRST_DOMAIN
 from skep.domain.errors import Conflict
 
 
@@ -23,6 +25,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     tokens_invalid_before: int = 0
     """Tokens issued at this time or before are no longer valid."""
     created_at: int = 0
+    domain_id: str = FIRST_DOMAIN
 
     def __repr__(self) -> str:
         """Leaves the password's hash out, so that no log line can hold it."""
@@ -32,20 +35,19 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 def insert(connection: sa.Connection, user: User) -> None:
     """Store a new user.
 
-    Raises Conflict when the name is taken.
+    Raises Conflict when the name is taken in its domain.
     """
     _refuse_taken_name(connection, user)
-    connection.execute(users.insert().values(msgspec.structs.asdict(user)))
+    connection.execute(users.insert().values(_columns(user)))
 
 
 def update(connection: sa.Connection, user: User) -> None:
     """Store what changed of a user.
 
-    Raises Conflict when the name is taken by another.
+    Raises Conflict when the name is taken by another of its domain.
     """
     _refuse_taken_name(connection, user)
-    values = msgspec.structs.asdict(user)
-    connection.execute(users.update().where(users.c.id == user.id).values(values))
+    connection.execute(users.update().where(users.c.id == user.id).values(_columns(user)))
 
 
 def delete(connection: sa.Connection, user_id: str) -> bool:
@@ -58,9 +60,9 @@ def get(connection: sa.Connection, user_id: str) -> User | None:
     return _first(connection, users.c.id == user_id)
 
 
-def by_name(connection: sa.Connection, name: str) -> User | None:
-    """Return one user by its name."""
-    return _first(connection, users.c.name == name)
+def by_name(connection: sa.Connection, name: str, domain_id: str = FIRST_DOMAIN) -> User | None:
+    """Return one user by its name and domain."""
+    return _first(connection, users.c.name == names_in_domains.stored(name, domain_id))
 
 
 def any_exists(connection: sa.Connection) -> bool:
@@ -74,22 +76,33 @@ def select(
     name: str | None = None,
     enabled: bool | None = None,
     ids: set[str] | None = None,
+    domain_id: str | None = None,
+    group_id: str | None = None,
 ) -> list[User]:
     """Return users by name; every argument that is given narrows the list."""
     query = users.select().order_by(users.c.name)
     if name is not None:
-        query = query.where(users.c.name == name)
+        query = query.where(names_in_domains.is_named(users.c.name, name))
     if enabled is not None:
         query = query.where(users.c.enabled == enabled)
     if ids is not None:
         query = query.where(users.c.id.in_(ids))
+    if domain_id is not None:
+        query = query.where(users.c.domain_id == domain_id)
+    if group_id is not None:
+        of_group = sa.select(group_members.c.user_id).where(group_members.c.group_id == group_id)
+        query = query.where(users.c.id.in_(of_group))
     return [_user(row) for row in connection.execute(query)]
 
 
 def _refuse_taken_name(connection: sa.Connection, user: User) -> None:
-    other = by_name(connection, user.name)
+    other = by_name(connection, user.name, user.domain_id)
     if other is not None and other.id != user.id:
         raise Conflict(f"a user named {user.name!r} exists already")
+
+
+def _columns(user: User) -> dict[str, object]:
+    return {**msgspec.structs.asdict(user), "name": names_in_domains.stored(user.name, user.domain_id)}
 
 
 def _first(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> User | None:
@@ -98,4 +111,4 @@ def _first(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> User
 
 
 def _user(row: sa.Row[tuple[object, ...]]) -> User:
-    return User(**row._mapping)
+    return User(**{**row._mapping, "name": names_in_domains.shown(row.name)})

@@ -7,11 +7,34 @@ from starlette.types import ASGIApp
 
 from skep.http.application import Handler, application, paths
 from skep.standalone.faults import form
-from skep.standalone.identity.handlers import catalogue, projects, roles, tokens, users, versions
+from skep.standalone.identity.handlers import (
+    assignment_lists,
+    assignments,
+    catalogue,
+    domains,
+    groups,
+    projects,
+    roles,
+    tokens,
+    users,
+    versions,
+)
 from skep.standalone.identity.service import StandaloneIdentity
 
-PROJECT_ROLE = "/v3/projects/{project_id}/users/{user_id}/roles"
-SYSTEM_ROLE = "/v3/system/users/{user_id}/roles"
+_WITHIN = ("/v3/projects/{project_id}", "/v3/domains/{domain_id}")
+_TO = ("/users/{user_id}/roles", "/groups/{group_id}/roles")
+ROLES_OF = tuple(f"{place}{actor}" for place in (*_WITHIN, "/v3/system") for actor in _TO)
+"""Paths of the roles of a user or a group in one place."""
+INHERITED_ROLES_OF = tuple(
+    f"{place.replace('/v3/', assignments.INHERITED)}{actor}" for place in _WITHIN for actor in _TO
+)
+"""The same, for the projects in that place."""
+TO_PROJECTS = "/inherited_to_projects"
+ASSIGNED: tuple[tuple[str, str], ...] = (
+    *((path, f"{path}/{{role_id}}") for path in ROLES_OF),
+    *((f"{path}{TO_PROJECTS}", f"{path}/{{role_id}}{TO_PROJECTS}") for path in INHERITED_ROLES_OF),
+)
+"""Paths of all roles of somebody somewhere, and of one of them."""
 
 ROUTES: tuple[tuple[str, str, Handler[StandaloneIdentity]], ...] = (
     ("GET", "/", versions.list_),
@@ -39,17 +62,32 @@ ROUTES: tuple[tuple[str, str, Handler[StandaloneIdentity]], ...] = (
     ("POST", "/v3/roles", roles.create),
     ("GET", "/v3/roles/{role_id}", roles.show),
     ("DELETE", "/v3/roles/{role_id}", roles.delete),
-    ("GET", "/v3/role_assignments", roles.list_assignments),
-    ("GET", PROJECT_ROLE, roles.list_assigned),
-    ("GET", f"{PROJECT_ROLE}/{{role_id}}", roles.check),
-    ("PUT", f"{PROJECT_ROLE}/{{role_id}}", roles.assign),
-    ("DELETE", f"{PROJECT_ROLE}/{{role_id}}", roles.unassign),
-    ("GET", SYSTEM_ROLE, roles.list_assigned),
-    ("GET", f"{SYSTEM_ROLE}/{{role_id}}", roles.check),
-    ("PUT", f"{SYSTEM_ROLE}/{{role_id}}", roles.assign),
-    ("DELETE", f"{SYSTEM_ROLE}/{{role_id}}", roles.unassign),
-    ("GET", "/v3/domains", catalogue.list_domains),
-    ("GET", "/v3/domains/{id}", catalogue.show_domain),
+    ("PATCH", "/v3/roles/{role_id}", roles.update),
+    ("GET", "/v3/role_inferences", roles.list_inferences),
+    ("GET", "/v3/roles/{prior_role_id}/implies", roles.list_implied),
+    ("GET", "/v3/roles/{prior_role_id}/implies/{implied_role_id}", roles.show_implied),
+    ("PUT", "/v3/roles/{prior_role_id}/implies/{implied_role_id}", roles.change_implied),
+    ("DELETE", "/v3/roles/{prior_role_id}/implies/{implied_role_id}", roles.change_implied),
+    ("GET", "/v3/role_assignments", assignment_lists.list_),
+    *(("GET", all_, assignments.list_) for all_, _ in ASSIGNED),
+    *(("GET", one, assignments.check) for _, one in ASSIGNED),
+    *(("PUT", one, assignments.assign) for _, one in ASSIGNED),
+    *(("DELETE", one, assignments.unassign) for _, one in ASSIGNED),
+    ("GET", "/v3/groups", groups.list_),
+    ("POST", "/v3/groups", groups.create),
+    ("GET", "/v3/groups/{group_id}", groups.show),
+    ("PATCH", "/v3/groups/{group_id}", groups.update),
+    ("DELETE", "/v3/groups/{group_id}", groups.delete),
+    ("GET", "/v3/groups/{group_id}/users", groups.list_members),
+    ("GET", "/v3/groups/{group_id}/users/{user_id}", groups.check_member),
+    ("PUT", "/v3/groups/{group_id}/users/{user_id}", groups.add_member),
+    ("DELETE", "/v3/groups/{group_id}/users/{user_id}", groups.remove_member),
+    ("GET", "/v3/users/{user_id}/groups", groups.list_of_user),
+    ("GET", "/v3/domains", domains.list_),
+    ("POST", "/v3/domains", domains.create),
+    ("GET", "/v3/domains/{domain_id}", domains.show),
+    ("PATCH", "/v3/domains/{domain_id}", domains.update),
+    ("DELETE", "/v3/domains/{domain_id}", domains.delete),
     ("GET", "/v3/regions", catalogue.list_regions),
     ("GET", "/v3/regions/{id}", catalogue.show_region),
     ("GET", "/v3/services", catalogue.list_services),

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 import msgspec
 
 from skep.database import Connection
-from skep.database.api import projects, roles, users
+from skep.database.api import projects, role_assignments, roles, users
 from skep.database.api.projects import Project
-from skep.database.api.roles import RoleAssignment, UserRole
+from skep.database.api.role_assignments import RoleAssignment
+from skep.database.api.roles import UserRole
 from skep.database.api.users import User
 from skep.database.engine import Database
 from skep.domain.clock import Clock
@@ -92,4 +93,4 @@ def _project(connection: Connection, name: str, description: str, now: int) -> s
 
 
 def _assign(connection: Connection, user_id: str, project_id: str | None, role_id: str) -> None:
-    roles.assign(connection, RoleAssignment(user_id=user_id, project_id=project_id, role_id=role_id))
+    role_assignments.assign(connection, RoleAssignment(user_id=user_id, project_id=project_id, role_id=role_id))

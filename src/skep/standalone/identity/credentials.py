@@ -15,15 +15,10 @@ Secret = Annotated[str, Meta(max_length=4096, pattern=TEXT)]
 
 
 class DomainReference(msgspec.Struct, frozen=True):
-    """A domain by id or name. There is one: `default`, called `Default`."""
+    """A domain by id, or by name."""
 
     id: Text | None = None
     name: Text | None = None
-
-    @property
-    def is_default(self) -> bool:
-        """Whether this names the one domain."""
-        return self.id == "default" or (self.id is None and self.name == "Default")
 
 
 class UserPassword(msgspec.Struct, frozen=True):
@@ -124,9 +119,9 @@ def _check_scope(scope: TokenScope | str | None) -> None:
         return
     given = [name for name in ("project", "system", "domain", "unscoped") if getattr(scope, name) is not None]
     if len(given) != 1:
-        raise BadRequest("auth.scope: expected exactly one of project, system, unscoped")
-    if scope.domain is not None:
-        raise BadRequest("auth.scope.domain: tokens for a domain are not supported")
+        raise BadRequest("auth.scope: expected exactly one of project, domain, system, unscoped")
+    if scope.domain is not None and scope.domain.id is None and scope.domain.name is None:
+        raise BadRequest("auth.scope.domain: expected an `id` or a `name`")
     if scope.system is not None and not scope.system.all:
         raise BadRequest("auth.scope.system.all: expected true")
     if scope.project is not None:

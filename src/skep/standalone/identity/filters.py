@@ -14,11 +14,6 @@ def flag(request: Request, name: str) -> bool | None:
     return None if value is None else value.lower() not in ("0", "false")
 
 
-def chosen(request: Request, name: str, only: str) -> bool:
-    """Tell whether a filter leaves anything: it is absent or names the only value there is."""
-    return request.query_params.get(name, only) == only
-
-
 def check_same_id(given: str | UnsetType, known: str | None, field: str) -> None:
     """Refuse an id in a body, but where it repeats the one in the path (`known`), as clients that send all they got do.
 
@@ -26,12 +21,3 @@ def check_same_id(given: str | UnsetType, known: str | None, field: str) -> None
     """
     if isinstance(given, str) and given != known:
         raise BadRequest(f"{field}: cannot be chosen or changed")
-
-
-def check_default_domain(domain_id: str | UnsetType | None, field: str) -> None:
-    """Refuse any domain but the one there is.
-
-    Raises BadRequest.
-    """
-    if isinstance(domain_id, str) and domain_id != "default":
-        raise BadRequest(f"{field}: expected `default`, got {domain_id}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from skep.database import Connection
-from skep.database.api import projects, revoked_tokens, roles, users
+from skep.database.api import domains, projects, revoked_tokens, role_assignments, roles, users
+from skep.database.api.domains import Domain
 from skep.database.api.projects import Project
+from skep.database.api.role_assignments import RoleScope
 from skep.database.api.roles import UserRole
 from skep.database.api.users import User
 from skep.domain.ids import ProjectId, UserId
@@ -20,54 +22,86 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
     payload: TokenPayload
     user: User
+    user_domain: Domain
     project: Project | None
+    domain: Domain | None
+    """The domain of the project, or the one that the token is for."""
     roles: tuple[UserRole, ...]
     """Those included that others imply."""
     identity: Identity
 
+    @property
+    def own_domain(self) -> str:
+        """Id of the domain in which something new is made that names none: the token's, or else the user's."""
+        return self.domain.id if self.domain else self.user_domain.id
+
 
 def load(connection: Connection, payload: TokenPayload) -> Grant | None:
-    """Return what a payload is good for; None when it was revoked, or user, project or roles are gone."""
-    user = users.get(connection, payload.user_id)
+    """Return what a payload is good for; None when it was revoked, or user, scope or roles are gone or disabled."""
+    user = users.get(connection, payload.user)
     if user is None or not user.enabled or payload.issued_at <= user.tokens_invalid_before:
         return None
     if revoked_tokens.exists(connection, payload.audit_ids[0]):
         return None
     project: Project | None = None
+    domain_id = payload.domain_id
     if payload.project_id is not None:
         project = projects.get(connection, payload.project_id)
         if project is None or not project.enabled:
             return None
-    held = effective_roles(connection, user.id, payload.project_id, system=payload.system)
-    if not held and (payload.system or project is not None):
+        domain_id = project.domain_id
+    found = {one.id: one for one in domains.select(connection, enabled=True, ids={user.domain_id} | _ids(domain_id))}
+    user_domain = found.get(user.domain_id)
+    if user_domain is None or (domain_id is not None and domain_id not in found):
         return None
+    held = effective_roles(connection, user.id, payload.scope)
+    if not held and payload.scope is not None:
+        return None
+    domain = found.get(domain_id or "")
     return Grant(
-        payload=payload, user=user, project=project, roles=held, identity=_identity(payload, user, project, held)
+        payload=payload,
+        user=user,
+        user_domain=user_domain,
+        project=project,
+        domain=domain,
+        roles=held,
+        identity=_identity(payload, user, user_domain, project, domain, held),
     )
 
 
-def effective_roles(
-    connection: Connection, user_id: str, project_id: str | None, *, system: bool
-) -> tuple[UserRole, ...]:
-    """Return the roles of a user in a project or in the system, with those they imply."""
-    if system:
-        given = roles.in_system(connection, user_id)
-    elif project_id is not None:
-        given = roles.in_project(connection, user_id, project_id)
-    else:
+def effective_roles(connection: Connection, user_id: str, scope: RoleScope | None) -> tuple[UserRole, ...]:
+    """Return the roles of a user in a scope, with those they imply; none without a scope."""
+    given = role_assignments.held(connection, user_id, scope) if scope is not None else set()
+    if not given:
         return ()
-    names = set(with_implied(role.name for role in given))
-    return tuple(role for role in roles.select(connection) if role.name in names)
+    known = roles.select(connection)
+    names = set(with_implied(role.name for role in known if role.id in given))
+    return tuple(role for role in known if role.name in names)
 
 
-def _identity(payload: TokenPayload, user: User, project: Project | None, held: tuple[UserRole, ...]) -> Identity:
+def _ids(domain_id: str | None) -> set[str]:
+    return set() if domain_id is None else {domain_id}
+
+
+def _identity(
+    payload: TokenPayload,
+    user: User,
+    user_domain: Domain,
+    project: Project | None,
+    domain: Domain | None,
+    held: tuple[UserRole, ...],
+) -> Identity:
+    of_project = project is not None and domain is not None
     return Identity(
         user_id=UserId(user.id),
         user_name=user.name,
+        user_domain_id=user_domain.id,
+        user_domain_name=user_domain.name,
         project_id=ProjectId(project.id) if project else None,
         project_name=project.name if project else None,
-        project_domain_id="default" if project else None,
-        project_domain_name="Default" if project else None,
+        project_domain_id=domain.id if domain and of_project else None,
+        project_domain_name=domain.name if domain and of_project else None,
+        domain_id=payload.domain_id,
         roles=tuple(role.name for role in held),
         system_scope=payload.system,
         expires_at=payload.expires_at,

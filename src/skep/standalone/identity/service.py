@@ -7,7 +7,8 @@ from collections.abc import Callable
 import structlog
 
 from skep.database import Connection
-from skep.database.api import projects, revoked_tokens, users
+from skep.database.api import domains, projects, revoked_tokens, users
+from skep.database.api.role_assignments import RoleScope
 from skep.database.api.users import User
 from skep.database.engine import Database, T, Unit
 from skep.domain.clock import SECOND, Clock
@@ -18,7 +19,7 @@ from skep.neighbours.identity.token_cache import TokenCache
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import credentials, grants
 from skep.standalone.identity.attempts import Applicant, Rules, SignInAttempts, network_of
-from skep.standalone.identity.credentials import Auth, ProjectReference, TokenScope, UserPassword
+from skep.standalone.identity.credentials import Auth, DomainReference, ProjectReference, TokenScope, UserPassword
 from skep.standalone.identity.grants import Grant
 from skep.standalone.identity.passwords import Passwords
 from skep.standalone.identity.settings import IdentitySettings
@@ -182,10 +183,9 @@ class StandaloneIdentity:
         return user
 
     def _new_grant(self, connection: Connection, auth: Auth, user: User, parent: Grant | None) -> Grant | None:
-        scope = _scope(connection, auth.scope, user)
-        if scope is None:
+        scope, exists = _scope(connection, auth.scope, user)
+        if not exists:
             return None
-        project_id, system = scope
         # Never at or before the time up to which the user's tokens were taken back.
         issued_at = max(self.clock.now(), user.tokens_invalid_before + 1)
         expires_at = issued_at + self.settings.token_expiration * SECOND
@@ -198,8 +198,9 @@ class StandaloneIdentity:
             audit_ids += (parent.payload.audit_ids[-1],)
         payload = TokenPayload(
             user_id=user.id,
-            project_id=project_id,
-            system=system,
+            project_id=scope.project_id if scope else None,
+            domain_id=scope.domain_id if scope else None,
+            system=scope == RoleScope(),
             methods=tuple(sorted(methods)),
             issued_at=issued_at,
             expires_at=expires_at,
@@ -211,36 +212,48 @@ class StandaloneIdentity:
 def _find_user(connection: Connection, given: UserPassword) -> User | None:
     if given.id is not None:
         return users.get(connection, given.id)
-    if given.domain is None or not given.domain.is_default or given.name is None:
-        return None
-    return users.by_name(connection, given.name)
+    domain_id = _domain_id(connection, given.domain)
+    return None if domain_id is None or given.name is None else users.by_name(connection, given.name, domain_id)
 
 
-def _scope(connection: Connection, scope: TokenScope | str | None, user: User) -> tuple[str | None, bool] | None:
-    """Return (project id, system) of the scope asked for; None when there is no such project."""
-    if isinstance(scope, str) or (scope is not None and scope.unscoped is not None):
-        return None, False
-    if scope is None:
-        return _default_project(connection, user), False
-    if scope.system is not None:
+def _scope(connection: Connection, asked: TokenScope | str | None, user: User) -> tuple[RoleScope | None, bool]:
+    """Return the scope asked for, and whether there is such a one; no scope at all is one."""
+    if isinstance(asked, str) or (asked is not None and asked.unscoped is not None):
         return None, True
-    assert scope.project is not None
-    project_id = _project_id(connection, scope.project)
-    return None if project_id is None else (project_id, False)
+    if asked is None:
+        return _default_project(connection, user), True
+    if asked.system is not None:
+        return RoleScope(), True
+    if asked.domain is not None:
+        domain_id = _domain_id(connection, asked.domain)
+        return RoleScope(domain_id=domain_id), domain_id is not None
+    assert asked.project is not None
+    project_id = _project_id(connection, asked.project)
+    return RoleScope(project_id=project_id), project_id is not None
 
 
-def _default_project(connection: Connection, user: User) -> str | None:
-    project_id = user.default_project_id
-    if project_id is None or not grants.effective_roles(connection, user.id, project_id, system=False):
+def _default_project(connection: Connection, user: User) -> RoleScope | None:
+    project = projects.get(connection, user.default_project_id) if user.default_project_id is not None else None
+    if project is None or not project.enabled:
         return None
-    project = projects.get(connection, project_id)
-    return project_id if project is not None and project.enabled else None
+    scope = RoleScope(project_id=project.id)
+    return scope if grants.effective_roles(connection, user.id, scope) else None
 
 
 def _project_id(connection: Connection, reference: ProjectReference) -> str | None:
     if reference.id is not None:
         return reference.id
-    if reference.domain is None or not reference.domain.is_default or reference.name is None:
+    domain_id = _domain_id(connection, reference.domain)
+    if domain_id is None or reference.name is None:
         return None
-    project = projects.by_name(connection, reference.name)
+    project = projects.by_name(connection, reference.name, domain_id)
     return None if project is None else project.id
+
+
+def _domain_id(connection: Connection, reference: DomainReference | None) -> str | None:
+    if reference is None:
+        return None
+    if reference.id is not None:
+        return reference.id
+    domain = domains.by_name(connection, reference.name) if reference.name is not None else None
+    return None if domain is None else domain.id

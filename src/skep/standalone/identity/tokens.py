@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import msgspec
 
+from skep.database.api.role_assignments import RoleScope
 from skep.domain.decoding import msgpack_decoder
 from skep.neighbours.identity.base import well_formed
 from skep.standalone.key_ring import KeyRing
@@ -24,6 +25,7 @@ class TokenPayload(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """
 
     user_id: str
+    """Empty where `of_user` says it."""
     project_id: str | None
     system: bool
     methods: tuple[str, ...]
@@ -32,6 +34,21 @@ class TokenPayload(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     expires_at: int
     audit_ids: tuple[str, ...]
     """Its own id first, then that of the token it was made from."""
+    domain_id: str | None = None
+    of_user: str = ""
+    """The user of a token that 0.7.0 would take for more than it is: to that release it is nobody's."""
+
+    @property
+    def user(self) -> str:
+        """Id of the user."""
+        return self.of_user or self.user_id
+
+    @property
+    def scope(self) -> RoleScope | None:
+        """What the token is good for; None: it has no scope."""
+        if self.project_id is None and self.domain_id is None and not self.system:
+            return None
+        return RoleScope(project_id=self.project_id, domain_id=self.domain_id)
 
 
 class _NotOurs(Exception):

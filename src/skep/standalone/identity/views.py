@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from skep.database.api.domains import Domain
+from skep.database.api.groups import UserGroup
 from skep.database.api.projects import Project
 from skep.database.api.roles import UserRole
 from skep.database.api.users import User
 from skep.domain.clock import isoformat_micro
 from skep.standalone.identity.grants import Grant
 from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
-
-DOMAIN = {"id": "default", "name": "Default"}
 
 INTERFACES = ("public", "internal", "admin")
 
@@ -22,7 +22,7 @@ def user(value: User, base: str) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": value.id,
         "name": value.name,
-        "domain_id": "default",
+        "domain_id": value.domain_id,
         "enabled": value.enabled,
         "description": value.description,
         "password_expires_at": None,
@@ -41,8 +41,8 @@ def project(value: Project, base: str) -> dict[str, Any]:
     return {
         "id": value.id,
         "name": value.name,
-        "domain_id": "default",
-        "parent_id": "default",
+        "domain_id": value.domain_id,
+        "parent_id": value.domain_id,
         "is_domain": False,
         "description": value.description,
         "enabled": value.enabled,
@@ -58,21 +58,33 @@ def role(value: UserRole, base: str) -> dict[str, Any]:
         "id": value.id,
         "name": value.name,
         "domain_id": None,
-        "description": None,
+        "description": value.description or None,
         "options": {},
         "links": {"self": f"{base}/v3/roles/{value.id}"},
     }
 
 
-def domain(base: str) -> dict[str, Any]:
-    """Show the one domain."""
+def domain(value: Domain, base: str) -> dict[str, Any]:
+    """Show a domain."""
     return {
-        **DOMAIN,
-        "description": "The default domain",
-        "enabled": True,
+        "id": value.id,
+        "name": value.name,
+        "description": value.description,
+        "enabled": value.enabled,
         "tags": [],
         "options": {},
-        "links": {"self": f"{base}/v3/domains/default"},
+        "links": {"self": f"{base}/v3/domains/{value.id}"},
+    }
+
+
+def group(value: UserGroup, base: str) -> dict[str, Any]:
+    """Show a group."""
+    return {
+        "id": value.id,
+        "name": value.name,
+        "domain_id": value.domain_id,
+        "description": value.description,
+        "links": {"self": f"{base}/v3/groups/{value.id}"},
     }
 
 
@@ -89,16 +101,18 @@ def token(grant: Grant, settings: IdentitySettings, *, with_catalogue: bool) -> 
         "user": {
             "id": grant.user.id,
             "name": grant.user.name,
-            "domain": DOMAIN,
+            "domain": _domain(grant.user_domain),
             "password_expires_at": None,
         },
         "audit_ids": list(payload.audit_ids),
         "issued_at": f"{isoformat_micro(payload.issued_at)}Z",
         "expires_at": f"{isoformat_micro(payload.expires_at)}Z",
     }
-    if grant.project is not None:
-        shown["project"] = {"id": grant.project.id, "name": grant.project.name, "domain": DOMAIN}
+    if grant.project is not None and grant.domain is not None:
+        shown["project"] = {"id": grant.project.id, "name": grant.project.name, "domain": _domain(grant.domain)}
         shown["is_domain"] = False
+    elif grant.domain is not None:
+        shown["domain"] = _domain(grant.domain)
     if payload.system:
         shown["system"] = {"all": True}
     if grant.roles:
@@ -106,6 +120,10 @@ def token(grant: Grant, settings: IdentitySettings, *, with_catalogue: bool) -> 
         if with_catalogue:
             shown["catalog"] = catalogue(settings)
     return {"token": shown}
+
+
+def _domain(value: Domain) -> dict[str, Any]:
+    return {"id": value.id, "name": value.name}
 
 
 def catalogue(settings: IdentitySettings) -> list[dict[str, Any]]:

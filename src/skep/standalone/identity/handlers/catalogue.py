@@ -1,4 +1,4 @@
-"""Services, endpoints, regions and the domain: read-only, for they are configuration."""
+"""Services, endpoints and regions: read-only, for they are configuration."""
 
 from __future__ import annotations
 
@@ -54,20 +54,6 @@ async def show_region(identity: StandaloneIdentity, request: Request) -> Respons
     """Show the one region."""
     await caller(identity, request)
     return json_response({"region": _one([_region(identity, base_url(request))], request, "region")})
-
-
-async def list_domains(identity: StandaloneIdentity, request: Request) -> Response:
-    """List the one domain."""
-    await admin(identity, request)
-    base = base_url(request)
-    shown = _filtered([views.domain(base)], request, ("name",))
-    return json_response(views.listed("domains", shown, base, "domains"))
-
-
-async def show_domain(identity: StandaloneIdentity, request: Request) -> Response:
-    """Show the one domain; everybody belongs to it, so everybody may."""
-    await caller(identity, request)
-    return json_response({"domain": _one([views.domain(base_url(request))], request, "domain")})
 
 
 def _services(identity: StandaloneIdentity, base: str) -> list[dict[str, Any]]:

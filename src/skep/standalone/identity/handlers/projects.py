@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from skep.database import Connection
-from skep.database.api import projects, roles
+from skep.database.api import projects, role_assignments
 from skep.database.api.projects import Project
 from skep.domain.errors import BadRequest, NotFound
 from skep.http.answers import json_response
@@ -19,7 +19,8 @@ from skep.http.bodies import read_json
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
-from skep.standalone.identity.filters import check_default_domain, check_same_id, chosen, flag
+from skep.standalone.identity.filters import check_same_id, flag
+from skep.standalone.identity.handlers import domains
 from skep.standalone.identity.service import StandaloneIdentity
 from skep.standalone.texts import NAME, TEXT
 
@@ -28,7 +29,7 @@ Text = Annotated[str, Meta(max_length=4096, pattern=TEXT)]
 
 
 class ProjectFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client may say of a project. There are no trees of projects, tags or options here."""
+    """What a client may say of a project. There are no trees of projects, tags or options."""
 
     id: str | UnsetType = UNSET
     name: Name | UnsetType = UNSET
@@ -52,10 +53,12 @@ async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     await admin(identity, request)
     base = base_url(request)
     name, enabled = request.query_params.get("name"), flag(request, "enabled")
-    one_domain = chosen(request, "domain_id", "default") and chosen(request, "parent_id", "default")
-    if not one_domain or flag(request, "is_domain"):
+    wanted = {value for key in ("domain_id", "parent_id") if (value := request.query_params.get(key)) is not None}
+    if len(wanted) > 1 or flag(request, "is_domain"):
         return json_response(views.listed("projects", [], base, "projects"))
-    found = await identity.database.read(lambda connection: projects.select(connection, name=name, enabled=enabled))
+    found = await identity.database.read(
+        lambda connection: projects.select(connection, name=name, enabled=enabled, domain_id=next(iter(wanted), None))
+    )
     return json_response(views.listed("projects", [views.project(item, base) for item in found], base, "projects"))
 
 
@@ -63,7 +66,7 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
     """Show a project to admins, services and whoever has a role in it."""
     project_id = request.path_params["project_id"]
     grant = await caller(identity, request)
-    own = await identity.database.read(lambda connection: roles.projects_of(connection, grant.user.id))
+    own = await identity.database.read(lambda connection: role_assignments.projects_of(connection, grant.user.id))
     if project_id not in own:
         allow(grant, "admin", "service")
     project = await identity.database.read(lambda connection: find(connection, project_id))
@@ -72,13 +75,21 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
 
 async def create(identity: StandaloneIdentity, request: Request) -> Response:
     """Make a project."""
-    await admin(identity, request)
+    grant = await admin(identity, request)
     fields = (await read_json(request, ProjectBody)).project
-    _check(fields, None)
+    named = "project.domain_id" if fields.domain_id or not fields.parent_id else "project.parent_id"
+    domain_id = fields.domain_id or fields.parent_id or grant.own_domain
+    _check(fields, None, domain_id)
     if fields.name is UNSET:
         raise BadRequest("project.name: expected a value")
-    project = _changed(Project(id=uuid.uuid4().hex, name=fields.name, created_at=identity.clock.now()), fields)
-    await identity.change(lambda connection: projects.insert(connection, project))
+    now = identity.clock.now()
+    project = _changed(Project(id=uuid.uuid4().hex, name=fields.name, domain_id=domain_id, created_at=now), fields)
+
+    def unit(connection: Connection) -> None:
+        domains.chosen(connection, domain_id, named)
+        projects.insert(connection, project)
+
+    await identity.change(unit)
     return json_response({"project": views.project(project, base_url(request))}, 201)
 
 
@@ -87,10 +98,11 @@ async def update(identity: StandaloneIdentity, request: Request) -> Response:
     await admin(identity, request)
     project_id = request.path_params["project_id"]
     fields = (await read_json(request, ProjectBody)).project
-    _check(fields, project_id)
 
     def unit(connection: Connection) -> Project:
-        project = _changed(find(connection, project_id), fields)
+        before = find(connection, project_id)
+        _check(fields, project_id, before.domain_id)
+        project = _changed(before, fields)
         projects.update(connection, project)
         return project
 
@@ -122,12 +134,14 @@ def find(connection: Connection, project_id: str) -> Project:
     return project
 
 
-def _check(fields: ProjectFields, known_id: str | None) -> None:
+def _check(fields: ProjectFields, known_id: str | None, domain_id: str) -> None:
     check_same_id(fields.id, known_id, "project.id")
-    check_default_domain(fields.domain_id, "project.domain_id")
-    check_default_domain(fields.parent_id, "project.parent_id")
+    if fields.domain_id not in (UNSET, None, domain_id):
+        raise BadRequest("project.domain_id: cannot be changed")
+    if fields.parent_id not in (UNSET, None, domain_id):
+        raise BadRequest("project.parent_id: expected the project's domain, there are no trees of projects")
     if fields.is_domain is True:
-        raise BadRequest("project.is_domain: expected false, there is one domain, `default`")
+        raise BadRequest("project.is_domain: expected false, domains are made at /v3/domains")
 
 
 def _changed(project: Project, fields: ProjectFields) -> Project:

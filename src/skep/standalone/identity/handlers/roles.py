@@ -1,4 +1,4 @@
-"""Roles, and who has them where."""
+"""Roles, and which of them others imply."""
 
 from __future__ import annotations
 
@@ -6,38 +6,39 @@ import uuid
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from skep.database import Connection
-from skep.database.api import projects, roles, users
-from skep.database.api.roles import RoleAssignment, UserRole
-from skep.domain.errors import Forbidden, NotFound
+from skep.database.api import roles
+from skep.database.api.roles import UserRole
+from skep.domain.errors import BadRequest, Forbidden, NotFound
 from skep.http.answers import json_response
 from skep.http.bodies import read_json
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
-from skep.standalone.identity.filters import flag
-from skep.standalone.identity.handlers.projects import find as find_project
-from skep.standalone.identity.handlers.users import find as find_user
-from skep.standalone.identity.roles import DEFAULT_ROLES, with_implied
+from skep.standalone.identity.filters import check_same_id
+from skep.standalone.identity.roles import DEFAULT_ROLES, IMPLIED
 from skep.standalone.identity.service import StandaloneIdentity
-from skep.standalone.texts import NAME
+from skep.standalone.texts import NAME, TEXT
+
+FIXED = "Which roles imply others is the same in every cloud here: admin, manager, member, reader, each the next."
 
 
 class RoleFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client may say of a role."""
+    """What a client may say of a role. There are no roles of a domain alone."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=255, pattern=NAME)]
-    description: None = None
+    id: str | UnsetType = UNSET
+    name: Annotated[str, Meta(min_length=1, max_length=255, pattern=NAME)] | UnsetType = UNSET
+    description: Annotated[str, Meta(max_length=4096, pattern=TEXT)] | UnsetType | None = UNSET
     domain_id: None = None
     options: Annotated[dict[str, Any], Meta(max_length=0)] = {}
 
 
 class RoleBody(msgspec.Struct, frozen=True):
-    """The body of create."""
+    """The body of create and update."""
 
     role: RoleFields
 
@@ -46,15 +47,15 @@ async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     """List roles."""
     allow(await caller(identity, request), "admin", "manager")
     base = base_url(request)
-    name = request.query_params.get("name")
-    found = await identity.database.read(lambda connection: roles.select(connection, name=name))
+    name, of_domain = request.query_params.get("name"), "domain_id" in request.query_params
+    found = [] if of_domain else await identity.database.read(lambda connection: roles.select(connection, name=name))
     return json_response(views.listed("roles", [views.role(item, base) for item in found], base, "roles"))
 
 
 async def show(identity: StandaloneIdentity, request: Request) -> Response:
     """Show a role."""
     allow(await caller(identity, request), "admin", "manager")
-    role = await identity.database.read(lambda connection: _find(connection, request.path_params["role_id"]))
+    role = await identity.database.read(lambda connection: find(connection, request.path_params["role_id"]))
     return json_response({"role": views.role(role, base_url(request))})
 
 
@@ -62,9 +63,31 @@ async def create(identity: StandaloneIdentity, request: Request) -> Response:
     """Make a role, for policy rules of the operator's own."""
     await admin(identity, request)
     fields = (await read_json(request, RoleBody)).role
-    role = UserRole(id=uuid.uuid4().hex, name=fields.name)
+    check_same_id(fields.id, None, "role.id")
+    if fields.name is UNSET:
+        raise BadRequest("role.name: expected a value")
+    role = _changed(UserRole(id=uuid.uuid4().hex, name=fields.name), fields)
     await identity.change(lambda connection: roles.insert(connection, role))
     return json_response({"role": views.role(role, base_url(request))}, 201)
+
+
+async def update(identity: StandaloneIdentity, request: Request) -> Response:
+    """Change a role; the default ones keep their names."""
+    await admin(identity, request)
+    role_id = request.path_params["role_id"]
+    fields = (await read_json(request, RoleBody)).role
+    check_same_id(fields.id, role_id, "role.id")
+
+    def unit(connection: Connection) -> UserRole:
+        before = find(connection, role_id)
+        role = _changed(before, fields)
+        if role.name != before.name and before.name in DEFAULT_ROLES:
+            raise Forbidden(f"The role {before.name} belongs to every cloud and keeps its name.")
+        roles.update(connection, role)
+        return role
+
+    role = await identity.change(unit)
+    return json_response({"role": views.role(role, base_url(request))})
 
 
 async def delete(identity: StandaloneIdentity, request: Request) -> Response:
@@ -72,7 +95,7 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     await admin(identity, request)
 
     def unit(connection: Connection) -> None:
-        role = _find(connection, request.path_params["role_id"])
+        role = find(connection, request.path_params["role_id"])
         if role.name in DEFAULT_ROLES:
             raise Forbidden(f"The role {role.name} belongs to every cloud and cannot be deleted.")
         roles.delete(connection, role.id)
@@ -81,131 +104,73 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
-async def assign(identity: StandaloneIdentity, request: Request) -> Response:
-    """Give a role to a user in a project or in the system."""
-    await admin(identity, request)
-    await identity.change(lambda connection: roles.assign(connection, _assignment(connection, request)))
-    return Response(status_code=204)
-
-
-async def check(identity: StandaloneIdentity, request: Request) -> Response:
-    """Tell whether a role was given."""
-    await admin(identity, request)
-    given = await identity.database.read(
-        lambda connection: roles.is_assigned(connection, _assignment(connection, request))
-    )
-    if not given:
-        raise NotFound("Could not find role assignment.")
-    return Response(status_code=204)
-
-
-async def unassign(identity: StandaloneIdentity, request: Request) -> Response:
-    """Take a role away; tokens lose it at once."""
-    await admin(identity, request)
-
-    def unit(connection: Connection) -> None:
-        if not roles.unassign(connection, _assignment(connection, request)):
-            raise NotFound("Could not find role assignment.")
-
-    await identity.change(unit)
-    return Response(status_code=204)
-
-
-async def list_assigned(identity: StandaloneIdentity, request: Request) -> Response:
-    """List the roles that were given to a user in a project or in the system."""
+async def list_inferences(identity: StandaloneIdentity, request: Request) -> Response:
+    """List which roles imply others."""
     await admin(identity, request)
     base = base_url(request)
-    user_id, project_id = request.path_params["user_id"], request.path_params.get("project_id")
-
-    def unit(connection: Connection) -> list[UserRole]:
-        find_user(connection, user_id)
-        if project_id is None:
-            return roles.in_system(connection, user_id)
-        find_project(connection, project_id)
-        return roles.in_project(connection, user_id, project_id)
-
-    found = await identity.database.read(unit)
-    path = request.url.path.removeprefix("/v3/")
-    return json_response(views.listed("roles", [views.role(item, base) for item in found], base, path))
+    known = {role.name: role for role in await identity.database.read(roles.select)}
+    shown = [
+        {"prior_role": _brief(known[prior], base), "implies": [_brief(known[implied], base)]}
+        for prior, implied in IMPLIED.items()
+        if prior in known and implied in known
+    ]
+    return json_response(views.listed("role_inferences", shown, base, "role_inferences"))
 
 
-async def list_assignments(identity: StandaloneIdentity, request: Request) -> Response:
-    """List who has which role where; `effective` adds what roles imply."""
+async def list_implied(identity: StandaloneIdentity, request: Request) -> Response:
+    """List the roles that a role implies by itself."""
     await admin(identity, request)
     base = base_url(request)
-    found = await identity.database.read(lambda connection: _assignments(connection, request))
-    return json_response(views.listed("role_assignments", found, base, "role_assignments"))
+
+    def unit(connection: Connection) -> tuple[UserRole, UserRole | None]:
+        prior = find(connection, request.path_params["prior_role_id"])
+        return prior, roles.by_name(connection, IMPLIED.get(prior.name, ""))
+
+    prior, implied = await identity.database.read(unit)
+    shown = {"prior_role": _brief(prior, base), "implies": [_brief(implied, base)] if implied else []}
+    links = {"self": f"{base}/v3/roles/{prior.id}/implies"}
+    return json_response({"role_inference": shown, "links": links})
 
 
-def _assignments(connection: Connection, request: Request) -> list[dict[str, Any]]:
-    query = request.query_params
-    if "group.id" in query or "scope.domain.id" in query or "scope.OS-INHERIT:inherited_to" in query:
-        return []
-    user_names = {user.id: user.name for user in users.select(connection)}
-    project_names = {project.id: project.name for project in projects.select(connection)}
-    role_names = {role.id: role.name for role in roles.select(connection)}
-    given = roles.assignments(connection)
-    if flag(request, "effective"):
-        given = _effective(given, role_names)
-    wanted = {
-        "user_id": query.get("user.id"),
-        "project_id": query.get("scope.project.id"),
-        "role_id": query.get("role.id"),
-    }
-    shown = []
-    for item in given:
-        if any(value is not None and getattr(item, name) != value for name, value in wanted.items()):
-            continue
-        if "scope.system" in query and item.project_id is not None:
-            continue
-        shown.append(_shown(item, user_names, project_names, role_names, names=bool(flag(request, "include_names"))))
-    return shown
+async def show_implied(identity: StandaloneIdentity, request: Request) -> Response:
+    """Tell that a role implies another."""
+    await admin(identity, request)
+    base = base_url(request)
+    prior, implied = await identity.database.read(lambda connection: _pair(connection, request))
+    if IMPLIED.get(prior.name) != implied.name:
+        raise NotFound(f"{prior.id} does not imply {implied.id}")
+    return json_response({"role_inference": {"prior_role": _brief(prior, base), "implies": _brief(implied, base)}})
 
 
-def _effective(given: list[RoleAssignment], role_names: dict[str, str]) -> list[RoleAssignment]:
-    role_ids = {name: role_id for role_id, name in role_names.items()}
-    found = {
-        (item.user_id, item.project_id, role_ids[name])
-        for item in given
-        for name in with_implied([role_names[item.role_id]])
-        if name in role_ids
-    }
-    ordered = sorted(found, key=lambda key: (key[1] is None, key[1] or "", key[0], key[2]))
-    return [RoleAssignment(user_id=user, project_id=project, role_id=role) for user, project, role in ordered]
+async def change_implied(identity: StandaloneIdentity, request: Request) -> Response:
+    """Refuse to change which roles imply others."""
+    await admin(identity, request)
+    await identity.database.read(lambda connection: _pair(connection, request))
+    raise Forbidden(FIXED)
 
 
-def _shown(
-    item: RoleAssignment,
-    user_names: dict[str, str],
-    project_names: dict[str, str],
-    role_names: dict[str, str],
-    *,
-    names: bool,
-) -> dict[str, Any]:
-    user: dict[str, Any] = {"id": item.user_id}
-    role: dict[str, Any] = {"id": item.role_id}
-    scope: dict[str, Any] = {"system": {"all": True}}
-    if item.project_id is not None:
-        scope = {"project": {"id": item.project_id}}
-    if names:
-        user |= {"name": user_names[item.user_id], "domain": views.DOMAIN}
-        role |= {"name": role_names[item.role_id]}
-        if item.project_id is not None:
-            scope["project"] |= {"name": project_names[item.project_id], "domain": views.DOMAIN}
-    return {"user": user, "role": role, "scope": scope, "links": {}}
+def find(connection: Connection, role_id: str) -> UserRole:
+    """Return a role.
 
-
-def _assignment(connection: Connection, request: Request) -> RoleAssignment:
-    values = request.path_params
-    project_id = values.get("project_id")
-    if project_id is not None:
-        find_project(connection, project_id)
-    user = find_user(connection, values["user_id"])
-    return RoleAssignment(user_id=user.id, project_id=project_id, role_id=_find(connection, values["role_id"]).id)
-
-
-def _find(connection: Connection, role_id: str) -> UserRole:
+    Raises NotFound.
+    """
     role = roles.get(connection, role_id)
     if role is None:
         raise NotFound(f"Could not find role: {role_id}.")
     return role
+
+
+def _pair(connection: Connection, request: Request) -> tuple[UserRole, UserRole]:
+    values = request.path_params
+    return find(connection, values["prior_role_id"]), find(connection, values["implied_role_id"])
+
+
+def _changed(role: UserRole, fields: RoleFields) -> UserRole:
+    values: dict[str, Any] = {} if fields.name is UNSET else {"name": fields.name}
+    if fields.description is not UNSET:
+        values["description"] = fields.description or ""
+    return msgspec.structs.replace(role, **values)
+
+
+def _brief(role: UserRole, base: str) -> dict[str, Any]:
+    return {"id": role.id, "name": role.name, "links": {"self": f"{base}/v3/roles/{role.id}"}}

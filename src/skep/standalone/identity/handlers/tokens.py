@@ -5,7 +5,10 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from skep.database.api import projects, roles
+from skep.database import Connection
+from skep.database.api import domains, projects, role_assignments
+from skep.database.api.domains import Domain
+from skep.database.api.role_assignments import RoleScope
 from skep.domain.errors import Forbidden, NotFound
 from skep.http.answers import json_response
 from skep.http.bodies import read_json
@@ -44,7 +47,9 @@ async def list_projects(identity: StandaloneIdentity, request: Request) -> Respo
     grant = await caller(identity, request)
     base = base_url(request)
     found = await identity.database.read(
-        lambda connection: projects.select(connection, ids=roles.projects_of(connection, grant.user.id), enabled=True)
+        lambda connection: projects.select(
+            connection, ids=role_assignments.projects_of(connection, grant.user.id), enabled=True
+        )
     )
     return json_response(views.listed("projects", [views.project(item, base) for item in found], base, "auth/projects"))
 
@@ -53,15 +58,23 @@ async def list_system(identity: StandaloneIdentity, request: Request) -> Respons
     """Tell whether the caller can have a token for the whole system."""
     grant = await caller(identity, request)
     base = base_url(request)
-    held = await identity.database.read(lambda connection: roles.in_system(connection, grant.user.id))
+    held = await identity.database.read(
+        lambda connection: role_assignments.held(connection, grant.user.id, RoleScope())
+    )
     system: list[dict[str, object]] = [{"all": True}] if held else []
     return json_response(views.listed("system", system, base, "auth/system"))
 
 
 async def list_domains(identity: StandaloneIdentity, request: Request) -> Response:
-    """List the domains the caller can have a token for: there are none."""
-    await caller(identity, request)
-    return json_response(views.listed("domains", [], base_url(request), "auth/domains"))
+    """List the domains the caller can have a token for."""
+    grant = await caller(identity, request)
+    base = base_url(request)
+
+    def unit(connection: Connection) -> list[Domain]:
+        return domains.select(connection, ids=role_assignments.domains_of(connection, grant.user.id), enabled=True)
+
+    found = await identity.database.read(unit)
+    return json_response(views.listed("domains", [views.domain(item, base) for item in found], base, "auth/domains"))
 
 
 async def show_catalogue(identity: StandaloneIdentity, request: Request) -> Response:

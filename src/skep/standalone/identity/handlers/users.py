@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from skep.database import Connection
-from skep.database.api import projects, roles, users
+from skep.database.api import projects, role_assignments, users
 from skep.database.api.users import User
 from skep.domain.errors import BadRequest, NotFound, Unauthenticated
 from skep.http.answers import json_response
@@ -20,7 +20,8 @@ from skep.http.urls import base_url
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import address_of, admin, allow, caller
-from skep.standalone.identity.filters import check_default_domain, check_same_id, chosen, flag
+from skep.standalone.identity.filters import check_same_id, flag
+from skep.standalone.identity.handlers import domains
 from skep.standalone.identity.service import StandaloneIdentity
 from skep.standalone.texts import NAME, TEXT
 
@@ -78,9 +79,10 @@ async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     await admin(identity, request)
     base = base_url(request)
     name, enabled = request.query_params.get("name"), flag(request, "enabled")
-    if not chosen(request, "domain_id", "default"):
-        return json_response(views.listed("users", [], base, "users"))
-    found = await identity.database.read(lambda connection: users.select(connection, name=name, enabled=enabled))
+    domain_id = request.query_params.get("domain_id")
+    found = await identity.database.read(
+        lambda connection: users.select(connection, name=name, enabled=enabled, domain_id=domain_id)
+    )
     return json_response(views.listed("users", [views.user(item, base) for item in found], base, "users"))
 
 
@@ -93,16 +95,21 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
 
 
 async def create(identity: StandaloneIdentity, request: Request) -> Response:
-    """Make a user."""
-    await admin(identity, request)
+    """Make a user, in the domain of the caller's token unless the body names another."""
+    grant = await admin(identity, request)
     fields = (await read_json(request, UserBody)).user
     check_same_id(fields.id, None, "user.id")
-    check_default_domain(fields.domain_id, "user.domain_id")
     if fields.name is UNSET:
         raise BadRequest("user.name: expected a value")
-    base = User(id=uuid.uuid4().hex, name=fields.name, created_at=identity.clock.now())
+    now, domain_id = identity.clock.now(), fields.domain_id or grant.own_domain
+    base = User(id=uuid.uuid4().hex, name=fields.name, created_at=now, domain_id=domain_id)
     user = await _with_fields(identity, base, fields)
-    await identity.change(lambda connection: users.insert(connection, _checked(connection, user)))
+
+    def unit(connection: Connection) -> None:
+        domains.chosen(connection, user.domain_id, "user.domain_id")
+        users.insert(connection, _checked(connection, user))
+
+    await identity.change(unit)
     return json_response({"user": views.user(user, base_url(request))}, 201)
 
 
@@ -112,8 +119,8 @@ async def update(identity: StandaloneIdentity, request: Request) -> Response:
     user_id = request.path_params["user_id"]
     fields = (await read_json(request, UserBody)).user
     check_same_id(fields.id, user_id, "user.id")
-    check_default_domain(fields.domain_id, "user.domain_id")
-    await identity.database.read(lambda connection: find(connection, user_id))
+    before = await identity.database.read(lambda connection: find(connection, user_id))
+    check_same_id(fields.domain_id or UNSET, before.domain_id, "user.domain_id")
     password_hash = await _hash(identity, fields)
 
     def unit(connection: Connection) -> User:
@@ -169,7 +176,7 @@ async def list_projects(identity: StandaloneIdentity, request: Request) -> Respo
 
     def unit(connection: Connection) -> list[projects.Project]:
         find(connection, user_id)
-        return projects.select(connection, ids=roles.projects_of(connection, user_id))
+        return projects.select(connection, ids=role_assignments.projects_of(connection, user_id))
 
     found = await identity.database.read(unit)
     shown = [views.project(item, base) for item in found]
