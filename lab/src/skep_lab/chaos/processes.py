@@ -109,8 +109,11 @@ class ProcessChaos(Load):
         await self.processes.start()
 
     async def end(self) -> None:
-        """Stop the cloud."""
-        await self.processes.stop()
+        """Stop the cloud; a process that does not stop in time has died, and what was found is told all the same."""
+        try:
+            await self.processes.stop()
+        except RoleDied as error:
+            self.doer.died.append(str(error))
 
     def lives(self) -> Sequence[Sequence[Action]]:
         """Return what users do: beside power actions nothing of which a backup that is still to be restored is silent.
