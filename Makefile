@@ -44,9 +44,9 @@ FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architect
 test test-everywhere crash: WORKERS ?= 3
 fast-tests: WORKERS ?= 2
 
-.PHONY: up demo bench chaos soak tempest test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours system-packages
+.PHONY: up demo bench chaos soak tempest test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours install-ansible install-tempest install-others cloud-packages lab-packages tests-packages
 
-up: install-run $(if $(PROCESSES),system-packages)
+up: install-run $(if $(PROCESSES),cloud-packages)
 	@.venv/bin/skep up $(if $(PROCESSES),--processes) $(UP_ARGS)
 
 demo: install-run
@@ -55,30 +55,29 @@ demo: install-run
 bench: install-run
 	@.venv/bin/skep bench build $(BENCH_ARGS)
 
-chaos: install-lab $(if $(filter processes,$(DEPLOYMENT)),system-packages)
+chaos: install-lab $(if $(filter processes,$(DEPLOYMENT)),lab-packages)
 	@.venv/bin/python -m skep_lab.chaos --deployment $(DEPLOYMENT) --builds $(BUILDS) --duration $(DURATION) \
 		$(if $(SEED),--seed $(SEED)) $(if $(FROM_RELEASE),--from-release $(FROM_RELEASE)) $(if $(NO_RESTORE),--no-restore)
 
-soak: install-lab system-packages
+soak: install-lab lab-packages
 	@.venv/bin/python -m skep_lab.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
 
-tempest: install-lab install-neighbours
-	@scripts/bootstrap tempest
+tempest: install-lab install-neighbours install-tempest
 	@.venv/bin/python -m skep_lab.tempest $(if $(BARE),--bare) $(TEMPEST_ARGS)
 
-test: install-all install-neighbours system-packages
+test: install-all install-others tests-packages
 	$(PYTEST) $(TEST_ARGS) tests
 
 test-slow: test-everywhere
 
-test-everywhere: install-all install-neighbours system-packages
+test-everywhere: install-all install-others tests-packages
 	EVERYWHERE=1 $(PYTEST) -m sampled --timeout 7200 $(TEST_ARGS) tests
 
 # What all walks of crashes have, not only a sample.
-crash: install-all install-neighbours system-packages
+crash: install-all install-others tests-packages
 	EVERYWHERE=1 $(PYTEST) -m crash --timeout 7200 $(TEST_ARGS) tests
 
-check: install-all system-packages
+check: install-all install-tempest lab-packages
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	@$(MAKE) --no-print-directory --jobs=2 types fast-tests
@@ -98,8 +97,8 @@ format: install-all
 lock:
 	@scripts/lock $(LOCK_ARGS)
 
-system-packages:
-	@scripts/system-packages
+cloud-packages lab-packages tests-packages:
+	@scripts/system-packages $(@:-packages=)
 
 install-run:
 	@scripts/bootstrap run
@@ -112,3 +111,12 @@ install-all:
 
 install-neighbours:
 	@scripts/bootstrap neighbours
+
+install-ansible:
+	@scripts/bootstrap ansible
+
+install-tempest:
+	@scripts/bootstrap tempest
+
+# The programs of others that tests run beside a cloud.
+install-others: install-neighbours install-ansible install-tempest

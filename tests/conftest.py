@@ -140,10 +140,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Obey `needs_part(name)`: where the program is absent, skip and say so; an error in CI."""
+    """Obey `needs_part(name)`: where the program (or the file, by its path) is absent, skip loudly; an error in CI."""
     for marker in item.iter_markers("needs_part"):
         for part in marker.args:
-            if find_program(part) is not None:
+            if find_program(part) is not None or (part.startswith("/") and Path(part).exists()):
                 continue
             if IN_CI:
                 pytest.fail(f"{part} is not installed, and in CI it has to be", pytrace=False)
