@@ -1,58 +1,77 @@
-"""What Nova serves and Skep does not: each path by the noun that is missing, for the text of its 404."""
+"""What Nova serves and Skep does not: each path by the noun that is missing, for the text of its 404 or 410."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-_OF_THE_CLOUD = {
+from skep.api.microversions import MAXIMUM
+
+PROXIES_LAST = 35
+"""Microversion until which the compute API hands requests on to networks and volumes (Nova's history, 2.36)."""
+
+_OF_THE_CLOUD: dict[str, tuple[str, int]] = {
+    "os-baremetal-nodes": ("bare metal nodes", PROXIES_LAST),
+    "os-console-auth-tokens": ("consoles", MAXIMUM),
+    "os-floating-ip-pools": ("floating IP addresses", PROXIES_LAST),
+    "os-floating-ips": ("floating IP addresses", PROXIES_LAST),
+    "os-networks": ("networks", PROXIES_LAST),
+    "os-security-group-rules": ("security groups", PROXIES_LAST),
+    "os-security-groups": ("security groups", PROXIES_LAST),
+    "os-snapshots": ("volume snapshots", PROXIES_LAST),
+    "os-tenant-networks": ("networks", PROXIES_LAST),
+    "os-volume-types": ("volume types", PROXIES_LAST),
+    "os-volumes": ("volumes", PROXIES_LAST),
+    "os-volumes_boot": ("volumes", 102),
+}
+"""First word of a path -> what is not there, and the last microversion in which Nova has it."""
+
+_OF_A_SERVER: dict[str, tuple[str, int]] = {
+    "os-interface": ("network interfaces", MAXIMUM),
+    "os-volume_attachments": ("volume attachments", MAXIMUM),
+    "remote-consoles": ("consoles", MAXIMUM),
+    "shares": ("shares", MAXIMUM),
+}
+"""The word behind `/servers/{id}`, as above."""
+
+_GIVEN_UP = {
     "os-agents": "agents of guests",
-    "os-assisted-volume-snapshots": "volume snapshots",
-    "os-baremetal-nodes": "bare metal nodes",
     "os-cells": "cells in the compute API",
     "os-certificates": "certificates",
     "os-cloudpipe": "VPNs of projects",
-    "os-console-auth-tokens": "consoles",
-    "os-fixed-ips": "networks",
-    "os-floating-ip-dns": "floating IP addresses",
-    "os-floating-ip-pools": "floating IP addresses",
-    "os-floating-ips": "floating IP addresses",
-    "os-floating-ips-bulk": "floating IP addresses",
+    "os-fixed-ips": "fixed IP addresses",
+    "os-floating-ip-dns": "names of floating IP addresses",
+    "os-floating-ips-bulk": "ranges of floating IP addresses",
     "os-fping": "pings of servers",
-    "os-hosts": "hosts in the compute API (os-hypervisors and os-services show them)",
-    "os-instance_usage_audit_log": "usage audits",
-    "os-networks": "networks",
-    "os-security-group-default-rules": "security groups",
-    "os-security-group-rules": "security groups",
-    "os-security-groups": "security groups",
-    "os-server-external-events": "events of other services",
-    "os-simple-tenant-usage": "usage records",
-    "os-snapshots": "volume snapshots",
-    "os-tenant-networks": "networks",
-    "os-virtual-interfaces": "network interfaces",
-    "os-volume-types": "volume types",
-    "os-volumes": "volumes",
-    "os-volumes_boot": "volumes",
+    "os-security-group-default-rules": "default rules of security groups",
 }
-"""First word of a path -> what is not there."""
+"""First word of a path that Nova once served and answers with 410 since -> what it was."""
 
-_OF_A_SERVER = {
-    "consoles": "consoles",
-    "os-interface": "network interfaces",
-    "os-virtual-interfaces": "network interfaces",
-    "os-volume_attachments": "volume attachments",
-    "remote-consoles": "consoles",
-    "shares": "shares",
-}
-"""The word behind `/servers/{id}` -> what is not there."""
+_OF_A_SERVER_GIVEN_UP = {"consoles": "consoles of this kind", "os-virtual-interfaces": "virtual interfaces"}
+"""The word behind `/servers/{id}`, likewise."""
 
 
-def absent(words: Sequence[str]) -> str | None:
-    """Return what is missing for a path of Nova's, in the plural; None for a path that Nova does not know either."""
+def absent(words: Sequence[str]) -> tuple[str, int] | None:
+    """Return what is missing for a path of Nova's, in the plural, and until which microversion Nova has it.
+
+    None for a path that Nova does not know either.
+    """
     match words:
         case ["servers", _, word, *_]:
             return _OF_A_SERVER.get(word)
         case ["os-aggregates", _, "images"]:
-            return "cached images of aggregates"
+            return ("cached images of aggregates", MAXIMUM)
         case [word, *_]:
             return _OF_THE_CLOUD.get(word)
+    return None
+
+
+def given_up(method: str, words: Sequence[str]) -> str | None:
+    """Return what a path was that Nova has given up, in the plural; None for any other."""
+    match words:
+        case ["servers", _, word, *_]:
+            return _OF_A_SERVER_GIVEN_UP.get(word)
+        case ["os-networks" | "os-tenant-networks", *_] if method in ("POST", "DELETE"):
+            return "changes of networks"
+        case [word, *_]:
+            return _GIVEN_UP.get(word)
     return None

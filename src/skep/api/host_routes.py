@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from skep.api.handlers import aggregates, availability_zones, hypervisors, services
+from functools import partial
+
+from skep.api.handlers import aggregates, availability_zones, hosts, hypervisors, services
 from skep.api.routing import Route
 from skep.api.schemas import aggregates as aggregate_schemas
 from skep.api.schemas import availability_zones as zone_schemas
+from skep.api.schemas import hosts as host_schemas
 from skep.api.schemas import hypervisors as hypervisor_schemas
 from skep.api.schemas import services as service_schemas
 
@@ -195,4 +198,23 @@ _HOST_ROUTES: tuple[Route, ...] = (
     Route("DELETE", "/os-services/{service_id}", services.delete, "os_compute_api:os-services:delete", status=204),
 )
 
-HOST_ROUTES: tuple[Route, ...] = (*_AGGREGATE_ROUTES, *_HOST_ROUTES)
+_OLD = "os_compute_api:os-hosts"
+_of_old = partial(Route, until=host_schemas.LAST)
+
+_OLD_ROUTES: tuple[Route, ...] = (
+    _of_old("GET", "/os-hosts", hosts.index, f"{_OLD}:list", query=host_schemas.LIST, response=host_schemas.LISTED),
+    _of_old("GET", "/os-hosts/{host}", hosts.show, f"{_OLD}:show", response=host_schemas.SHOWN),
+    _of_old(
+        "PUT",
+        "/os-hosts/{host}",
+        hosts.update,
+        f"{_OLD}:update",
+        body=host_schemas.UPDATE,
+        response=host_schemas.UPDATED,
+    ),
+    _of_old("GET", "/os-hosts/{host}/startup", hosts.switch, f"{_OLD}:start"),
+    _of_old("GET", "/os-hosts/{host}/shutdown", hosts.switch, f"{_OLD}:shutdown"),
+    _of_old("GET", "/os-hosts/{host}/reboot", hosts.switch, f"{_OLD}:reboot"),
+)
+
+HOST_ROUTES: tuple[Route, ...] = (*_AGGREGATE_ROUTES, *_HOST_ROUTES, *_OLD_ROUTES)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 ADMIN = "rule:context_is_admin"
 MANAGER_OR_ADMIN = "rule:project_manager_or_admin"
 MEMBER_OR_ADMIN = "rule:project_member_or_admin"
+SERVICE_OR_ADMIN = "rule:service_or_admin"
 READER_OR_ADMIN = "rule:project_reader_or_admin"
 SERVICE_OR_ADMIN = "rule:service_or_admin"
 USER_OR_ADMIN = "(rule:context_is_admin) or user_id:%(user_id)s"

@@ -24,6 +24,7 @@ from skep.api.schemas import migrations as migration_schemas
 from skep.api.schemas import quotas as quota_schemas
 from skep.api.schemas import server_groups as group_schemas
 from skep.api.server_routes import SERVER_ROUTES
+from skep.api.usage_routes import USAGE_ROUTES
 
 _FLAVOR = "/flavors/{flavor_id}"
 _SPECS = f"{_FLAVOR}/os-extra_specs"
@@ -231,5 +232,6 @@ ROUTES: tuple[Route, ...] = (
     *KEY_PAIR_ROUTES,
     *HOST_ROUTES,
     *IMAGE_ROUTES,
+    *USAGE_ROUTES,
     *_OTHER_ROUTES,
 )

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
-from skep.api.absent_paths import absent
+from skep.api.absent_paths import absent, given_up
 from skep.api.microversions import MAXIMUM, MINIMUM, text
 from skep.api.requests import Handler
 from skep.api.schemas.validation import AnswerShape, Body, Query
-from skep.domain.errors import BadRequest, NotFound, SkepError
+from skep.domain.errors import BadRequest, NotFound, SkepError, Withdrawn
 
 PROJECT_ID = re.compile(r"[0-9a-f-]+")
 """What may stand for the project in `/v2.1/{project_id}/servers` (Nova's default of project_id_regex)."""
@@ -112,7 +112,8 @@ class Router:
     def find(self, method: str, segments: list[str], version: int) -> Match:
         """Find the rows for the words of a path behind `/v2.1`.
 
-        Raises NotFound where there is no such path, or not at this microversion; MethodNotAllowed.
+        Raises NotFound where there is no such path, or not at this microversion; MethodNotAllowed; Withdrawn for what
+        Nova has given up.
         """
         project_id = None
         if len(segments) > 1 and segments[0] not in self._root.literal and PROJECT_ID.fullmatch(segments[0]):
@@ -134,9 +135,15 @@ class Router:
             raise _unsupported(version)
         if allowed:
             raise MethodNotAllowed(allowed)
+        gone = given_up(method, segments)
+        if gone is not None:
+            raise Withdrawn(f"This resource is no longer available: {gone} were given up.")
         missing = absent(segments)
         if missing is not None:
-            raise NotFound(f"The resource could not be found: {missing} are not part of this release.")
+            noun, last = missing
+            if version > last:
+                raise _unsupported(version)
+            raise NotFound(f"The resource could not be found: {noun} are not part of this release.")
         raise NotFound("The resource could not be found.")
 
     def _add(self, route: Route) -> None:

@@ -12,6 +12,7 @@ SkepError
 ├── Withdrawn             what Nova once could do, and never will again               410
 ├── TooLarge              a body or a value beyond its limit                           413
 ├── TooManyAttempts       too many wrong passwords; wait before the next one           429
+├── Unsupported           no driver of this cloud can do it                            501
 ├── Unavailable           try again: storage, backlog, a neighbour that is away        503
 │   ├── StorageUnavailable   disk full, database locked or gone
 │   │   └── OutcomeUnknown       unknown whether it was stored                    504
@@ -79,6 +80,10 @@ class TooManyAttempts(SkepError):
         error = cls(f"There were too many failed sign-ins. Try again in {retry_after} seconds.")
         error.retry_after = retry_after
         return error
+
+
+class Unsupported(SkepError):
+    """No driver of this cloud can do what was asked."""
 
 
 class Unavailable(SkepError):

@@ -23,6 +23,7 @@ STATUS: tuple[tuple[type[errors.SkepError], int], ...] = (
     (errors.TooLarge, 413),
     (UnsupportedMediaType, 415),
     (errors.TooManyAttempts, 429),
+    (errors.Unsupported, 501),
     (errors.Unavailable, 503),
 )
 

@@ -26,7 +26,14 @@ _QUOTA = "/os-quota-sets/{project}"
 
 def compute_rows(things: Things, place: str) -> list[Row]:
     """Return all rows; another project's server is at `place`."""
-    above = (_flavors(things), _groups_and_quotas(things), _hosts(things), _images(things), _key_pairs(things))
+    above = (
+        _flavors(things),
+        _groups_and_quotas(things),
+        _hosts(things),
+        _images(things),
+        _key_pairs(things),
+        _usage(things),
+    )
     return [*server_rows(things, place), *(row for rows in above for row in rows)]
 
 
@@ -295,6 +302,13 @@ def _hosts(things: Things) -> Iterator[Row]:
     service = partial(Row, path="/os-services/{service_id}", right="admin", thing=things.service)
     yield service(method="PUT", fill={"service_id": things.service}, body={"status": "disabled"})
     yield service(method="DELETE", fill={"service_id": things.service}, served=204)
+    old = partial(Row, right="admin", thing=things.host, fill={"host": things.host})
+    yield Row(method="GET", path="/os-hosts", right="admin")
+    yield Row(method="GET", path="/os-hosts", right="admin", query="zone=nova")
+    yield old(method="GET", path="/os-hosts/{host}")
+    yield old(method="PUT", path="/os-hosts/{host}", body={"status": "disable"})
+    for power in ("startup", "shutdown", "reboot"):
+        yield old(method="GET", path=f"/os-hosts/{{host}}/{power}", served=501)
     yield Row(method="GET", path="/os-migrations", right="admin")
     yield Row(method="GET", path="/os-migrations", right="manager", query=f"project_id={PROJECT}")
     yield Row(method="GET", path="/extensions", right="any")
@@ -330,3 +344,37 @@ def _images(things: Things) -> Iterator[Row]:
             served=204 if there else 404,
             but={} if there else {"reader": 404, "service": 404},
         )
+
+
+def _usage(things: Things) -> Iterator[Row]:
+    """Yield what projects used, and what other services tell of servers."""
+    project = Thing(PROJECT, "c" * 32, OTHER_PROJECT)
+    usage = "/os-simple-tenant-usage"
+    period = "start=2020-01-01T00:00:00&end=2100-01-01T00:00:00"
+    yield Row(method="GET", path=usage, right="admin", query=f"{period}&detailed=1")
+    of_one = partial(Row, method="GET", path=f"{usage}/{{project}}", thing=project, fill={"project": project})
+    yield of_one(right="reader", query=period, missing=200)
+    marker: dict[str, Any] = {"thing": things.server, "hidden": frozenset({400, 403}), "missing": 400}
+    yield Row(method="GET", path=usage, right="admin", query=f"{period}&marker={{thing}}", **marker)
+    audits = "/os-instance_usage_audit_log"
+    yield Row(method="GET", path=audits, right="admin")
+    yield Row(method="GET", path=f"{audits}/{{before}}", right="admin", fill={"before": "2026-01-31 12:00:00"})
+    events = partial(Row, method="POST", path="/os-server-external-events", right="service", thing=things.server)
+    seen = ("service",)
+    event = {"name": "network-changed", "server_uuid": things.server}
+    yield events(body={"events": [event]}, seen_by=seen, missing=207, hidden=frozenset({403}))
+    snapshots = "/os-assisted-volume-snapshots"
+    info = {"snapshot_id": "s", "type": "qcow2", "new_file": "f"}
+    snapshot = {"snapshot": {"volume_id": "v", "create_info": info}}
+    yield Row(method="POST", path=snapshots, right="service", body=snapshot, served=404)
+    told = "delete_info=%7B%22volume_id%22%3A%22v%22%7D"
+    fill = {"snapshot_id": "s"}
+    yield Row(
+        method="DELETE",
+        path=f"{snapshots}/{{snapshot_id}}",
+        right="service",
+        fill=fill,
+        query=told,
+        served=404,
+        version=1,
+    )

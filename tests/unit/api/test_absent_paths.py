@@ -7,7 +7,7 @@ import pytest
 from skep.api.microversions import MAXIMUM, MINIMUM
 from skep.api.routes import ROUTES
 from skep.api.routing import MethodNotAllowed, Router
-from skep.domain.errors import NotFound, SkepError
+from skep.domain.errors import NotFound, SkepError, Withdrawn
 
 ROUTER = Router(ROUTES)
 ID = "70a599e0-31e7-49b7-b260-868f441e862b"
@@ -58,7 +58,7 @@ def test_a_path_of_novas_is_served_or_named(path: str, version: int) -> None:
                 assert str(error).startswith("The resource could not be found: ")
                 assert str(error).endswith(" are not part of this release.")
             else:
-                assert error is None or isinstance(error, (NotFound, MethodNotAllowed))
+                assert error is None or isinstance(error, (NotFound, MethodNotAllowed, Withdrawn))
 
 
 def test_what_nova_has_not_either_is_just_not_found() -> None:
@@ -67,5 +67,27 @@ def test_what_nova_has_not_either_is_just_not_found() -> None:
 
 
 def test_volumes_are_called_so() -> None:
-    said = str(_refusal("GET", "os-volumes", MAXIMUM))
+    said = str(_refusal("GET", "os-volumes", MINIMUM))
     assert said == "The resource could not be found: volumes are not part of this release."
+
+
+@pytest.mark.parametrize("version", [MINIMUM, 36, MAXIMUM])
+@pytest.mark.parametrize(
+    "path", ["os-agents", f"os-cells/{ID}", "os-fping", f"servers/{ID}/consoles", f"servers/{ID}/os-virtual-interfaces"]
+)
+def test_what_nova_has_given_up_is_gone_at_every_microversion(path: str, version: int) -> None:
+    assert isinstance(_refusal("GET", path, version), Withdrawn)
+
+
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [("os-networks", 35), (f"os-volumes/{ID}", 35), ("os-security-groups", 35), ("os-volumes_boot", 102)],
+)
+def test_old_proxies_end_where_novas_end(path: str, last: int) -> None:
+    assert "are not part of this release" in str(_refusal("GET", path, last))
+    assert "is not supported on this method" in str(_refusal("GET", path, last + 1))
+
+
+def test_networks_are_no_longer_made_here() -> None:
+    assert isinstance(_refusal("POST", "os-networks", 1), Withdrawn)
+    assert isinstance(_refusal("DELETE", f"os-tenant-networks/{ID}", 1), Withdrawn)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell.tables import attempts, instances
+from skep.database.cell.unreadable import or_none
+from skep.database.cell.usage import flavor_of
+from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import State
 from skep.domain.states import FROZEN, stored
@@ -40,6 +44,27 @@ def on_hosts(connection: sa.Connection, hosts: Iterable[str]) -> list[Resident]:
             for one in connection.execute(statement.order_by(row.uuid))
         ]
     return found
+
+
+class Sized(msgspec.Struct, frozen=True, kw_only=True):
+    """A server on a host by its owner and its size."""
+
+    project_id: str
+    flavor: Flavor
+
+
+def sizes_on(connection: sa.Connection, host: str) -> list[Sized]:
+    """Return owner and size of the servers that users see on a host."""
+    row = instances.c
+    statement = sa.select(row.uuid, row.project_id, row.body).where(
+        row.host == host, row.deleted_at.is_(None), row.state.not_in(stored(FROZEN))
+    )
+    found = (or_none(one, _sized) for one in connection.execute(statement))
+    return [one for one in found if one is not None]
+
+
+def _sized(found: Any) -> Sized:
+    return Sized(project_id=found.project_id, flavor=flavor_of(found.body))
 
 
 class OnNode(msgspec.Struct, frozen=True, kw_only=True):

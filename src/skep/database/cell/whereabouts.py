@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -30,6 +30,12 @@ class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None
     lingers: bool = False
     """The server is in another cell, and its row here is kept for a while (`moves.linger`)."""
+
+
+def hosts_of(connection: sa.Connection, uuids: Collection[str]) -> dict[str, str | None]:
+    """Return the host, or None, of each of these instances that is not deleted."""
+    query = sa.select(row.uuid, row.host).where(row.uuid.in_(uuids), row.deleted_at.is_(None))
+    return {one.uuid: one.host for one in connection.execute(query)}
 
 
 def living(connection: sa.Connection, after: str, limit: int) -> list[Whereabouts]:

@@ -1,0 +1,107 @@
+"""Events that other services tell of servers: of a port, a volume, the power of a machine.
+
+Each is taken or refused for itself, as Nova does (API reference, "Create external events"). Nothing waits for one yet,
+for there are neither networks nor volumes: what is taken is in the log. Of an extended volume and a power that changed
+the instance actions of the server tell, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import structlog
+
+from skep.api.cells import read_cell, write_cell
+from skep.api.requests import Answer, ApiRequest
+from skep.api.schemas.external_events import TAGGED
+from skep.database import Connection
+from skep.database.api import instance_mappings as mappings
+from skep.database.api.instance_mappings import Mapping
+from skep.database.cell import actions, whereabouts
+from skep.domain.ids import CellUuid, InstanceUuid
+
+log = structlog.get_logger("skep.api.events")
+
+MAX_NAMED = 500
+"""Servers named in one statement."""
+
+RECORDS = {"volume-extended": "extend_volume", "power-update": "power_update"}
+"""Event -> Nova's name of the instance action that it leaves."""
+
+TAKEN, NO_TAG, NO_SERVER, NO_HOST = 200, 400, 404, 422
+
+Json = dict[str, Any]
+
+
+async def create(request: ApiRequest) -> Answer:
+    """`POST /os-server-external-events`: 200 when all events are taken, 207 when one is not."""
+    events: list[Json] = request.body["events"]
+    uuids = sorted({event["server_uuid"] for event in events})
+    located = await _located(request, uuids)
+    hosts = await _hosts(request, located)
+    answers = [_answer(event, event["server_uuid"] in located, hosts.get(event["server_uuid"])) for event in events]
+    taken = [one for one in answers if one["code"] == TAKEN]
+    await _record(request, located, taken)
+    for one in taken:
+        log.info(
+            "event of another service taken",
+            instance=one["server_uuid"],
+            name=one["name"],
+            tag=one.get("tag"),
+            request=request.context.request_id,
+        )
+    return Answer({"events": answers}, status=200 if len(taken) == len(answers) else 207)
+
+
+def _answer(event: Json, known: bool, host: str | None) -> Json:
+    if not known:
+        code = NO_SERVER
+    elif host is None:
+        code = NO_HOST
+    elif event["name"] in TAGGED and not event.get("tag"):
+        code = NO_TAG
+    else:
+        code = TAKEN
+    return {**event, "status": "completed" if code == TAKEN else "failed", "code": code}
+
+
+async def _located(request: ApiRequest, uuids: Sequence[str]) -> dict[str, Mapping]:
+    """Return the living servers by their ids."""
+
+    def unit(connection: Connection) -> dict[str, Mapping]:
+        found: dict[str, Mapping] = {}
+        for first in range(0, len(uuids), MAX_NAMED):
+            found |= mappings.get_many(connection, uuids[first : first + MAX_NAMED])
+        return {uuid: one for uuid, one in found.items() if one.deleted_at is None}
+
+    return await request.services.database.read(unit)
+
+
+async def _hosts(request: ApiRequest, located: dict[str, Mapping]) -> dict[str, str | None]:
+    """Return the host of each server that a cell has.
+
+    Raises Unavailable when a cell cannot be read: who sends events sends them again.
+    """
+    hosts: dict[str, str | None] = {}
+    for cell, uuids in _by_cell(located, located).items():
+        hosts |= await read_cell(request.services, cell, partial(whereabouts.hosts_of, uuids=uuids))
+    return hosts
+
+
+async def _record(request: ApiRequest, located: dict[str, Mapping], taken: Sequence[Json]) -> None:
+    now = request.services.clock.now()
+    records = {one["server_uuid"]: RECORDS[one["name"]] for one in taken if one["name"] in RECORDS}
+    for cell, uuids in _by_cell(located, records).items():
+        new = [actions.action_of(InstanceUuid(uuid), records[uuid], request.context, now) for uuid in uuids]
+        await write_cell(request.services, cell, partial(actions.begin, new=new))
+
+
+def _by_cell(located: dict[str, Mapping], uuids: Iterable[str]) -> dict[CellUuid, Collection[str]]:
+    by_cell: dict[CellUuid, list[str]] = {}
+    for uuid in uuids:
+        cell = located[uuid].cell
+        if cell is not None:
+            by_cell.setdefault(cell, []).append(uuid)
+    return {cell: tuple(some) for cell, some in by_cell.items()}
