@@ -25,6 +25,16 @@ async def served(tmp_path: Path) -> AsyncIterator[ServedNeighbours]:
         yield opened
 
 
+def _signed_in(user: str) -> dict[str, str]:
+    return {
+        "OS_USERNAME": user,
+        "OS_PASSWORD": PASSWORDS.get(user, "new-password"),
+        "OS_PROJECT_NAME": user,
+        "OS_USER_DOMAIN_NAME": "Default",
+        "OS_PROJECT_DOMAIN_NAME": "Default",
+    }
+
+
 @pytest.fixture
 def openstack(served: ServedNeighbours, tmp_path: Path) -> Run:
     """Run one command as a user; returns its JSON, or its text where it prints none."""
@@ -34,11 +44,7 @@ def openstack(served: ServedNeighbours, tmp_path: Path) -> Run:
             "PATH": os.environ["PATH"],
             "HOME": str(tmp_path),
             "OS_AUTH_URL": f"{served.identity_url}/v3",
-            "OS_USERNAME": user,
-            "OS_PASSWORD": PASSWORDS.get(user, "new-password"),
-            "OS_PROJECT_NAME": user,
-            "OS_USER_DOMAIN_NAME": "Default",
-            "OS_PROJECT_DOMAIN_NAME": "Default",
+            **(_signed_in(user) if user else {}),
             "OS_IDENTITY_API_VERSION": "3",
             "PYTHONWARNINGS": "ignore",
         }
@@ -178,6 +184,40 @@ async def test_roles_and_assignments(openstack: Run) -> None:
     refused = await openstack("implied", "role", "create", "--implied-role", "reader", "inspector", fails=True)
     assert "403" in refused
     await openstack("role", "delete", "inspector")
+
+
+async def test_application_credentials(openstack: Run, tmp_path: Path) -> None:
+    rules = [{"service": "image", "method": "GET", "path": "/v2/images"}]
+    (tmp_path / "rules.json").write_text(json.dumps(rules))
+    made = await openstack(
+        "application", "credential", "create", "--secret", "a secret", "--role", "reader", "--description", "lists",
+        "--expiration", "2199-01-01T00:00:00", "--access-rules", "rules.json", "lists", "-f", "json",
+        user="demo",
+    )  # fmt: skip
+    assert (made["Secret"], made["Unrestricted"]) == ("a secret", False)
+    unrestricted = await openstack(
+        "application", "credential", "create", "--unrestricted", "free", "-f", "json", user="demo"
+    )
+    listed, shown, kept = await asyncio.gather(
+        openstack("application", "credential", "list", "-f", "json", user="demo"),
+        openstack("application", "credential", "show", "lists", "-f", "json", user="demo"),
+        openstack("access", "rule", "list", "-f", "json", user="demo"),
+    )
+    assert [one["Name"] for one in listed] == ["free", "lists"]
+    assert shown["Description"] == "lists"
+    assert [(one["Service"], one["Method"], one["Path"]) for one in kept] == [("image", "GET", "/v2/images")]
+    by_credential = (
+        "--os-auth-type", "v3applicationcredential", "--os-application-credential-id", made["ID"],
+        "--os-application-credential-secret", "a secret",
+    )  # fmt: skip
+    assert await openstack(*by_credential, "image", "list", "-f", "json", user="") == []
+    assert "401" in await openstack(*by_credential, "image", "create", "new", user="", fails=True)
+    rule = kept[0]["ID"]
+    assert (await openstack("access", "rule", "show", rule, "-f", "json", user="demo"))["Path"] == "/v2/images"
+    assert "belongs" in await openstack("access", "rule", "delete", rule, user="demo", fails=True)
+    await openstack("application", "credential", "delete", "lists", unrestricted["ID"], user="demo")
+    await openstack("access", "rule", "delete", rule, user="demo")
+    assert await openstack("application", "credential", "list", "-f", "json", user="demo") == []
 
 
 async def test_images(openstack: Run, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from skep.contracts.neighbours.served import sign_in_body
-from skep.standalone.identity.app import ASSIGNED
+from skep.standalone.identity.app import ACCESS_RULES, ASSIGNED, CREDENTIALS
 from tests.support.access.matrix import Row, Thing
 from tests.support.access.standalone_world import BYTES, Things
 
@@ -28,6 +28,7 @@ def identity_rows(things: Things) -> list[Row]:
         *_projects(things),
         *_groups(things),
         *_domains(things),
+        *_credentials(things),
         *_roles(things),
         *_catalogue(),
     ]
@@ -130,6 +131,25 @@ def _groups(things: Things) -> Iterator[Row]:
         yield group(method=method, path=f"{path}/users/{{user_id}}", fill=fill, served=served)
     user: dict[str, Any] = {"thing": things.user, "fill": {"user_id": things.user}, "of_user": True}
     yield Row(method="GET", path="/v3/users/{user_id}/groups", right="owner", **user)
+
+
+def _credentials(things: Things) -> Iterator[Row]:
+    user: dict[str, Any] = {"thing": things.user, "fill": {"user_id": things.user}, "of_user": True, "right": "owner"}
+    yield Row(method="GET", path=CREDENTIALS, missing=200, **user)
+    yield Row(method="GET", path=ACCESS_RULES, missing=200, **user)
+    new = {"application_credential": {"name": "new"}}
+    # They are made by their own user alone.
+    others = {f"{name}{whose}": 403 for name in ("admin", "system") for whose in ("", " of foreign", " of missing")}
+    yield Row(method="POST", path=CREDENTIALS, body=new, served=201, but=others, **user)
+    for path, name, thing in (
+        (CREDENTIALS, "credential_id", things.credential),
+        (ACCESS_RULES, "rule_id", things.access_rule),
+    ):
+        fill = {"user_id": things.user, name: thing}
+        row = partial(Row, path=f"{path}/{{{name}}}", thing=thing, fill=fill, of_user=True, right="owner")
+        yield row(method="GET")
+        # A credential has the rule.
+        yield row(method="DELETE", served=204 if name == "credential_id" else 409)
 
 
 def _domains(things: Things) -> Iterator[Row]:

@@ -34,6 +34,8 @@ class Things:
     project: Thing
     domain: Thing
     group: Thing
+    credential: Thing
+    access_rule: Thing
     role: Thing
     default_role: str
     token: Thing
@@ -132,11 +134,20 @@ async def _things(
     tokens["nobody"] = await _token(identity, "nobody", None, password=PASSWORD)
     tokens[OF_OTHERS] = await _token(identity, OF_OTHERS, OF_OTHERS, password=PASSWORD)
     shown = await identity.get("/v3/auth/tokens", headers=_subject(tokens["demo"], tokens["demo"]))
+    credentials, rules = {}, {}
+    for name, user in (("demo", shown.json()["token"]["user"]["id"]), (OF_OTHERS, ids[OF_OTHERS])):
+        path = f"/users/{user}/application_credentials"
+        rule = {"service": "compute", "method": "GET", "path": f"/{name}"}
+        used = {"name": "used", "secret": PASSWORD, "access_rules": [rule]}
+        credentials[name] = await make(path, {"application_credential": used}, name)
+        rules[name] = credentials[name]["access_rules"][0]["id"]
     things = Things(
         user=Thing(shown.json()["token"]["user"]["id"], "f" * 32, ids[OF_OTHERS]),
         project=Thing(demo, "f" * 32, other),
         domain=Thing(domain, "f" * 32),
         group=Thing(group, "f" * 32),
+        credential=Thing(credentials["demo"]["id"], "f" * 32, credentials[OF_OTHERS]["id"]),
+        access_rule=Thing(rules["demo"], "f" * 32, rules[OF_OTHERS]),
         role=Thing(role, "f" * 32),
         default_role=roles["member"],
         token=Thing(tokens["demo"], "gAAAAA" + "A" * 94, tokens[OF_OTHERS]),

@@ -99,6 +99,48 @@ wider_role_assignments = sa.Table(
 """What is given to groups, in domains, or inherited: all that the two tables before it cannot hold. A user or a group;
 a project, a domain, or neither: the system. `id` is made of the others, so that nothing is given twice."""
 
+application_credentials = sa.Table(
+    "application_credentials",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("user_id", sa.ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("project_id", sa.ForeignKey("projects.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("description", sa.Text, nullable=False),
+    sa.Column("secret_hash", sa.Text, nullable=False),
+    sa.Column("expires_at", sa.BigInteger),
+    sa.Column("unrestricted", sa.Boolean, nullable=False),
+    sa.Column("has_rules", sa.Boolean, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.UniqueConstraint("user_id", "name"),
+)
+"""`has_rules`: good for nothing but what its access rules allow."""
+
+application_credential_roles = sa.Table(
+    "application_credential_roles",
+    metadata,
+    sa.Column("credential_id", sa.ForeignKey("application_credentials.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("role_id", sa.ForeignKey("roles.id", ondelete="CASCADE"), primary_key=True),
+)
+
+access_rules = sa.Table(
+    "access_rules",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("user_id", sa.ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("method", sa.Text, nullable=False),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.UniqueConstraint("user_id", "service", "method", "path"),
+)
+
+application_credential_rules = sa.Table(
+    "application_credential_rules",
+    metadata,
+    sa.Column("credential_id", sa.ForeignKey("application_credentials.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("rule_id", sa.ForeignKey("access_rules.id", ondelete="CASCADE"), primary_key=True, index=True),
+)
+
 revoked_tokens = sa.Table(
     "revoked_tokens",
     metadata,

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
-ANY, ANY_WITHIN_SEGMENT = "**", "*"
+MAX_PATH = 2048
+"""Characters of a path that rules are compared with; no rule allows a longer one."""
 
+_ANY, _ANY_WITHIN_SEGMENT = "**", "*"
 _TOKENS = re.compile(r"\*\*|\*|\{[^{}]*\}|.", re.DOTALL)
 
 
@@ -40,37 +43,49 @@ class Use(msgspec.Struct, frozen=True):
         return self.method not in ("GET", "HEAD", "OPTIONS")
 
 
+class _Pattern(msgspec.Struct, frozen=True):
+    """A pattern as sets of its tokens, each a number in which the token at place n is bit n."""
+
+    letters: dict[str, int]
+    any: int
+    any_within_segment: int
+    end: int
+    """The place behind the last token."""
+
+
 def permits(rules: Iterable[AccessRule], use: Use) -> bool:
     """Tell whether a rule allows the request; no rule allows nothing."""
-    return any(
-        rule.service == use.service and rule.method == use.method and _matches(rule.path, use.path) for rule in rules
+    return len(use.path) <= MAX_PATH and any(
+        rule.service == use.service and rule.method == use.method and _matches(_pattern(rule.path), use.path)
+        for rule in rules
     )
 
 
-def _matches(pattern: str, path: str) -> bool:
-    """Tell whether the whole path fits, in steps of at most the product of both lengths."""
-    tokens = [ANY_WITHIN_SEGMENT if token[0] == "{" and len(token) > 1 else token for token in _TOKENS.findall(pattern)]
-    places = _skipping({0}, tokens)
+@lru_cache(4096)
+def _pattern(text: str) -> _Pattern:
+    tokens: list[str] = []
+    for token in _TOKENS.findall(text):
+        one = _ANY_WITHIN_SEGMENT if token[0] == "{" and len(token) > 1 else token
+        # Of wildcards side by side the widest says all, so that one step passes over each.
+        if one in (_ANY, _ANY_WITHIN_SEGMENT) and tokens and tokens[-1] in (_ANY, _ANY_WITHIN_SEGMENT):
+            tokens[-1] = _ANY if _ANY in (one, tokens[-1]) else one
+        else:
+            tokens.append(one)
+    letters: dict[str, int] = {}
+    for place, token in enumerate(tokens):
+        letters[token] = letters.get(token, 0) | 1 << place
+    any_, within = letters.pop(_ANY, 0), letters.pop(_ANY_WITHIN_SEGMENT, 0)
+    return _Pattern(letters, any_, within, 1 << len(tokens))
+
+
+def _matches(pattern: _Pattern, path: str) -> bool:
+    """Tell whether the whole path fits; each character is one step, whatever the pattern."""
+    wild = pattern.any | pattern.any_within_segment
+    places = 1 | (wild & 1) << 1
     for character in path:
-        further = set()
-        for place in places:
-            if place == len(tokens):
-                continue
-            token = tokens[place]
-            if token == ANY or (token == ANY_WITHIN_SEGMENT and character != "/"):
-                further.add(place)
-            elif token == character:
-                further.add(place + 1)
-        places = _skipping(further, tokens)
-    return len(tokens) in places
-
-
-def _skipping(places: set[int], tokens: list[str]) -> set[int]:
-    """Return the places with those that follow when wildcards stand for nothing."""
-    found = set(places)
-    for place in places:
-        following = place
-        while following < len(tokens) and tokens[following] in (ANY, ANY_WITHIN_SEGMENT):
-            following += 1
-            found.add(following)
-    return found
+        stays = places & (pattern.any if character == "/" else wild)
+        places = stays | (places & pattern.letters.get(character, 0)) << 1
+        places |= (places & wild) << 1
+        if not places:
+            return False
+    return bool(places & pattern.end)

@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 from skep.http.application import Handler, application, paths
 from skep.standalone.faults import form
 from skep.standalone.identity.handlers import (
+    application_credentials,
     assignment_lists,
     assignments,
     catalogue,
@@ -35,6 +36,9 @@ ASSIGNED: tuple[tuple[str, str], ...] = (
     *((f"{path}{TO_PROJECTS}", f"{path}/{{role_id}}{TO_PROJECTS}") for path in INHERITED_ROLES_OF),
 )
 """Paths of all roles of somebody somewhere, and of one of them."""
+
+CREDENTIALS = "/v3/users/{user_id}/application_credentials"
+ACCESS_RULES = "/v3/users/{user_id}/access_rules"
 
 ROUTES: tuple[tuple[str, str, Handler[StandaloneIdentity]], ...] = (
     ("GET", "/", versions.list_),
@@ -83,6 +87,13 @@ ROUTES: tuple[tuple[str, str, Handler[StandaloneIdentity]], ...] = (
     ("PUT", "/v3/groups/{group_id}/users/{user_id}", groups.add_member),
     ("DELETE", "/v3/groups/{group_id}/users/{user_id}", groups.remove_member),
     ("GET", "/v3/users/{user_id}/groups", groups.list_of_user),
+    ("GET", CREDENTIALS, application_credentials.list_),
+    ("POST", CREDENTIALS, application_credentials.create),
+    ("GET", f"{CREDENTIALS}/{{credential_id}}", application_credentials.show),
+    ("DELETE", f"{CREDENTIALS}/{{credential_id}}", application_credentials.delete),
+    ("GET", ACCESS_RULES, application_credentials.list_rules),
+    ("GET", f"{ACCESS_RULES}/{{rule_id}}", application_credentials.show_rule),
+    ("DELETE", f"{ACCESS_RULES}/{{rule_id}}", application_credentials.delete_rule),
     ("GET", "/v3/domains", domains.list_),
     ("POST", "/v3/domains", domains.create),
     ("GET", "/v3/domains/{domain_id}", domains.show),

@@ -50,12 +50,34 @@ class TokenMethod(msgspec.Struct, frozen=True):
         return "TokenMethod()"
 
 
+class UserReference(msgspec.Struct, frozen=True):
+    """A user by id, or by name and domain."""
+
+    id: Text | None = None
+    name: Text | None = None
+    domain: DomainReference | None = None
+
+
+class CredentialMethod(msgspec.Struct, frozen=True):
+    """Proof by an application credential: by its id, or by its name and its user."""
+
+    secret: Secret
+    id: Text | None = None
+    name: Text | None = None
+    user: UserReference | None = None
+
+    def __repr__(self) -> str:
+        """Leaves the secret out."""
+        return f"CredentialMethod(id={self.id!r}, name={self.name!r})"
+
+
 class Proof(msgspec.Struct, frozen=True):
     """The methods used, and what each needs."""
 
     methods: Annotated[tuple[str, ...], Meta(min_length=1, max_length=8)]
     password: PasswordMethod | None = None
     token: TokenMethod | None = None
+    application_credential: CredentialMethod | None = None
 
 
 class ProjectReference(msgspec.Struct, frozen=True):
@@ -94,6 +116,9 @@ class AuthBody(msgspec.Struct, frozen=True):
     auth: Auth
 
 
+METHODS = ("password", "token", "application_credential")
+
+
 def check(auth: Auth) -> None:
     """Refuse what is incomplete or not served.
 
@@ -101,13 +126,28 @@ def check(auth: Auth) -> None:
     """
     proof = auth.identity
     for method in proof.methods:
-        if method not in ("password", "token"):
-            raise BadRequest(f"auth.identity.methods: expected `password` or `token`, got {method!r}")
+        if method not in METHODS:
+            raise BadRequest(f"auth.identity.methods: expected one of {', '.join(METHODS)}, got {method!r}")
         if getattr(proof, method) is None:
             raise BadRequest(f"auth.identity.{method}: expected a value for the method {method!r}")
     if proof.password is not None:
         _check_named("auth.identity.password.user", proof.password.user)
+    if "application_credential" in proof.methods:
+        _check_credential(auth)
     _check_scope(auth.scope)
+
+
+def _check_credential(auth: Auth) -> None:
+    given = auth.identity.application_credential
+    assert given is not None
+    if set(auth.identity.methods) != {"application_credential"}:
+        raise BadRequest("auth.identity.methods: expected `application_credential` alone")
+    if auth.scope is not None:
+        raise BadRequest("auth.scope: expected none, an application credential is good for one project")
+    if given.id is None:
+        if given.name is None or given.user is None:
+            raise BadRequest("auth.identity.application_credential: expected an `id`, or a `name` and a `user`")
+        _check_named("auth.identity.application_credential.user", given.user)
 
 
 def _check_scope(scope: TokenScope | str | None) -> None:
@@ -128,7 +168,7 @@ def _check_scope(scope: TokenScope | str | None) -> None:
         _check_named("auth.scope.project", scope.project)
 
 
-def _check_named(field: str, reference: UserPassword | ProjectReference) -> None:
+def _check_named(field: str, reference: UserPassword | UserReference | ProjectReference) -> None:
     if reference.id is not None:
         return
     if reference.name is None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from skep.database import Connection
-from skep.database.api import domains, projects, revoked_tokens, role_assignments, roles, users
+from skep.database.api import application_credentials, domains, projects, revoked_tokens, role_assignments, roles, users
+from skep.database.api.application_credentials import ApplicationCredential
 from skep.database.api.domains import Domain
 from skep.database.api.projects import Project
 from skep.database.api.role_assignments import RoleScope
 from skep.database.api.roles import UserRole
 from skep.database.api.users import User
 from skep.domain.ids import ProjectId, UserId
+from skep.neighbours.identity.access_rules import AccessRule, Use, permits
 from skep.neighbours.identity.base import Identity
 from skep.standalone.identity.roles import with_implied
 from skep.standalone.identity.tokens import TokenPayload
@@ -28,7 +30,16 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """The domain of the project, or the one that the token is for."""
     roles: tuple[UserRole, ...]
     """Those included that others imply."""
+    credential: ApplicationCredential | None = None
+    """The application credential that the token was made for."""
     identity: Identity
+
+    def is_for(self, use: Use | None) -> bool:
+        """Tell whether the token may be shown with a request; without one: whether it is good for all."""
+        rules = self.credential.access_rules if self.credential is not None else None
+        if rules is None:
+            return True
+        return use is not None and permits((AccessRule(rule.service, rule.method, rule.path) for rule in rules), use)
 
     @property
     def own_domain(self) -> str:
@@ -54,7 +65,12 @@ def load(connection: Connection, payload: TokenPayload) -> Grant | None:
     user_domain = found.get(user.domain_id)
     if user_domain is None or (domain_id is not None and domain_id not in found):
         return None
-    held = effective_roles(connection, user.id, payload.scope)
+    credential: ApplicationCredential | None = None
+    if payload.credential_id:
+        credential = application_credentials.get(connection, payload.credential_id)
+        if credential is None:
+            return None
+    held = effective_roles(connection, user.id, payload.scope, credential)
     if not held and payload.scope is not None:
         return None
     domain = found.get(domain_id or "")
@@ -65,17 +81,22 @@ def load(connection: Connection, payload: TokenPayload) -> Grant | None:
         project=project,
         domain=domain,
         roles=held,
+        credential=credential,
         identity=_identity(payload, user, user_domain, project, domain, held),
     )
 
 
-def effective_roles(connection: Connection, user_id: str, scope: RoleScope | None) -> tuple[UserRole, ...]:
-    """Return the roles of a user in a scope, with those they imply; none without a scope."""
+def effective_roles(
+    connection: Connection, user_id: str, scope: RoleScope | None, credential: ApplicationCredential | None = None
+) -> tuple[UserRole, ...]:
+    """Return the roles of a user in a scope, with those they imply, as far as a credential has them."""
     given = role_assignments.held(connection, user_id, scope) if scope is not None else set()
     if not given:
         return ()
     known = roles.select(connection)
     names = set(with_implied(role.name for role in known if role.id in given))
+    if credential is not None:
+        names &= set(with_implied(role.name for role in known if role.id in credential.role_ids))
     return tuple(role for role in known if role.name in names)
 
 

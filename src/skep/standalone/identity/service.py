@@ -7,19 +7,28 @@ from collections.abc import Callable
 import structlog
 
 from skep.database import Connection
-from skep.database.api import domains, projects, revoked_tokens, users
+from skep.database.api import application_credentials, domains, projects, revoked_tokens, users
+from skep.database.api.application_credentials import ApplicationCredential
 from skep.database.api.role_assignments import RoleScope
 from skep.database.api.users import User
 from skep.database.engine import Database, T, Unit
 from skep.domain.clock import SECOND, Clock
-from skep.domain.errors import Overloaded, TooManyAttempts, Unauthenticated
+from skep.domain.errors import Forbidden, Overloaded, TooManyAttempts, Unauthenticated
 from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import Identity
 from skep.neighbours.identity.token_cache import TokenCache
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import credentials, grants
 from skep.standalone.identity.attempts import Applicant, Rules, SignInAttempts, network_of
-from skep.standalone.identity.credentials import Auth, DomainReference, ProjectReference, TokenScope, UserPassword
+from skep.standalone.identity.credentials import (
+    Auth,
+    CredentialMethod,
+    DomainReference,
+    ProjectReference,
+    TokenScope,
+    UserPassword,
+    UserReference,
+)
 from skep.standalone.identity.grants import Grant
 from skep.standalone.identity.passwords import Passwords
 from skep.standalone.identity.settings import IdentitySettings
@@ -69,10 +78,10 @@ class StandaloneIdentity:
         """Finish what runs. The database stays open: it belongs to the caller."""
         self.passwords.close()
 
-    async def validate(self, token: str, use: Use | None = None) -> Identity | None:  # noqa: ARG002 - no rules here
+    async def validate(self, token: str, use: Use | None = None) -> Identity | None:
         """Return whom the token speaks for, or None when it is not valid."""
         grant = await self.grant(token)
-        return None if grant is None else grant.identity
+        return grant.identity if grant is not None and grant.is_for(use) else None
 
     async def project_exists(self, project_id: str) -> bool | None:
         """Tell whether there is such a project."""
@@ -103,6 +112,8 @@ class StandaloneIdentity:
         TooManyAttempts after too many wrong passwords, Overloaded when too many passwords wait to be checked.
         """
         credentials.check(auth)
+        if auth.identity.application_credential is not None and "application_credential" in auth.identity.methods:
+            return await self._by_credential(auth.identity.application_credential, address)
         parent = await self._parent(auth)
         by_password = await self._by_password(auth, address)
         if parent is not None and by_password is not None and parent.user.id != by_password.id:
@@ -136,9 +147,44 @@ class StandaloneIdentity:
         if "token" not in auth.identity.methods or auth.identity.token is None:
             return None
         grant = await self.grant(auth.identity.token.id)
-        if grant is None:
+        if grant is None or not grant.is_for(None):
             raise Unauthenticated(UNAUTHENTICATED)
+        if grant.credential is not None:
+            raise Forbidden("A token of an application credential makes no other token.")
         return grant
+
+    async def _by_credential(self, given: CredentialMethod, address: str) -> tuple[str, Grant]:
+        credential, user = await self.database.read(lambda connection: _find_credential(connection, given))
+        named = f"application credential {given.id or given.name}"
+        stored = credential.secret_hash if credential else None
+        await self._prove(
+            Applicant(f"credential {credential.id}" if credential else named, address),
+            named,
+            given.secret,
+            stored,
+            valid=credential is not None and _is_valid(credential, self.clock.now()),
+        )
+        assert credential is not None
+        issued_at = max(self.clock.now(), (user.tokens_invalid_before if user else 0) + 1)
+        payload = TokenPayload(
+            user_id="",
+            of_user=credential.user_id,
+            project_id=credential.project_id,
+            credential_id=credential.id,
+            system=False,
+            methods=("application_credential",),
+            issued_at=issued_at,
+            expires_at=min(
+                issued_at + self.settings.token_expiration * SECOND,
+                credential.expires_at or issued_at + self.settings.token_expiration * SECOND,
+            ),
+            audit_ids=(new_audit_id(),),
+        )
+        grant = await self.database.read(lambda connection: grants.load(connection, payload))
+        if grant is None:
+            log.info("sign-in refused", user=credential.user_id, reason="no role in the credential's project")
+            raise Unauthenticated(UNAUTHENTICATED)
+        return self._tokens.encode(payload), grant
 
     async def _by_password(self, auth: Auth, address: str) -> User | None:
         if "password" not in auth.identity.methods or auth.identity.password is None:
@@ -153,6 +199,14 @@ class StandaloneIdentity:
         Raises Unauthenticated without a reason, TooManyAttempts, Overloaded.
         """
         who = Applicant(user.id if user else named, address)
+        stored = user.password_hash if user else None
+        await self._prove(who, named, password, stored, valid=user is not None and user.enabled)
+        assert user is not None
+        return user
+
+    async def _prove(self, who: Applicant, named: str, secret: str, stored: str | None, *, valid: bool) -> None:
+        """Check a password or secret against a stored hash; what is not `valid` is wrong after the same work."""
+        address = who.address
 
         def check() -> None:
             seconds = self._attempts.wait(who, self.clock.now())
@@ -167,8 +221,8 @@ class StandaloneIdentity:
             async with self.passwords.turn(place) as turn:
                 # Others of this place may have failed since: none of them is ahead of the count.
                 check()
-                right = await turn.verify(password, user.password_hash if user else None)
-                if user is None or not right or not user.enabled:
+                right = await turn.verify(secret, stored)
+                if not right or not valid:
                     self._attempts.failed(who, self.clock.now())
                     raise Unauthenticated(UNAUTHENTICATED)
         except Overloaded:
@@ -180,7 +234,6 @@ class StandaloneIdentity:
             raise
         self._attempts.succeeded(who)
         self._said("right")
-        return user
 
     def _new_grant(self, connection: Connection, auth: Auth, user: User, parent: Grant | None) -> Grant | None:
         scope, exists = _scope(connection, auth.scope, user)
@@ -209,11 +262,28 @@ class StandaloneIdentity:
         return grants.load(connection, payload)
 
 
-def _find_user(connection: Connection, given: UserPassword) -> User | None:
+def _find_user(connection: Connection, given: UserPassword | UserReference) -> User | None:
     if given.id is not None:
         return users.get(connection, given.id)
     domain_id = _domain_id(connection, given.domain)
     return None if domain_id is None or given.name is None else users.by_name(connection, given.name, domain_id)
+
+
+def _find_credential(
+    connection: Connection, given: CredentialMethod
+) -> tuple[ApplicationCredential | None, User | None]:
+    if given.id is not None:
+        credential = application_credentials.get(connection, given.id)
+    else:
+        assert given.user is not None
+        user = _find_user(connection, given.user)
+        of_user = application_credentials.of_user(connection, user.id, name=given.name) if user else []
+        credential = next(iter(of_user), None)
+    return credential, users.get(connection, credential.user_id) if credential else None
+
+
+def _is_valid(credential: ApplicationCredential, now: int) -> bool:
+    return credential.expires_at is None or credential.expires_at > now
 
 
 def _scope(connection: Connection, asked: TokenScope | str | None, user: User) -> tuple[RoleScope | None, bool]:

@@ -35,6 +35,8 @@ class TokenPayload(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     audit_ids: tuple[str, ...]
     """Its own id first, then that of the token it was made from."""
     domain_id: str | None = None
+    credential_id: str = ""
+    """Of a token that an application credential was shown for."""
     of_user: str = ""
     """The user of a token that 0.7.0 would take for more than it is: to that release it is nobody's."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from skep.database.api.application_credentials import ApplicationCredential, StoredRule
 from skep.database.api.domains import Domain
 from skep.database.api.groups import UserGroup
 from skep.database.api.projects import Project
@@ -113,6 +114,8 @@ def token(grant: Grant, settings: IdentitySettings, *, with_catalogue: bool) -> 
         shown["is_domain"] = False
     elif grant.domain is not None:
         shown["domain"] = _domain(grant.domain)
+    if grant.credential is not None:
+        shown["application_credential"] = _of_token(grant.credential)
     if payload.system:
         shown["system"] = {"all": True}
     if grant.roles:
@@ -120,6 +123,46 @@ def token(grant: Grant, settings: IdentitySettings, *, with_catalogue: bool) -> 
         if with_catalogue:
             shown["catalog"] = catalogue(settings)
     return {"token": shown}
+
+
+def application_credential(
+    value: ApplicationCredential, role_names: dict[str, str], base: str, secret: str | None = None
+) -> dict[str, Any]:
+    """Show an application credential; the secret is told once, when it is made."""
+    shown: dict[str, Any] = {
+        "id": value.id,
+        "name": value.name,
+        "description": value.description,
+        "user_id": value.user_id,
+        "project_id": value.project_id,
+        "roles": [
+            {"id": role_id, "name": role_names[role_id], "domain_id": None}
+            for role_id in sorted(value.role_ids, key=lambda one: role_names.get(one, ""))
+            if role_id in role_names
+        ],
+        "expires_at": None if value.expires_at is None else isoformat_micro(value.expires_at),
+        "unrestricted": value.unrestricted,
+        "links": {"self": f"{base}/v3/users/{value.user_id}/application_credentials/{value.id}"},
+    }
+    if value.access_rules is not None:
+        shown["access_rules"] = [_rule(rule) for rule in value.access_rules]
+    return shown if secret is None else {**shown, "secret": secret}
+
+
+def access_rule(value: StoredRule, user_id: str, base: str) -> dict[str, Any]:
+    """Show an access rule."""
+    return {**_rule(value), "links": {"self": f"{base}/v3/users/{user_id}/access_rules/{value.id}"}}
+
+
+def _rule(value: StoredRule) -> dict[str, Any]:
+    return {"id": value.id, "service": value.service, "method": value.method, "path": value.path}
+
+
+def _of_token(value: ApplicationCredential) -> dict[str, Any]:
+    shown: dict[str, Any] = {"id": value.id, "name": value.name, "restricted": not value.unrestricted}
+    if value.access_rules is not None:
+        shown["access_rules"] = [_rule(rule) for rule in value.access_rules]
+    return shown
 
 
 def _domain(value: Domain) -> dict[str, Any]:

@@ -19,6 +19,9 @@ from skep.standalone.identity.credentials import AuthBody
 from skep.standalone.identity.grants import Grant
 from skep.standalone.identity.service import StandaloneIdentity
 
+ACCESS_RULES = "OpenStack-Identity-Access-Rules"
+"""The header by which a service says that it keeps access rules."""
+
 
 async def create(identity: StandaloneIdentity, request: Request) -> Response:
     """Sign in."""
@@ -91,6 +94,10 @@ async def _subject(identity: StandaloneIdentity, request: Request, *roles_allowe
     who = await caller(identity, request)
     token = request.headers.get("x-subject-token", "")
     grant = await identity.grant(token)
+    keeps_rules = ACCESS_RULES in request.headers
+    if grant is not None and not grant.is_for(None) and not keeps_rules:
+        # Whoever does not promise to keep the rules of a token must not take it.
+        grant = None
     if grant is None or not may(who, *roles_allowed, user_id=grant.user.id):
         # That theirs has ended is told to all. Whether another's is valid is for those who may know whose it is.
         raise NotFound("This is not a valid token.")
