@@ -113,10 +113,23 @@ def spec_of(
         group=found.group,
         cells=found.cells,
         now=now,
+        config_drive=has_config_drive(wanted, found, settings),
     )
 
 
-def instances_of(wanted: CreateRequest, found: Resolved, context: RequestContext, now: int) -> tuple[Instance, ...]:
+def has_config_drive(wanted: CreateRequest, found: Resolved, settings: ApiSettings) -> bool:
+    """Tell whether the servers get a config drive: by their user's wish, their image's, or the operator's."""
+    return bool(wanted.server.get("config_drive")) or needs_config_drive(found.image) or settings.force_config_drive
+
+
+def needs_config_drive(image: Image | None) -> bool:
+    """Tell whether servers of an image have to have a config drive."""
+    return image is not None and image.properties.get("img_config_drive") == "mandatory"
+
+
+def instances_of(
+    wanted: CreateRequest, found: Resolved, context: RequestContext, now: int, *, config_drive: bool
+) -> tuple[Instance, ...]:
     """Return the servers, the first of which are stored if the quota does not allow all."""
     server = wanted.server
     first = Instance(
@@ -135,7 +148,7 @@ def instances_of(wanted: CreateRequest, found: Resolved, context: RequestContext
         metadata=wanted.metadata,
         tags=tuple(server.get("tags") or ()),
         block_devices=wanted.disks.all(found.flavor),
-        config_drive=bool(server.get("config_drive")),
+        config_drive=config_drive,
         disk_config=server.get("OS-DCF:diskConfig", "MANUAL"),
         access_ip_v4=access_address(server.get("accessIPv4")),
         access_ip_v6=access_address(server.get("accessIPv6")),

@@ -79,6 +79,8 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     reclaim_instance_interval: int = 0
     """Seconds for which deleted servers are kept; 0: they are deleted at once."""
     evacuate_needs_fence: bool = False
+    force_config_drive: bool = False
+    """Whether each new server gets a config drive."""
     """Whether only servers of fenced hosts are evacuated."""
 
 

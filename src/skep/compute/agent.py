@@ -212,7 +212,10 @@ class Agent:
         return facts, guests
 
     async def _begin(self, identity: HostIdentity, facts: HostFacts, guests: tuple[Guest, ...]) -> None:
-        usage = idle_usage(self.name, facts, self.settings, self._clock.now())
+        capabilities = able(
+            self._driver, stores_images=self._snapshots is not None, exchanges=self._exchange is not None
+        )
+        usage = idle_usage(self.name, facts, self.settings, self._clock.now(), capabilities)
         own_clock = OwnClock(self._clock, self.name, self.cell_name, self._on_clock)
         reports = Reports(self._process, usage, self._fence, own_clock)
         conversation = Conversation(
@@ -223,9 +226,6 @@ class Agent:
             self._keep_cell_key,
             take_next=self._take_next_key,
             require_proof=self.settings.require_signatures,
-        )
-        capabilities = able(
-            self._driver, stores_images=self._snapshots is not None, exchanges=self._exchange is not None
         )
         conversation.capabilities = tuple(sorted(capabilities))
         conversation.on_greeted, conversation.on_unknown = reports.beat_now, reports.register_anew

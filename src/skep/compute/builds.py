@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from skep.compute import config_drives
 from skep.compute.attempts import OrderVerdict
 from skep.compute.calls import Change
 from skep.compute.drivers.base import NamedResource
@@ -250,7 +251,8 @@ class Builds:
             planned = self._host.calls.plan(run.order.instance, run.order.attempt)
             if isinstance(planned, BuildFailure):
                 return planned
-            if (lacking := self._no_images(run.order, planned)) is not None:
+            lacking = self._no_images(run.order, planned) or config_drives.unable(self._host, run.order.instance)
+            if lacking is not None:
                 return lacking
             run.order = msgspec.structs.replace(run.order, prepares=planned)
         elif known:
@@ -370,6 +372,12 @@ class Builds:
         host, order = self._host, run.order
         run.phase = "spawning"
         async with host.step("spawn", run.instance, order.attempt, order.context) as step:
+            writing = config_drives.writing(host, order.instance, order.attempt, run.contents)
+            if writing is not None:
+                written = await self._drive(run, "prepare", writing)
+                if isinstance(written, BuildFailure):
+                    step.outcome = written.kind
+                    return written
             spawning = host.driver.spawn(order.instance, order.attempt, order.resources, order.allocation, run.contents)
             result = await self._drive(run, "spawn", spawning)
             if isinstance(result, BuildFailure):

@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 import structlog
 
+from skep.compute import config_drives
 from skep.compute.drivers.base import NamedResource, PowerDriver
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.entries import BuildAccepted, GuestBuilt, SpawnGranted
@@ -75,7 +76,11 @@ async def _spawned(host: Host, order: MoveStep, entry: BuildAccepted, *, again: 
         if failed is not None:
             return failed
     host.journal.note(SpawnGranted(instance=instance.uuid, attempt=attempt))
-    spawning = host.driver.spawn(instance, attempt, entry.resources, entry.allocation, await _contents(host, order))
+    contents = await _contents(host, order)
+    unwritten = await config_drives.write(host, instance, attempt, contents)
+    if unwritten is not None:
+        return unwritten
+    spawning = host.driver.spawn(instance, attempt, entry.resources, entry.allocation, contents)
     power_state = await host.calls.change("spawn", spawning, instance.uuid)
     if isinstance(power_state, BuildFailure):
         return power_state

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from skep.compute.settings import ComputeSettings
+from skep.domain.capabilities import CONFIG_DRIVE_TRAIT, Capability
 from skep.domain.hosts import HostFacts, HostUsage
 from skep.domain.providers import Allocation
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
@@ -30,10 +31,18 @@ def offered(facts: HostFacts, settings: ComputeSettings) -> dict[str, Inventory]
     return inventory
 
 
-def idle_usage(host: str, facts: HostFacts, settings: ComputeSettings, started_at: int) -> HostUsage:
-    """Return what the host reports when nothing runs on it."""
+def idle_usage(
+    host: str,
+    facts: HostFacts,
+    settings: ComputeSettings,
+    started_at: int,
+    capabilities: frozenset[Capability] = frozenset(),
+) -> HostUsage:
+    """Return what the host reports when nothing runs on it. What placement has to know of its driver is a trait."""
     told: dict[str, Any] = {name: getattr(facts, name) for name in HostFacts.__struct_fields__}
     inventory = told["inventory"] = offered(facts, settings)
+    if Capability.CONFIG_DRIVE in capabilities:
+        told["traits"] = (*facts.traits, CONFIG_DRIVE_TRAIT)
     return HostUsage(**told, host=host, used=dict.fromkeys(inventory, 0), started_at=started_at)
 
 

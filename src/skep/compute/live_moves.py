@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from skep.compute import config_drives
 from skep.compute.drivers.base import MoveDriver
 from skep.compute.drivers.live import Copying, LiveMigrationDriver
 from skep.compute.entries import Acknowledged, GuestBuilt, SpawnGranted
@@ -61,6 +62,9 @@ class LiveMoves:
             return begun
         if opened.built is not None:
             return opened.built.power_state
+        unwritten = await config_drives.write(self._host, order.instance, order.attempt)
+        if unwritten is not None:
+            return unwritten
         place = exchange_of(self._host).place(order.move, order.attempt)
         waiting = self._driver.await_guest(order.instance, order.attempt, order.resources, order.allocation, place)
         made = await self._host.calls.change("prepare", waiting, order.instance.uuid)

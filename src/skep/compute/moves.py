@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from skep.compute import evacuations
+from skep.compute import config_drives, evacuations
 from skep.compute.attempts import OpenAttempt, OrderVerdict
 from skep.compute.drivers.base import (
     DriverError,
@@ -37,6 +37,7 @@ from skep.compute.move_orders import GIVEN_UP, Result, built_of, made_of, no_gue
 from skep.compute.outcomes import Outcomes
 from skep.compute.resources import imageless, making
 from skep.compute.running import weighed_properties
+from skep.compute.taking_up import made_guest
 from skep.domain.builds import BuildFailure, FailureKind, Refused, failure
 from skep.domain.capabilities import Capability
 from skep.domain.decoding import json_decoder
@@ -326,7 +327,7 @@ class Moves:
         if opened.built is not None:
             return opened.built.power_state
         host.journal.note(SpawnGranted(instance=instance.uuid, attempt=order.attempt))
-        power_state = await self._made_guest(order)
+        power_state = await made_guest(self._host, order)
         if isinstance(power_state, BuildFailure):
             return power_state
         await self._keep(order, opened, power_state)
@@ -362,7 +363,7 @@ class Moves:
             return failure("InstanceNotFound", f"the guest is put aside for another move, {built.aside}")
         if not built.aside:
             return await self._as_it_is(order)
-        power_state = await self._made_guest(order)
+        power_state = await made_guest(self._host, order)
         if isinstance(power_state, BuildFailure):
             return power_state
         await note_guest(self._host, msgspec.structs.replace(built, aside="", power_state=power_state))
@@ -482,6 +483,9 @@ class Moves:
                 if isinstance(kept, BuildFailure):
                     return kept
             contents = self._contents.get((server.uuid, attempt))
+            failed = await config_drives.write(host, server, attempt, contents)
+            if failed is not None:
+                return failed
             spawning = host.driver.spawn(server, attempt, order.resources, order.allocation, contents)
             made = await host.calls.change("spawn", spawning, server.uuid)
             if isinstance(made, BuildFailure):
@@ -507,17 +511,6 @@ class Moves:
             contents = None if plain is None else json_decoder(GuestContents).decode(plain)
         if contents is not None:
             self._contents[key] = contents
-
-    async def _made_guest(self, order: MoveStep) -> Result:
-        host, instance = self._host, order.instance
-        taking = self._rebuilder.take_up(instance, order.attempt, order.resources, order.allocation, start=order.start)
-        made = await host.calls.change("spawn", taking, instance.uuid)
-        if made is PowerState.RUNNING or isinstance(made, BuildFailure) or not order.start:
-            return made
-        # It was there, and had been stopped: a step before this was interrupted.
-        if not isinstance(host.driver, PowerDriver):
-            return failure("SpawnFailed", f"the guest is {made.name.lower()}, and host {host.name} cannot start it")
-        return await host.calls.change("action", host.driver.power_on(instance.uuid), instance.uuid)
 
     @property
     def _rebuilder(self) -> RebuildDriver:

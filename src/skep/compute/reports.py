@@ -162,7 +162,8 @@ class Reports:
         if isinstance(facts, BuildFailure):
             log.warning("facts not read, the last known were reported", host=self._host.name, error=facts.message)
             return
-        self._usage = idle_usage(self._host.name, facts, self._host.settings, self._usage.started_at)
+        host = self._host
+        self._usage = idle_usage(host.name, facts, host.settings, self._usage.started_at, host.capabilities)
         self._host.image_formats = formats_of(facts.traits)
         self._host.ledger.set_inventory(self._usage.inventory)
         self._host.ledger.set_inside(self._usage)

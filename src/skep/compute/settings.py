@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from skep.compute.calls import CallLimits
@@ -37,6 +39,10 @@ class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether only conductors are believed that prove to be of the cell, once it has shown its key."""
     limits: CallLimits = CallLimits()
     """After how long a call of the driver hangs."""
+    dhcp_domain: str = ""
+    """Stands behind the host names that servers are told."""
+    vendor_data: dict[str, Any] = {}
+    """What the operator tells all servers."""
     max_hung_calls: int = 4
     """While so many calls of the driver hang the host takes no builds and begins no further call but to read."""
     remembered_instances: int = 256

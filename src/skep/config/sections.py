@@ -17,6 +17,7 @@ from msgspec import Meta
 from skep.config.base import Section, port_of_health, tcp_port
 from skep.config.compute import ComputeSettings
 from skep.config.http import HttpSettings
+from skep.config.metadata import MetadataSettings
 from skep.config.nats_security import NatsSecurity
 from skep.config.neighbours import GlanceSection, KeystoneSection
 from skep.config.pci import PciSettings
@@ -412,6 +413,7 @@ class Config(Section, frozen=True, kw_only=True):
     api: ApiSettings = ApiSettings()
     identity: IdentitySettings = IdentitySettings()
     images: ImagesSettings = ImagesSettings()
+    metadata: MetadataSettings = MetadataSettings()
     database: DatabaseSettings = DatabaseSettings()
     cells: Annotated[
         tuple[CellSettings, ...],

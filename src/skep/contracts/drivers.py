@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from skep.compute.drivers.base import (
+    ConfigDriveDriver,
     ConsoleOutputDriver,
     CrashDumpDriver,
     DiagnosticsDriver,
@@ -26,6 +27,7 @@ from skep.compute.drivers.base import (
     PasswordDriver,
     PauseDriver,
     PowerDriver,
+    RebuildDriver,
     RescueDriver,
     SnapshotDriver,
     SuspendDriver,
@@ -64,6 +66,13 @@ class DriverContract(LiveMigrationContract):
     def disk(self, driver: Driver, instance: InstanceUuid, attempt: int) -> bytes | None:  # noqa: ARG002
         """Return the bytes of the disk of a guest; None where a test cannot look at them."""
         return None
+
+    def config_drive(self, driver: Driver, instance: InstanceUuid, attempt: int) -> dict[str, bytes] | None:  # noqa: ARG002
+        """Return the files on the config drive of an attempt by their paths; None: it has none.
+
+        Where a test cannot look at it, what is said of it is not tried.
+        """
+        pytest.skip("nothing looks at the config drives of this driver")
 
     async def restarted(self, driver: Driver) -> Driver:  # noqa: ARG002
         """Close the driver and return another one over the same hypervisor, as a restarted agent has it.
@@ -380,6 +389,29 @@ class DriverContract(LiveMigrationContract):
         assert self.disk(driver, small.uuid, 1) == before
         await _remove(driver, small, 1)
         assert await _guest(driver, small) is None
+
+    async def test_a_config_drive_is_made_anew_and_goes_with_its_attempt(self, driver: Driver, small: Instance) -> None:
+        """It holds what it was made with last, also while its guest is put aside; nothing of it is left afterwards."""
+        if not isinstance(driver, ConfigDriveDriver):
+            pytest.skip("this driver lacks the capability `config_drive`")
+        first, second = {"a/b": b"1", "a/c": b""}, {"a/b": b"2"}
+        await _prepare(driver, small, 1)
+        await driver.write_config_drive(small.uuid, 1, first)
+        assert self.config_drive(driver, small.uuid, 1) == first
+        await driver.write_config_drive(small.uuid, 1, second)
+        await driver.spawn(small, 1, small.flavor.resources())
+        assert self.config_drive(driver, small.uuid, 1) == second
+        if isinstance(driver, RebuildDriver):
+            await driver.put_aside(small.uuid, 1)
+            assert self.config_drive(driver, small.uuid, 1) == second
+            await driver.take_up(small, 1, small.flavor.resources(), start=True)
+        await _remove(driver, small, 1)
+        assert self.config_drive(driver, small.uuid, 1) is None
+        await _prepare(driver, small, 2)
+        await driver.write_config_drive(small.uuid, 2, first)
+        for resource in driver.plan(small, 2):
+            await driver.undo(small.uuid, 2, resource)
+        assert self.config_drive(driver, small.uuid, 2) is None
 
     async def test_what_was_in_a_guest_goes_with_its_disk(self, driver: Driver, small: Instance) -> None:
         """A password that was given at the build is there after the move, and gone with the last attempt."""

@@ -21,6 +21,8 @@ class Capability(enum.StrEnum):
     """Boot a guest from a rescue disk, with its root disk beside it."""
     IMAGE = "image"
     """Make the disk of a guest from the bytes of an image."""
+    CONFIG_DRIVE = "config_drive"
+    """Give a guest a disk on which it reads about itself."""
     PASSWORD = "password"  # noqa: S105 - a name
     """Change the password of a guest's administrator while the guest runs."""
     CRASH_DUMP = "crash_dump"
@@ -45,3 +47,7 @@ class Capability(enum.StrEnum):
     """Tell what the hypervisor measures of a guest."""
     CONSOLE = "console"
     """Show the console of a guest."""
+
+
+CONFIG_DRIVE_TRAIT = "CUSTOM_SKEP_CONFIG_DRIVE"
+"""The trait of hosts whose driver makes config drives: no other is a candidate for a server that is to have one."""

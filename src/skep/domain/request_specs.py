@@ -60,6 +60,9 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     lifetime: Lifetime | None = None
     """From the hint `lifetime`, computed once when the request is accepted; None: unknown."""
 
+    config_drive: bool = False
+    """Whether its host has to give it a config drive. Releases before 0.8.0 leave it out."""
+
     @property
     def expected_end(self) -> int | None:
         """The server's expected end, microseconds since 1970; None: unknown."""
@@ -111,6 +114,7 @@ def spec_of(
     group: GroupRule | None,
     cells: Mapping[str, CellUuid],
     now: int,
+    config_drive: bool = False,
 ) -> RequestSpec:
     """Put together what is asked for `now`, for a server that is created and for a dry run alike.
 
@@ -135,6 +139,7 @@ def spec_of(
         target_cell=cells[hints.target_cell] if hints.target_cell is not None else None,
         different_cells=tuple(cells[name] for name in hints.different_cell),
         lifetime=lifetime_from(hints.given, now),
+        config_drive=config_drive,
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping
 import msgspec
 from msgspec.structs import replace
 
+from skep.domain.capabilities import CONFIG_DRIVE_TRAIT
 from skep.domain.guest_kinds import GuestKind, guest_kind
 from skep.domain.host_attributes import AMOUNTS
 from skep.domain.ids import CellUuid, NodeUuid
@@ -165,6 +166,7 @@ def _asked(
         spec.required_aggregates,
         spec.target_cell,
         spec.different_cells,
+        spec.config_drive,
     )
 
 
@@ -186,6 +188,7 @@ def _worked_out(
         scoped, volumes = _scoped(spec, AGGREGATE_SCOPE), _scoped(spec, VOLUME_SCOPE)
     capabilities = _capabilities(spec.flavor.extra_specs)
     required = _with(required, *implied_traits(spec, options), *image_traits(spec, "required"))
+    required = _with(required, CONFIG_DRIVE_TRAIT) if spec.config_drive else required
     forbidden = _with(forbidden, *image_traits(spec, "forbidden"))
     kind = guest_kind(spec.image.properties) if spec.image is not None and spec.image.properties else None
     nested, choices = spec.wanted(), any_of(spec.flavor.extra_specs)

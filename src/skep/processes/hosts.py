@@ -18,6 +18,7 @@ from skep.domain.decoding import convert, json_decoder
 from skep.processes.directory import unsealing_by
 from skep.processes.host_images import HostImages
 from skep.processes.process import Process
+from skep.processes.vendor_data import vendor_data
 from skep.transport.base import Transport
 
 
@@ -36,6 +37,8 @@ def compute_settings(config: Config) -> ComputeSettings:
         report_interval_seconds=section.report_interval,
         require_signatures=section.require_signatures,
         max_hung_calls=section.max_hung_calls,
+        dhcp_domain=config.metadata.dhcp_domain,
+        vendor_data=vendor_data(config.metadata),
         limits=convert(section.driver_limits, CallLimits, from_attributes=True),
         progress_seconds=config.conductor.progress_seconds,
         resend_seconds=min(1.0, config.conductor.resend_seconds),

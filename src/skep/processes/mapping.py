@@ -43,6 +43,7 @@ def api_settings(config: Config, identity_url: str, images_url: str) -> ApiSetti
         aliases=device_aliases(config.pci),
         reclaim_instance_interval=config.retention.reclaim_instance_interval,
         evacuate_needs_fence=section.evacuate_needs_fence,
+        force_config_drive=config.metadata.force_config_drive,
         quotas=QuotaDefaults(
             instances=quota.instances,
             cores=quota.cores,

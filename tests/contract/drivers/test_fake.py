@@ -7,8 +7,9 @@ import pytest
 
 from skep.compute.drivers.base import Driver
 from skep.compute.drivers.contents import GuestContents
-from skep.compute.drivers.fake import DISKS, INSIDES, RESCUE, FailureRule, FakeDriver, FakeSettings
+from skep.compute.drivers.fake import DISKS, DRIVES, INSIDES, RESCUE, FailureRule, FakeDriver, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks
+from skep.compute.drivers.fake_drives import FakeDrives
 from skep.compute.drivers.fake_inside import GuestInsides
 from skep.contracts.drivers import DriverContract
 from skep.domain.ids import InstanceUuid
@@ -30,6 +31,9 @@ class TestFakeDriver(DriverContract):
 
     def disk(self, driver: Driver, instance: InstanceUuid, attempt: int) -> bytes | None:  # noqa: ARG002
         return FakeDisks(self.directory / DISKS).content(instance, attempt)
+
+    def config_drive(self, driver: Driver, instance: InstanceUuid, attempt: int) -> dict[str, bytes] | None:  # noqa: ARG002
+        return FakeDrives(self.directory / DRIVES).read(instance, attempt)
 
     def rescue_disk(self, driver: Driver, instance: InstanceUuid, attempt: int) -> bytes | None:  # noqa: ARG002
         try:

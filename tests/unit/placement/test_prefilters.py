@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from skep.domain.capabilities import CONFIG_DRIVE_TRAIT
 from skep.domain.images import Image
 from skep.placement.options import PlacementOptions
 from skep.placement.request import placement_request
@@ -130,3 +131,11 @@ def test_none_of_these_aggregates_counts_unless_the_operator_says_so(world: Any,
         world.host(name)
     world.table.set_aggregate(1, ["a"], {"filter_tenant_id": "mine", "trait:CUSTOM_A": "required"})
     assert world.fitting(spec(project_id="mine")) == {"a", "b"}
+
+
+def test_a_config_drive_is_made_by_hosts_that_say_so_and_asked_for_by_servers_that_have_one(
+    spec: Any, flavor: Any
+) -> None:
+    for config_drive in (False, True, False):
+        wanted = spec(flavor=flavor(), image=Image(id="i", disk_format="raw"), config_drive=config_drive)
+        assert placement_request(wanted).required_traits == ((CONFIG_DRIVE_TRAIT,) if config_drive else ())

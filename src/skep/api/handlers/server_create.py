@@ -184,10 +184,11 @@ async def _store(
     services, context = request.services, request.context
     now = services.clock.now()
     secrets = Secrets(admin_password=wanted.password, files=wanted.files)
+    spec = server_creation.spec_of(wanted, found, context, services.settings, now)
     new = NewRequest(
         context=context,
-        instances=server_creation.instances_of(wanted, found, context, now),
-        spec=server_creation.spec_of(wanted, found, context, services.settings, now),
+        instances=server_creation.instances_of(wanted, found, context, now, config_drive=spec.config_drive),
+        spec=spec,
         min_count=wanted.min_count,
         now=now,
         secrets=services.seal(msgspec.json.encode(secrets)),

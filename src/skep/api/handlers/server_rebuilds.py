@@ -18,6 +18,7 @@ from skep.api.handlers.server_images import usable_image
 from skep.api.handlers.server_lookup import LocatedServer
 from skep.api.handlers.server_views import view_for
 from skep.api.requests import Answer, ApiRequest
+from skep.api.server_creation import needs_config_drive
 from skep.database import Connection
 from skep.database.api import build_requests, quotas
 from skep.database.cell import agents, builds, instances, rebuilds
@@ -128,6 +129,11 @@ async def _image(request: ApiRequest, server: Instance, image_id: str) -> Image:
     if image is None:
         raise BadRequest("Cannot find image for rebuild")
     check_image(image, server.flavor, may_have_no_disk=True, key="rebuild")
+    if needs_config_drive(image) and not server.config_drive:
+        raise BadRequest(
+            f"Image {image.id} needs a config drive (img_config_drive), which the server does not have: a rebuild does "
+            "not give it one."
+        )
     return image
 
 

@@ -124,6 +124,20 @@ class ImageDriver(Protocol):
 
 
 @runtime_checkable
+class ConfigDriveDriver(Protocol):
+    """The capability `config_drive`."""
+
+    async def write_config_drive(self, instance: InstanceUuid, attempt: int, files: Mapping[str, bytes]) -> None:
+        """Make the config drive of an attempt, in place of one that is there: a disk with the label `config-2` that
+        holds these files, by their paths. The guest of the attempt is made afterwards, and has it among its disks.
+
+        It bears the label of its attempt: it stays while the guest is put aside, and `undo` of any resource of the
+        attempt and `destroy` remove it. The files hold secrets: they stand in no log, and nowhere else on the host.
+        Raises DriverError.
+        """
+
+
+@runtime_checkable
 class PowerDriver(Protocol):
     """The capability `power`."""
 

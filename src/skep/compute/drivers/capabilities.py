@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from skep.compute.drivers.base import (
+    ConfigDriveDriver,
     ConsoleOutputDriver,
     CrashDumpDriver,
     DiagnosticsDriver,
@@ -29,6 +30,7 @@ PROTOCOLS: Mapping[Capability, type] = {
     Capability.SUSPEND: SuspendDriver,
     Capability.RESCUE: RescueDriver,
     Capability.IMAGE: ImageDriver,
+    Capability.CONFIG_DRIVE: ConfigDriveDriver,
     Capability.MOVE: MoveDriver,
     Capability.REBUILD: RebuildDriver,
     Capability.PRESERVE: PreserveDriver,

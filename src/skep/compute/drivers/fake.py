@@ -18,6 +18,7 @@ from skep.compute.drivers import fake_topology
 from skep.compute.drivers.base import DriverError, Guest, HostFacts, NamedResource
 from skep.compute.drivers.contents import GuestContents, GuestFile
 from skep.compute.drivers.fake_disks import FakeDisks
+from skep.compute.drivers.fake_drives import FakeDrives
 from skep.compute.drivers.fake_inside import GuestInsides
 from skep.compute.drivers.fake_live import FakeLiveMigration
 from skep.compute.drivers.fake_topology import FakeTopology
@@ -33,6 +34,7 @@ GUESTS_FILE = "guests.log"
 INSIDES = "guests"
 DISKS = "disks"
 EPHEMERALS = "ephemeral/disks"
+DRIVES = "config-drives"
 RESCUE = "rescue"
 """The directory with `disks` and `guests` of rescue systems."""
 DUMP = "/var/crash/vmcore"
@@ -109,6 +111,7 @@ class FakeDriver(FakeLiveMigration):
         self._log = GuestLog(directory / GUESTS_FILE)
         self._inside = GuestInsides(directory / INSIDES)
         self._disks = FakeDisks(directory / DISKS)
+        self._drives = FakeDrives(directory / DRIVES)
         self._ephemerals = FakeDisks(directory / EPHEMERALS)
         self._rescue_disks = FakeDisks(directory / RESCUE / DISKS)
         self._rescue_inside = GuestInsides(directory / RESCUE / INSIDES)
@@ -196,9 +199,15 @@ class FakeDriver(FakeLiveMigration):
         await _take(self.settings.prepare_delay)
         await self._fail("prepare", instance.name)
 
+    async def write_config_drive(self, instance: InstanceUuid, attempt: int, files: Mapping[str, bytes]) -> None:
+        """Keep the files in a directory."""
+        await self._fail("write_config_drive")
+        self._drives.write(instance, attempt, files)
+
     async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:
         """Remove a disk."""
         self._kind(resource).remove(instance, attempt)
+        self._drives.remove(instance, attempt)
         self._inside.drop(instance, attempt)
         self._end_rescue(instance, attempt)
 
@@ -241,7 +250,7 @@ class FakeDriver(FakeLiveMigration):
         guest = self._log.guests.get(instance)
         if guest is not None and attempt in (None, guest.attempt):
             self._inside.remove(instance)
-            for disks in (self._disks, self._ephemerals):
+            for disks in (self._disks, self._ephemerals, self._drives):
                 disks.remove(instance, guest.attempt)
             self._end_rescue(instance, guest.attempt)
             self._write("destroyed", instance, guest.attempt)
