@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from skep.compute.drivers.fake import GUESTS_FILE, FailureRule, FakeSettings
 from skep.compute.drivers.guest_log import GuestEvent, memories, read_events
+from skep.config.compute import FakeFailure
 from skep.config.sections import ConductorSettings
 from skep.contracts.cloud import Cloud, quick_config, running_cloud
 from skep.contracts.eventually import PATIENCE, eventually
@@ -266,6 +269,91 @@ async def test_an_abort_before_the_copying(tmp_path: Path) -> None:
         for driver in cloud.fakes.values():
             driver.release()
         await goes_on(cloud, before, memory)
+
+
+async def on_one_host(cloud: Cloud) -> list[Instance]:
+    """Make servers until three are on one host; return these."""
+    servers = await cloud.settled(await cloud.create(5))
+    hosts = Counter(server.host for server in servers)
+    return [server for server in servers if server.host == hosts.most_common(1)[0][0]][:3]
+
+
+async def statuses(cloud: Cloud, servers: list[Instance]) -> list[str]:
+    return [(await move_of(cloud, server.uuid)).status for server in servers]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_one_guest_leaves_a_host_at_a_time(tmp_path: Path, restart: bool) -> None:
+    never = quick_config(conductor=QUICK.conductor, copy_delay=0, failures=[FakeFailure(operation="converge")])
+    async with running_cloud(tmp_path, never, cells=1, hosts=2) as cloud:
+        servers = await on_one_host(cloud)
+        migrations = [await migrate(cloud, server) for server in servers]
+        first, second, third = servers
+
+        async def queued() -> bool:
+            return await statuses(cloud, servers) == ["running", "queued", "queued"]
+
+        await eventually(queued, "two wait for the one that copies")
+        if restart:
+            await cloud.restart()
+            await eventually(queued, "they wait still")
+
+        async def one_target() -> bool:
+            return await cloud.used_vcpus() == 5 + 1
+
+        await eventually(one_target, "no target has begun but that of the first")
+        await wish(cloud, second, "live_abort", migrations[1])
+        assert (await becomes(cloud, second.uuid, State.ACTIVE)).host == second.host
+        assert await statuses(cloud, servers) == ["running", "cancelled", "queued"]
+        await wish(cloud, first, "live_abort", migrations[0])
+        await becomes(cloud, first.uuid, State.ACTIVE)
+
+        async def third_runs() -> bool:
+            return await statuses(cloud, servers) == ["cancelled", "cancelled", "running"]
+
+        await eventually(third_runs, "its turn has come")
+        behave(cloud)
+        after = await becomes(cloud, third.uuid, State.ACTIVE)
+        assert after.host != third.host
+        await cloud.no_claims()
+
+
+async def test_a_queued_migration_whose_server_is_deleted_holds_nothing(tmp_path: Path) -> None:
+    async with running_cloud(tmp_path, QUICK, cells=1, hosts=2) as cloud:
+        servers = await on_one_host(cloud)
+        behave(cloud, FailureRule(operation="converge"))
+        for server in servers:
+            await migrate(cloud, server)
+        first, second, third = servers
+
+        async def queued() -> bool:
+            return await statuses(cloud, servers) == ["running", "queued", "queued"]
+
+        await eventually(queued, "two wait for the one that copies")
+        for server in (second, first):
+            await cloud.delete(server.uuid)
+        await cloud.gone([first.uuid, second.uuid])
+        behave(cloud)
+        assert (await becomes(cloud, third.uuid, State.ACTIVE)).host != third.host
+        await cloud.no_claims()
+
+
+async def test_any_number_leaves_a_host_at_once_where_that_is_set(tmp_path: Path) -> None:
+    conductor = msgspec.structs.replace(QUICK.conductor, max_concurrent_live_migrations=0)
+    config = msgspec.structs.replace(QUICK, conductor=conductor)
+    async with running_cloud(tmp_path, config, cells=1, hosts=2) as cloud:
+        servers = await on_one_host(cloud)
+        behave(cloud, FailureRule(operation="converge"))
+        for server in servers:
+            await migrate(cloud, server)
+
+        async def all_run() -> bool:
+            return await statuses(cloud, servers) == ["running"] * 3
+
+        await eventually(all_run, "all copy at once")
+        behave(cloud)
+        for server in servers:
+            assert (await becomes(cloud, server.uuid, State.ACTIVE)).host != server.host
 
 
 async def test_a_forced_end_pauses_the_guest_and_moves_it(tmp_path: Path) -> None:

@@ -39,9 +39,10 @@ from skep.domain.clock import SECOND
 from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError, Unavailable
 from skep.domain.event_types import NO_HOST_ERRORS
-from skep.domain.ids import ProjectId, UserId, new_request_id
+from skep.domain.ids import NodeUuid, ProjectId, UserId, new_request_id
 from skep.domain.instances import Instance, Task
 from skep.domain.moves import STEPS
+from skep.domain.server_migrations import MigrationType
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import ActPermission, MayMove, MoveStepDone
 from skep.messages.to_compute import MoveStep
@@ -70,6 +71,8 @@ class Moves:
         """Of the host states, as a scheduler named it last."""
         self._look_at = 0.0
         """When to look next for what nobody tells of, by the time of the loop."""
+        self._some_wait = False
+        """Live migrations wait for their turn, as far as this process knows: one that ends may let another begin."""
         every = parts.settings.resend_seconds
         self._listening = Listening(max(parts.settings.lease_seconds, 5 * every))
         self.choosing = Loop("choose moves", self._choose_hosts, every=every, apart=GATHER_SECONDS)
@@ -155,7 +158,14 @@ class Moves:
 
     async def _placed(self, chosen: WaitingMove, decision: Placed) -> None:
         parts, known = self._parts, chosen.move
-        unit = partial(cold_moves.placed, chosen=chosen, decision=decision, now=parts.clock.now())
+        now, is_live = parts.clock.now(), known.type == MigrationType.LIVE
+
+        def unit(connection: Connection) -> bool:
+            placed = cold_moves.placed(connection, chosen, decision, now)
+            if placed and is_live and self._begin_queued(connection, now, (known.source_node,)):
+                self._some_wait = True
+            return placed
+
         if await parts.database.write(unit):
             self._notify(known.row.name, known, chosen.work.instance, "start")
             self.ordering.nudge()
@@ -189,6 +199,8 @@ class Moves:
             if looks:
                 live_moves.end_lost(connection)
                 self._end_late(connection, now)
+            if looks or self._some_wait:
+                self._some_wait = self._begin_queued(connection, now) > 0
             orders = move_steps.due(connection, parts.cell.uuid, now, resend_before, BATCH, parts.progress_before())
             return orders, number, over, evacuations.awaiting_release(connection, BATCH)
 
@@ -206,6 +218,10 @@ class Moves:
             await self._give_up_silent()
             await self._confirm_old()
         return len(orders) >= BATCH or abandoned >= BATCH
+
+    def _begin_queued(self, connection: Connection, now: int, nodes: tuple[NodeUuid, ...] | None = None) -> int:
+        """Give live migrations their turn; return how many still wait."""
+        return live_moves.begin_queued(connection, now, self._parts.settings.max_concurrent_live_migrations, nodes)
 
     def _is_time_to_look(self) -> bool:
         """Tell whether a pass looks at all moves: not each does that somebody's word begins."""

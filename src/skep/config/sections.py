@@ -285,6 +285,10 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
         Meta(gt=0, description="Seconds without progress until a step of a move is given up"),
     ] = 600.0
 
+    max_concurrent_live_migrations: Annotated[
+        int, Meta(ge=0, description="Live migrations that leave a host at once, others wait in the queue; 0: any")
+    ] = 1
+
     live_migration_completion_timeout: Annotated[
         float,
         Meta(

@@ -32,6 +32,7 @@ from skep.domain.flavors import Flavor
 from skep.domain.instances import Instance, Task
 from skep.domain.nested.wanted import DeviceRequest
 from skep.domain.request_specs import RequestSpec
+from skep.domain.server_migrations import QUEUED
 
 Side = Literal["source", "target", "back"]
 """Whose attempt a step is about: the one that the move leaves, the one that it goes to, or the one by which a revert
@@ -70,6 +71,8 @@ class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
     """Of the server while it runs."""
     status: str
     """Nova's, of the migration while it runs."""
+    waits: str | None = None
+    """Nova's status until its turn has come, before which no host is told of it; None: its turn comes at once."""
     next: str | None
     """The step after it; None: the move rests, or is over."""
     on_failure: str | None = None
@@ -305,6 +308,7 @@ _ROWS = (
         order="live_prepare",
         task=Task.MIGRATING,
         status="preparing",
+        waits=QUEUED,
         next="live_copy",
         on_failure="live_select",
         event="compute_pre_live_migration",

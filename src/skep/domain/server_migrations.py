@@ -25,12 +25,15 @@ class MigrationType(enum.StrEnum):
 EVACUATED = "done"
 """Status of an evacuation that is over and went well."""
 
-LIVE_IN_PROGRESS = ("queued", "preparing", "running", "post-migrating")
+QUEUED = "queued"
+"""Status of a live migration that waits until its source copies fewer guests."""
+
+LIVE_IN_PROGRESS = (QUEUED, "preparing", "running", "post-migrating")
 """Statuses of a live migration that can be seen below its server."""
 
 ABORTED_WHILE = ("running",)
 """Statuses in which a live migration may be aborted, as it may be since there are aborts."""
-ABORTED_WHILE_WAITING = ("queued", "preparing", *ABORTED_WHILE)
+ABORTED_WHILE_WAITING = (QUEUED, "preparing", *ABORTED_WHILE)
 """The same since 2.65."""
 
 

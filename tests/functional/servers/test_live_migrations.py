@@ -56,7 +56,8 @@ async def do(cloud: ServersUnderTest, unit: Callable[[sa.Connection], Any]) -> A
 
 
 async def number_of(cloud: ServersUnderTest, uuid: str) -> int:
-    return int(await do(cloud, lambda connection: connection.scalar(sa.select(migrations.c.id))))
+    mine = sa.select(migrations.c.id).where(migrations.c.instance == uuid)
+    return int(await do(cloud, lambda connection: connection.scalar(mine)))
 
 
 def choose(connection: sa.Connection, host: str = "host-2") -> cold_moves.Move:
@@ -64,6 +65,7 @@ def choose(connection: sa.Connection, host: str = "host-2") -> cold_moves.Move:
     [waiting] = cold_moves.take(connection, OWNER, NOW, 5)
     decision = Placed(node=assignment_on(host, CELL1, waiting.work.spec).node, host=host, cell=CELL1, epoch="e")
     assert cold_moves.placed(connection, waiting, decision, NOW)
+    live_moves.begin_queued(connection, NOW, 1)
     return waiting.move
 
 
@@ -294,6 +296,31 @@ async def test_an_abort_before_the_copying(cloud: ServersUnderTest, version: int
     over = await do(cloud, partial(live_moves.cancel, now=NOW, limit=5))
     assert len(over) == (1 if code == 202 else 0)
     assert await status(cloud, uuid) == ("ACTIVE" if code == 202 else "MIGRATING")
+
+
+@pytest.mark.parametrize(("version", "code"), [(64, 400), (65, 202)])
+async def test_a_migration_that_waits_for_its_turn_is_queued_and_may_be_aborted(
+    cloud: ServersUnderTest, version: int, code: int
+) -> None:
+    first, second = await built(cloud), await built(cloud)
+    for uuid in (first, second):
+        await act(cloud, uuid, ANY, **ADMIN)
+        await do(cloud, choose)
+
+    async def statuses() -> list[str]:
+        shown = [(await cloud.good("GET", f"/servers/{uuid}/migrations", **ADMIN))["migrations"] for uuid in both]
+        return [one[0]["status"] if one else "" for one in shown]
+
+    both = (first, second)
+    assert await statuses() == ["preparing", "queued"]
+    path = f"/servers/{second}/migrations/{await number_of(cloud, second)}"
+    assert (await ask(cloud, "POST", f"{path}/action", {"force_complete": None}, **MANAGER))[0] == 400
+    assert (await ask(cloud, "DELETE", path, token="manager", version=version))[0] == code
+    await do(cloud, partial(live_moves.cancel, now=NOW, limit=5))
+    assert await statuses() == ["preparing", "queued" if code == 400 else ""]
+    [listed, _] = (await cloud.good("GET", "/os-migrations", **ADMIN))["migrations"]
+    assert listed["status"] == ("queued" if code == 400 else "cancelled")
+    assert await status(cloud, second) == ("MIGRATING" if code == 400 else "ACTIVE")
 
 
 async def test_a_forced_end(cloud: ServersUnderTest) -> None:

@@ -345,7 +345,7 @@ def placed(connection: sa.Connection, chosen: WaitingMove, decision: Placed, now
         "dest_node": decision.node,
         "dest_zone": decision.zone,
         "step": follows,
-        "status": STEPS[follows].status,
+        "status": STEPS[follows].waits or STEPS[follows].status,
         "owner": None,
         # Of a target before this one.
         "error": None,

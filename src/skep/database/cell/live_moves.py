@@ -6,31 +6,32 @@ copies, is told of it again until the step is over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import sqlalchemy as sa
 
 from skep.database.cell import attempts, resting, tasks
 from skep.database.cell.cold_moves import COLUMNS, Move, held, mine, move_of, over_with, told
+from skep.database.cell.tables import agents, instances, migrations
 from skep.database.cell.tables import attempts as attempt_rows
-from skep.database.cell.tables import instances, migrations
 from skep.domain.actions import Action, Over
 from skep.domain.builds import BuildFailure
 from skep.domain.clock import SECOND
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest
-from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.ids import InstanceUuid, NodeUuid, new_uuid
 from skep.domain.instances import Instance
 from skep.domain.moves import ABORTED, STEPS
 from skep.domain.resources import DISK_GB, MEMORY_MB
-from skep.domain.server_migrations import CopyFigures, MigrationType
+from skep.domain.server_migrations import QUEUED, CopyFigures, MigrationType
 
 row = instances.c
 move = migrations.c
 attempt = attempt_rows.c
 
 COPYING = "live_copy"
-WAITING = ("live_select", "live_prepare")
+PREPARING = "live_prepare"
+WAITING = ("live_select", PREPARING)
 """Steps that touch no guest: a conductor ends them by itself."""
 
 LEAST_GIB = 2
@@ -130,6 +131,29 @@ def cancel(connection: sa.Connection, now: int, limit: int) -> list[Over]:
         )
         over += told(connection, known, why, now)
     return over
+
+
+def begin_queued(connection: sa.Connection, now: int, at_once: int, nodes: Collection[NodeUuid] | None = None) -> int:
+    """Give live migrations their turn, the oldest first, until each of these hosts copies `at_once` guests (0: all).
+
+    `nodes`: of the hosts that they leave; None: all. Return how many still wait.
+    """
+    queued = sa.and_(move.step == PREPARING, move.status == QUEUED)
+    if nodes is None:
+        nodes = [NodeUuid(node) for node in connection.scalars(sa.select(move.source_node).where(queued).distinct())]
+    return sum(_begin_queued_of(connection, node, now, at_once) for node in sorted(nodes))
+
+
+def _begin_queued_of(connection: sa.Connection, node: NodeUuid, now: int, at_once: int) -> int:
+    # Whoever else counts those of this host waits until this is written.
+    connection.execute(agents.update().where(agents.c.node == node).values(registered_at=agents.c.registered_at))
+    mine = sa.and_(move.step.in_((PREPARING, COPYING)), move.source_node == node)
+    found = connection.execute(sa.select(move.uuid, move.status).where(mine).order_by(move.created_at, move.id)).all()
+    waiting = [one.uuid for one in found if one.status == QUEUED]
+    free = max(0, at_once - (len(found) - len(waiting))) if at_once else len(waiting)
+    begun = migrations.update().where(move.uuid.in_(waiting[:free]), move.status == QUEUED)
+    connection.execute(begun.values(status=STEPS[PREPARING].status, step_at=now, updated_at=now))
+    return len(waiting[free:])
 
 
 def end_late(connection: sa.Connection, now: int, seconds_per_gib: float, wish: str, limit: int) -> list[Move]:

@@ -50,6 +50,7 @@ from skep.domain.guests import state_after
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Fault, Instance, PowerState, State
 from skep.domain.moves import CHOICES, EVACUATING, ON_HOSTS, STEPS, SWITCHES, SWITCHES_BACK, Side
+from skep.domain.server_migrations import QUEUED
 from skep.messages.to_scheduler import Slot
 
 row = instances.c
@@ -117,6 +118,7 @@ _DUE = (
             .where(
                 move.step.is_not(None),
                 move.step.in_(sorted(ON_HOSTS)),
+                move.status != QUEUED,
                 sa.or_(resending.due(move.sent_at, move.step_at), live_moves.wished()),
                 ~resting.move_rests(move.instance, move.source_host, move.dest_host),
             )
