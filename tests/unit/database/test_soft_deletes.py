@@ -176,6 +176,35 @@ def test_what_is_restored_is_not_reclaimed(cell: sa.Connection) -> None:
     assert soft_deletes.reclaim(cell, NOW + 1, 5, NOW) == (0, [])
 
 
+def at(cell: sa.Connection, name: str, request: str, now: int, power_state: PowerState, error: str | None) -> None:
+    """Have an action done at a time."""
+    action = ACTIONS[name]
+    assert action.task is not None
+    assert tasks.begin(cell, ONE, action, context(request), now)
+    assert tasks.may_act(cell, ONE, 1, HOST, action.task, request, now)
+    assert tasks.done(cell, ONE, 1, request, power_state, error, now)
+
+
+def test_what_fails_or_is_stopped_again_does_not_begin_the_time_of_reclaim_anew(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE, now=10)
+    off, on = PowerState.SHUTDOWN, PowerState.RUNNING
+    at(cell, "soft_delete", "req-1", 20, off, None)
+    at(cell, "restore", "req-2", 30, off, "it broke")
+    assert tasks.begin(cell, ONE, RESTORE, context("req-3"), 40)
+    [task] = tasks.of(cell, cell_tables.instances.c.uuid == ONE)
+    assert tasks.give_up(cell, task, 45) is not None
+    assert tasks.stop_running(cell, ONE, State.SOFT_DELETED, 50)
+    [task] = tasks.of(cell, cell_tables.instances.c.uuid == ONE)
+    assert tasks.done(cell, ONE, 1, task.task_id, off, None, 55)
+    assert soft_deletes.any_due(cell, 21)
+    assert not soft_deletes.any_due(cell, 20)
+    at(cell, "restore", "req-4", 60, on, None)
+    at(cell, "soft_delete", "req-5", 70, off, None)
+    at(cell, "restore", "req-6", 80, off, "it broke")
+    assert not soft_deletes.any_due(cell, 70), "it was restored since"
+    assert soft_deletes.any_due(cell, 71)
+
+
 def test_what_can_be_kept(cell: sa.Connection) -> None:
     bring_to(cell, State.ACTIVE)
     assert soft_deletes.can_be_kept(cell, server(cell))

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, resending, resting
+from skep.database.cell import actions, deletion_times, resending, resting
 from skep.database.cell.asked import COLUMNS, request_of
 from skep.database.cell.endings import with_instances
 from skep.database.cell.resending import AGAIN_AT_ONCE, NOTHING_COUNTS
@@ -521,6 +521,8 @@ def _finish(connection: sa.Connection, task: HostTask, now: int, error: str | No
         in_doubt=in_doubt,
     )
     actions.ended(connection, ended)
+    if task.request.action in deletion_times.COUNTED:
+        deletion_times.keep(connection, task.instance)
     return ended
 
 
