@@ -1,7 +1,7 @@
 """The ASGI application: from bytes to a handler and back, the same few steps for every request.
 
-Order, as in Nova: token, microversion, route, project in the path, body, fields, policy, handler. Every answer has its
-request id and microversion, every error is JSON, and what a client sent never ends in a 5xx.
+Order, as in Nova: token, limits, microversion, route, project in the path, body, fields, policy, handler. Every answer
+has its request id and microversion, every error is JSON, and what a client sent never ends in a 5xx.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from skep.api.requests import Answer, ApiRequest
 from skep.api.routing import Match, Route, Router
 from skep.api.services import ApiServices
 from skep.domain.context import RequestContext
-from skep.domain.errors import BadRequest, NotFound
+from skep.domain.errors import BadRequest, NotFound, Unauthenticated
 from skep.domain.ids import RequestId, new_request_id
 from skep.http import urls
 from skep.http.application import MAX_LOGGED_PATH, lifespan
@@ -98,6 +98,7 @@ class ComputeApi:
 
     def _document(self, exchange: _Exchange, segments: list[str]) -> bytes:
         """Answer with a version document; no token is needed."""
+        self.services.limits.count_address(exchange.scope)
         if exchange.method not in ("GET", "HEAD") or (segments and segments[0] not in PREFIXES):
             raise NotFound("The resource could not be found.")
         base = self._base(exchange)
@@ -107,10 +108,24 @@ class ComputeApi:
         return _encode(versions.document(base, exchange.template) if segments else versions.root(base))
 
     async def _serve(self, exchange: _Exchange, segments: list[str], receive: Receive) -> bytes:
+        context = exchange.context = await self._authenticated(exchange)
+        with self.services.limits.project(context):
+            return await self._served(exchange, context, segments, receive)
+
+    async def _authenticated(self, exchange: _Exchange) -> RequestContext:
+        """Return who asks; a request without a valid token counts for its address."""
         services = self.services
-        context = exchange.context = await authenticate(
-            services.identity, exchange.headers, exchange.request_id, exchange.method, exchange.scope["path"]
-        )
+        try:
+            return await authenticate(
+                services.identity, exchange.headers, exchange.request_id, exchange.method, exchange.scope["path"]
+            )
+        except Unauthenticated:
+            services.limits.count_address(exchange.scope)
+            raise
+
+    async def _served(
+        self, exchange: _Exchange, context: RequestContext, segments: list[str], receive: Receive
+    ) -> bytes:
         if exchange.span is not None:
             context = exchange.context = msgspec.structs.replace(context, traceparent=exchange.span.traceparent)
         if exchange.versioned:
@@ -132,7 +147,7 @@ class ComputeApi:
             query=route.query.read(raw_query, exchange.version),
             raw_query=raw_query,
             body=body,
-            services=services,
+            services=self.services,
             links=Links(self._base(exchange), f"/{segments[0]}", f"/{match.project_id}" if match.project_id else ""),
             rule=route.rule,
             token=exchange.headers[b"x-auth-token"].decode("latin-1"),

@@ -72,7 +72,7 @@ def fault_of(error: BaseException, request_id: str) -> FaultAnswer:
         return FaultAnswer(status, message, ((b"allow", ", ".join(error.allowed).encode()),))
     if isinstance(error, errors.OutcomeUnknown):
         return FaultAnswer(status, message, servers=error.servers)
-    if isinstance(error, errors.Unavailable):
+    if isinstance(error, errors.Unavailable | errors.TooManyRequests):
         after = error.retry_after
         return FaultAnswer(status, message, ((b"retry-after", str(after).encode()),), after)
     return FaultAnswer(status, message)

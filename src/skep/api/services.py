@@ -10,6 +10,7 @@ import msgspec
 
 from skep.api.lookups import Lookups
 from skep.api.policy import Policy
+from skep.api.request_limits import RequestLimits, RequestLimitSettings
 from skep.domain.actions import Over
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
@@ -151,5 +152,7 @@ class ApiServices:
     lookups: Lookups = field(default_factory=Lookups)
     """Flavors, images and hosts as read a moment ago. Whoever changes a flavor calls `lookups.flavors.forget`."""
     running: Callable[[], Awaitable[tuple[RunningService, ...]]] = _nothing_running
+    limits: RequestLimits = field(default_factory=lambda: RequestLimits(RequestLimitSettings()))
+    """What each project, and each address without a token, may ask."""
     observe: Callable[[str, str, int, float], None] = _unobserved
     """Metrics: method, route template, status, seconds."""

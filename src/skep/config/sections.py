@@ -61,6 +61,28 @@ class ApiSettings(Section, frozen=True, kw_only=True):
             description="Most servers waiting for a host; beyond it creating answers 503 with Retry-After",
         ),
     ] = 10000
+    requests_per_second: Annotated[
+        float,
+        Meta(
+            ge=0, description="Requests a second of one project to one process; beyond it 429 with Retry-After; 0: any"
+        ),
+    ] = 500.0
+    requests_burst: Annotated[
+        int, Meta(ge=1, description="Requests that a project may send at once after a pause, beyond that rate")
+    ] = 5000
+    requests_at_once: Annotated[
+        int,
+        Meta(
+            ge=0, description="Requests of one project under way in one process; beyond it 429 with Retry-After; 0: any"
+        ),
+    ] = 500
+    anonymous_requests_per_second: Annotated[
+        float,
+        Meta(ge=0, description="Requests a second of one address without a valid token; beyond it 429; 0: any"),
+    ] = 100.0
+    anonymous_requests_burst: Annotated[
+        int, Meta(ge=1, description="Requests that an address may send at once without a valid token, beyond that rate")
+    ] = 2000
     policy_file: Annotated[
         str,
         Meta(description="oslo.policy file (YAML) that overrides the default rules; empty: defaults only"),

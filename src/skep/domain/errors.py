@@ -12,6 +12,7 @@ SkepError
 ├── Withdrawn             what Nova once could do, and never will again               410
 ├── TooLarge              a body or a value beyond its limit                           413
 ├── TooManyAttempts       too many wrong passwords; wait before the next one           429
+├── TooManyRequests       a project or an address asks too much                        429
 ├── Unsupported           no driver of this cloud can do it                            501
 ├── Unavailable           try again: storage, backlog, a neighbour that is away        503
 │   ├── StorageUnavailable   disk full, database locked or gone
@@ -84,6 +85,19 @@ class TooManyAttempts(SkepError):
 
 class Unsupported(SkepError):
     """No driver of this cloud can do what was asked."""
+
+
+class TooManyRequests(SkepError):
+    """A project or an address asks too often, or too much at once; after `retry_after` seconds it may again."""
+
+    retry_after: int = 1
+
+    @classmethod
+    def until(cls, retry_after: int) -> TooManyRequests:
+        """Return the error that says after how many seconds to try again."""
+        error = cls("This request was rate-limited.")
+        error.retry_after = max(1, retry_after)
+        return error
 
 
 class Unavailable(SkepError):

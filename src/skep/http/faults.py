@@ -24,6 +24,7 @@ STATUS: tuple[tuple[type[errors.SkepError], int], ...] = (
     (UnsupportedMediaType, 415),
     (errors.TooManyAttempts, 429),
     (errors.Unsupported, 501),
+    (errors.TooManyRequests, 429),
     (errors.Unavailable, 503),
 )
 
@@ -63,7 +64,7 @@ class FaultForm:
         headers: dict[str, str] = {}
         if isinstance(error, errors.Unauthenticated) and self.identity_url is not None:
             headers["WWW-Authenticate"] = challenge(self.identity_url)
-        if isinstance(error, errors.Unavailable | errors.TooManyAttempts):
+        if isinstance(error, errors.Unavailable | errors.TooManyAttempts | errors.TooManyRequests):
             headers["Retry-After"] = str(error.retry_after)
         return self.answer(status, str(error), headers)
 

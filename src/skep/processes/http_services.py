@@ -13,6 +13,7 @@ from skep.api.app import ComputeApi
 from skep.api.awaited_images import AwaitedImages
 from skep.api.openapi import document
 from skep.api.policy import Policy
+from skep.api.request_limits import RequestLimits
 from skep.api.routes import ROUTES
 from skep.api.services import ApiServices
 from skep.database.api import cells as cell_rows
@@ -222,6 +223,10 @@ class HttpServices:
             runs_on=self.process.host,
             backlog=lambda: self._gauges.backlog if self._gauges is not None else 0,
             running=Roster(self._api, cells, names, transport, self.process.clock).running,
+            limits=RequestLimits(
+                mapping.request_limits(config),
+                tell=lambda limit: self.process.metrics.requests_refused.labels(limit).inc(),
+            ),
             observe=self._observe,
         )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from skep.api.request_limits import RequestLimitSettings
 from skep.api.services import ApiSettings, QuotaDefaults
 from skep.config.pci import PciSettings
 from skep.config.sections import Config
 from skep.domain.nested.aliases import DeviceAlias
 from skep.domain.nested.wanted import DeviceMatch
+from skep.http.rates import RateSettings
 from skep.processes.directory import StateDirectory
 from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
 from skep.standalone.images.settings import UNLIMITED, ImagesSettings
@@ -56,6 +58,16 @@ def api_settings(config: Config, identity_url: str, images_url: str) -> ApiSetti
             injected_file_content_bytes=quota.injected_file_content_bytes,
             injected_file_path_bytes=quota.injected_file_path_length,
         ),
+    )
+
+
+def request_limits(config: Config) -> RequestLimitSettings:
+    """Return what each project, and each address without a token, may ask of the compute API."""
+    api = config.api
+    return RequestLimitSettings(
+        of_project=RateSettings(per_second=api.requests_per_second, burst=api.requests_burst),
+        of_address=RateSettings(per_second=api.anonymous_requests_per_second, burst=api.anonymous_requests_burst),
+        at_once=api.requests_at_once,
     )
 
 

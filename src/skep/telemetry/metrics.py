@@ -65,6 +65,12 @@ class Metrics:
             ("port", "reason"),
             registry=self.registry,
         )
+        self.requests_refused = Counter(
+            "skep_requests_refused",
+            "Requests to the compute API that were answered 429, by the limit (rate, at_once, address)",
+            ("limit",),
+            registry=self.registry,
+        )
         self.sign_ins = Counter(
             "skep_sign_ins",
             "Passwords shown to the embedded identity service, by outcome (right, wrong, delayed, overloaded)",

@@ -13,6 +13,7 @@ import httpx
 
 from skep.api.app import ComputeApi
 from skep.api.policy import Policy
+from skep.api.request_limits import RequestLimits, RequestLimitSettings
 from skep.api.routes import ROUTES
 from skep.api.routing import Route
 from skep.api.services import ApiServices, ApiSettings
@@ -239,6 +240,7 @@ async def api_under_test(
     routes: Iterable[Route] = ROUTES,
     transport: MemoryTransport | None = None,
     backlog: int = 0,
+    limits: RequestLimits | None = None,
 ) -> AsyncIterator[ApiUnderTest]:
     """Open an API over fresh databases in `directory`."""
     database = new_database(directory / "api.db", "api")
@@ -263,6 +265,7 @@ async def api_under_test(
         ended=lambda _over: None,
         settings=settings,
         backlog=lambda: backlog,
+        limits=limits or RequestLimits(RequestLimitSettings()),
         observe=lambda method, template, status, _seconds: observed.append((method, template, status)),
     )
     app = ComputeApi(services, routes)
