@@ -17,7 +17,7 @@ from skep.audit.lost_cells import keep_in_cell0
 from skep.audit.sources import Sources
 from skep.database import Connection
 from skep.database.api import build_requests, quotas, server_groups
-from skep.database.cell import agents, guest_secrets, missing_hosts
+from skep.database.cell import agents, guest_secrets, missing_hosts, owed
 from skep.database.cell.endings import with_instances
 from skep.domain.actions import Over
 from skep.domain.claims import ClaimKey
@@ -158,6 +158,15 @@ async def _charge(sources: Sources, difference: Difference) -> bool:
     return await sources.api.write(partial(mends.charge, server=server))
 
 
+async def _recharge(sources: Sources, difference: Difference) -> bool:
+    """Charge a server what its row says that it is."""
+    cell, subject = sources.cell_named(difference.evidence["cell"]), InstanceUuid(difference.subject)
+    charge = await cell.read(partial(owed.now, uuid=subject))
+    if charge is None:
+        return False
+    return await sources.api.write(partial(quotas.recharge_at_rest, instance=subject, owed=charge))
+
+
 async def _map_anew(sources: Sources, difference: Difference) -> bool:
     """Have an agent mapped again that nobody maps; one that is mapped to another cell is for the operator."""
     if difference.evidence["mapping"] is not None:
@@ -186,6 +195,7 @@ AUTOMATIC: dict[Kind, Mend] = {
     "quota_sum": _above(quotas.add_up),
     "quota_charge_without_server": _above(mends.credit),
     "server_without_quota_charge": _charge,
+    "quota_charge_differs": _recharge,
 }
 """Claims, slots and quota: mended by the super conductor itself when two looks agree."""
 

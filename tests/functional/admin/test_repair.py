@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from skep.audit.difference import MEANINGS
 from skep.audit.look import look_once
 from skep.audit.repair import AUTOMATIC, NEVER, ON_DEMAND, repair
+from skep.database.api import quotas
 from skep.database.api.metadata import metadata as api_metadata
 from skep.database.api.tables import (
     build_requests,
@@ -34,6 +35,7 @@ from skep.domain.recovery import ENDED
 from tests.support.admin import CELL1, CELL2, NOW, Admin, claim_of, host_state, slot_of
 
 mapping, row, attempt = instance_mappings.c, instances.c, attempts.c
+TINY = {"instances": 1, "cores": 1, "ram": 512}
 GROUP = GroupRule(uuid=GroupUuid("99999999-9999-4999-8999-999999999999"), policy="anti-affinity")
 
 Drift = Callable[[Admin], Awaitable[object]]
@@ -232,6 +234,17 @@ async def _server_without_quota_charge(admin: Admin) -> None:
     )
 
 
+@drift("quota_charge_differs")
+async def _quota_charge_differs(admin: Admin) -> None:
+    for state, figures in ((State.SOFT_DELETED, (1, 1, 512)), (State.ACTIVE, (0, 0, 0))):
+        server = await admin.server(CELL1, state=state)
+        charge = dict(zip(("instances", "cores", "ram"), figures, strict=True))
+        less = {name: quota_sums.c[name] - amount + charge[name] for name, amount in TINY.items()}
+        await admin.write(
+            quota_charges.update().where(of(server, quota_charges)).values(**charge), quota_sums.update().values(less)
+        )
+
+
 @drift("host_not_told")
 async def _host_not_told(admin: Admin) -> None:
     await admin.write_cell(recovering_hosts.insert().values(node=new_uuid(), host="h9"))
@@ -298,6 +311,19 @@ async def everything(admin: Admin) -> dict[str, set[str]]:
 def test_every_kind_has_a_drift_and_a_fate() -> None:
     assert DRIFTS.keys() == MEANINGS.keys()
     assert sorted([*AUTOMATIC, *ON_DEMAND, *NEVER]) == sorted(MEANINGS), "each kind stands in one table"
+
+
+async def test_soft_deleted_servers_are_charged_nothing_after_the_repair(admin: Admin) -> None:
+    await _quota_charge_differs(admin)
+    [deleted, there] = sorted((await admin.audit())["quota_charge_differs"], key=lambda one: not one[1]["charged"])
+    assert (deleted[1]["soft_deleted"], there[1]["soft_deleted"]) == (True, False)
+    await admin.good("POST", "/audit/repair", json={"dry_run": False})
+    read = admin.services.database.read
+    charges = {one.instance: one.instances for one in await read(lambda c: c.execute(sa.select(quota_charges)).all())}
+    assert charges == {deleted[0]: 0, there[0]: 1}
+    assert await read(quotas.sums) == await read(quotas.charged)
+    await admin.write(quota_charges.update().values(instances=5, task_id="req-1", task_at=NOW))
+    assert "quota_charge_differs" not in await admin.audit(), "what waits for a task is settled by its end"
 
 
 @pytest.mark.parametrize("kind", sorted(MEANINGS))

@@ -14,9 +14,9 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.api.living import lives
-from skep.database.api.tables import quota_charges, quota_class_limits, quota_limits, quota_sums
+from skep.database.api.tables import instance_mappings, quota_charges, quota_class_limits, quota_limits, quota_sums
 from skep.database.upsert import insert
-from skep.domain.ids import InstanceUuid, ProjectId, UserId
+from skep.domain.ids import CellUuid, InstanceUuid, ProjectId, UserId
 from skep.domain.instances import Instance
 from skep.domain.quotas import COUNTED, QuotaCharge, charge_of
 
@@ -192,6 +192,31 @@ def recharge(connection: sa.Connection, instance: InstanceUuid, owed: QuotaCharg
         .where(quota_sums.c.project_id == found.project_id)
         .values({name: quota_sums.c[name] + amount for name, amount in change.items()})
     )
+
+
+def recharge_at_rest(connection: sa.Connection, instance: InstanceUuid, owed: QuotaCharge) -> bool:
+    """Do as `recharge`, unless the charge depends on a task; tell whether it changed."""
+    of = quota_charges.c
+    found = connection.execute(sa.select(quota_charges).where(of.instance == instance, of.task_id.is_(None))).first()
+    if found is None or all(getattr(found, name) == getattr(owed, name) for name in COUNTED):
+        return False
+    recharge(connection, instance, owed)
+    return True
+
+
+def charging(connection: sa.Connection, instances: Sequence[InstanceUuid]) -> list[InstanceUuid]:
+    """Return those of these servers that are charged for something, whatever is done to them."""
+    of = quota_charges.c
+    mine = sa.and_(of.instance.in_(instances), of.task_id.is_(None), of.instances > 0)
+    return [InstanceUuid(one) for one in connection.scalars(sa.select(of.instance).where(mine).order_by(of.instance))]
+
+
+def free_of_charge(connection: sa.Connection, cell: CellUuid) -> list[InstanceUuid]:
+    """Return the living servers of a cell that are charged nothing, whatever is done to them."""
+    of, mapping = quota_charges.c, instance_mappings.c
+    mine = sa.and_(mapping.cell == cell, mapping.deleted_at.is_(None), of.task_id.is_(None), of.instances == 0)
+    query = sa.select(of.instance).join(instance_mappings, mapping.instance == of.instance).where(mine)
+    return [InstanceUuid(one) for one in connection.scalars(query.order_by(of.instance))]
 
 
 def charge_existing(connection: sa.Connection, server: Instance) -> bool:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from skep.database.cell import unreadable
 from skep.database.cell.cold_moves import FINISHED
-from skep.database.cell.tables import actions, instances, migrations
+from skep.database.cell.tables import SOFT_DELETED, actions, instances, migrations
 from skep.database.cell.tasks import Named
 from skep.database.stored import load
 from skep.domain.ids import InstanceUuid
@@ -43,6 +43,26 @@ def settle(connection: sa.Connection, uuid: InstanceUuid, task_id: str, *, give_
     if told is not None:
         connection.execute(instances.update().where(row.uuid == uuid).values(refused_id=task_id))
     return told
+
+
+def now(connection: sa.Connection, uuid: InstanceUuid) -> QuotaCharge | None:
+    """Return what is owed for an instance as it stands; None where something is under way or rests that changes it."""
+    at_rest = sa.and_(row.uuid == uuid, *_AT_REST, ~_RESTS)
+    found = connection.execute(sa.select(row.uuid, row.state, row.body, row.spec).where(at_rest)).first()
+    told = None if found is None else unreadable.or_none(found, _owed)
+    return None if told is None else told.charge
+
+
+def soft_deleted(connection: sa.Connection) -> list[InstanceUuid]:
+    """Return the soft-deleted instances: nothing is owed for them."""
+    found = connection.scalars(sa.select(row.uuid).where(SOFT_DELETED, row.task.is_(None), row.deleted_at.is_(None)))
+    return [InstanceUuid(one) for one in found]
+
+
+def charged(connection: sa.Connection, uuids: Sequence[InstanceUuid]) -> list[InstanceUuid]:
+    """Return those of these instances for which something is owed."""
+    there = sa.and_(row.uuid.in_(uuids), *_AT_REST, row.state != State.SOFT_DELETED.value)
+    return [InstanceUuid(one) for one in connection.scalars(sa.select(row.uuid).where(there).order_by(row.uuid))]
 
 
 def all_over(connection: sa.Connection, named: Sequence[Named], *, given_up: Sequence[Named]) -> set[InstanceUuid]:
@@ -88,17 +108,14 @@ def _owed(found: Any) -> Owed:
     return Owed(charge=charge_of(server.flavor), spec=spec)
 
 
+_RESTS = sa.exists().where(
+    move.instance == row.uuid, move.status == FINISHED, move.step.is_(None), move.new_size.is_not(None)
+)
+_AT_REST = (row.deleted_at.is_(None), row.task.is_(None), row.state.not_in(stored(FROZEN)))
+
+
 def _over(named: Sequence[Named], *, give_up: bool) -> sa.ColumnElement[bool]:
-    rests = sa.exists().where(
-        move.instance == row.uuid, move.status == FINISHED, move.step.is_(None), move.new_size.is_not(None)
-    )
-    over = sa.and_(
-        row.uuid.in_([uuid for uuid, _ in named]),
-        row.deleted_at.is_(None),
-        row.task.is_(None),
-        row.state.not_in(stored(FROZEN)),
-        ~rests,
-    )
+    over = sa.and_(row.uuid.in_([uuid for uuid, _ in named]), *_AT_REST, ~_RESTS)
     if give_up:
         return over
     of = actions.c
