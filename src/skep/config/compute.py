@@ -199,6 +199,8 @@ class HostImagesSettings(Section, frozen=True, kw_only=True):
         """Refuses an address without credentials, two ways at once, and a right of no user."""
         if self.auth_url and self.by_ticket:
             raise ValueError("by_ticket and auth_url are both set: a host gets images in one way")
+        if self.store and self.by_ticket:
+            raise ValueError("store and by_ticket are both true: a host that has tickets stores images by them, too")
         if self.store and not self.auth_url:
             raise ValueError("store is true, which needs auth_url: without a user the host may store images anyway")
         missing = [key for key in ("username", "password") if not getattr(self, key)]

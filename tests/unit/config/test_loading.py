@@ -167,6 +167,8 @@ OF_HOSTS = '[compute.images]\nauth_url = "http://k:5000"\nusername = "hosts"\npa
         ('[images]\nendpoint = "http://g"\n', "read only with kind = `glance`"),
         ('[images]\nkind = "glance"\n', "needs identity.kind = `keystone`"),
         (OF_HOSTS + "by_ticket = true\n", "by_ticket and auth_url are both set"),
+        ("[compute.images]\nby_ticket = true\nstore = true\n", "images by them, too"),
+        ("[compute.images]\nstore = true\n", "store is true, which needs auth_url"),
     ],
 )
 def test_neighbours_that_cannot_work_are_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
