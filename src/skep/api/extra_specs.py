@@ -59,7 +59,7 @@ _CPUS = _like(r"\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*", "a set of CPUs, as 0-3,^2,7")
 _NAMED = r"[A-Z0-9_]+"
 _LEVELS = _one_of("high", "normal", "low", "custom")
 
-_KNOWN: tuple[tuple[str, ValueKind], ...] = (
+KNOWN: tuple[tuple[str, ValueKind], ...] = (
     (rf"resources[A-Za-z0-9_-]{{0,64}}:{_NAMED}", _whole(0)),
     (rf"trait[A-Za-z0-9_-]{{0,64}}:{_NAMED}", _one_of("required", "forbidden")),
     (
@@ -68,11 +68,11 @@ _KNOWN: tuple[tuple[str, ValueKind], ...] = (
     ),
     ("group_policy", _one_of("isolate", "none")),
     ("accel:device_profile", _TEXT),
-    ("pci_passthrough:alias", _TEXT),
+    ("pci_passthrough:alias", _like(r"[^:]+:\d+(\s*,\s*[^:]+:\d+)*", "NAME:COUNT, several with commas between")),
     (r"capabilities:.+", _COMPARISON),
     (r"aggregate_instance_extra_specs:.+", _COMPARISON),
-    ("os:secure_boot", _one_of("required", "disabled", "optional")),
-    ("os:vm_mode", _TEXT),
+    ("os:secure_boot", _one_of("required", "disabled")),
+    ("hide_hypervisor_id", _YES_NO),
     ("hw:cpu_policy", _one_of("dedicated", "shared", "mixed")),
     ("hw:cpu_thread_policy", _one_of("prefer", "isolate", "require")),
     ("hw:cpu_realtime", _YES_NO),
@@ -91,14 +91,12 @@ _KNOWN: tuple[tuple[str, ValueKind], ...] = (
     ("hw:tpm_secret_security", _one_of("user", "host", "deployment")),
     ("hw:serial_port_count", _whole(0)),
     ("hw:watchdog_action", _one_of("none", "pause", "poweroff", "reset", "disabled")),
-    ("hw:viommu_model", _one_of("none", "auto", "intel", "smmuv3", "virtio")),
+    ("hw:viommu_model", _one_of("auto", "intel", "smmuv3", "virtio")),
     ("hw:virtio_packed_ring", _YES_NO),
-    ("hw:sound_model", _TEXT),
-    ("hw:usb_model", _TEXT),
+    ("hw:sound_model", _one_of("sb16", "es1370", "pcspk", "ac97", "ich6", "ich9", "usb", "virtio")),
+    ("hw:usb_model", _one_of("none", "nec-xhci", "qemu-xhci")),
     ("hw:redirected_usb_ports", _whole(0, 15)),
-    ("hw:maxphysaddr_mode", _one_of("passthrough", "emulate")),
-    ("hw:maxphysaddr_bits", _whole(0)),
-    ("hw:pmem", _TEXT),
+    ("hw:pmem", _like(r"[A-Za-z0-9_]+(,[A-Za-z0-9_]+)*,?", "names of resource classes with commas between")),
     ("hw:ephemeral_encryption_format", _one_of("luks")),
     (
         r"hw:(boot_menu|hide_hypervisor_id|vif_multiqueue_enabled|pmu|mem_encryption|locked_memory|ephemeral_encryption)",
@@ -107,22 +105,28 @@ _KNOWN: tuple[tuple[str, ValueKind], ...] = (
     ("hw_rng:allowed", _YES_NO),
     (r"hw_rng:rate_(bytes|period)", _whole(0)),
     ("hw_video:ram_max_mb", _whole(0)),
-    (r"quota:cpu_(shares|period|quota)", _whole(0)),
-    (r"quota:(cpu|memory|disk_io|vif)_(limit|reservation|shares_share)", _whole(0)),
+    (r"quota:cpu_(shares|period)", _whole(0)),
+    ("quota:cpu_quota", _whole(-(10**18))),
+    (r"quota:(cpu|memory|disk_io|vif)_(limit|shares_share)", _whole(0)),
+    (r"quota:(cpu|memory|disk_io|vif)_reservation", _whole(-(10**18))),
     (r"quota:(cpu|memory|disk_io|vif)_shares_level", _LEVELS),
-    (r"quota:disk_(read|write|total)_(bytes|iops)_sec(_max)?(_length)?", _whole(0)),
+    (r"quota:disk_(read|write|total)_(bytes|iops)_sec", _whole(0)),
     (r"quota:vif_(in|out)bound_(average|burst|peak)", _whole(0)),
     (r"spread:(host|rack|zone)", _like(r"([1-9][0-9]{0,5}|1000000)(:(hard|soft))?", "MAX_SKEW or MAX_SKEW:hard|soft")),
     (r"vmware:(hw_version|storage_policy)", _TEXT),
 )
-_CHECKS = tuple((re.compile(pattern), kind) for pattern, kind in _KNOWN)
-_LITERAL = tuple(pattern for pattern, _ in _KNOWN if re.escape(pattern) == pattern)
+"""Patterns of keys, the first that fits counts, and what their values are like."""
+_CHECKS = tuple((re.compile(pattern), kind) for pattern, kind in KNOWN)
+_LITERAL = tuple(pattern for pattern, _ in KNOWN if re.escape(pattern) == pattern)
 """Keys that are known as they stand there: for telling who mistyped one."""
 _PLACED = re.compile(
     r"capabilities:.+|aggregate_instance_extra_specs:.+|hw:tpm_.+|hw:virtio_packed_ring|hw:ephemeral_encryption(_format)?"
 )
 """Keys that hosts are chosen by and that are not read where servers are asked for (`domain/nested/`)."""
-_PREFIXES = frozenset({"accel", "pci_passthrough", "os", "hw", "hw_rng", "hw_video", "quota", "spread", "vmware"})
+_PREFIXES = frozenset(
+    {"accel", "aggregate_instance_extra_specs", "capabilities", "hw", "hw_rng", "hw_video", "os", "pci_passthrough"}
+    | {"quota", "spread", "vmware"}
+)
 _GROUP_KEY = re.compile(r"(resources|trait)[A-Za-z0-9_-]{0,64}:(.+)")
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]{1,248}")
 _CLASSES = frozenset(os_resource_classes.STANDARDS)
