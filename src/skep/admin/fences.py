@@ -59,7 +59,7 @@ async def fence(request: AdminRequest) -> Any:
 
     if not await services.cell(mapping.cell).write(unit, intake=True, within=CELL_SECONDS):
         raise NotFound(f"The cell of host {mapping.host} does not know it.")
-    await services.transport.cast(cell_conductor(mapping.cell), InstancesChanged(), request.context)
+    await services.transport.cast(cell_conductor(mapping.cell), InstancesChanged(work=("fences",)), request.context)
     log.warning(
         "host fenced",
         host=mapping.host,
@@ -79,7 +79,7 @@ async def unfence(request: AdminRequest) -> Any:
     if not await cell.write(partial(fences.take_back, node=mapping.node), intake=True, within=CELL_SECONDS):
         agent = await cell.read(partial(agents.get, node=mapping.node), within=CELL_SECONDS)
         raise Conflict(why_not_taken_back(mapping.host, agent))
-    await services.transport.cast(cell_conductor(mapping.cell), InstancesChanged(), request.context)
+    await services.transport.cast(cell_conductor(mapping.cell), InstancesChanged(work=("fences",)), request.context)
     log.warning("fence withdrawn", host=mapping.host, node=mapping.node, user=request.context.user_id)
     return await show(request)
 

@@ -41,7 +41,7 @@ from skep.domain.errors import SkepError, Unavailable
 from skep.domain.event_types import NO_HOST_ERRORS
 from skep.domain.ids import NodeUuid, ProjectId, UserId, new_request_id
 from skep.domain.instances import Instance, Task
-from skep.domain.moves import STEPS
+from skep.domain.moves import CHOICES, EVACUATING, ON_HOSTS, STEPS
 from skep.domain.server_migrations import MigrationType
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import ActPermission, MayMove, MoveStepDone
@@ -432,8 +432,14 @@ class Moves:
         return moved
 
     async def _went_on(self, moved: Moved) -> None:
-        self.nudge()
-        self._deletes.undoing.nudge()
+        """Have the pass begin that the step after this one waits for, and that which undoes what is left behind."""
+        if moved.step in CHOICES:
+            self.choosing.nudge()
+        if moved.step in ON_HOSTS or self._some_wait:
+            self.ordering.nudge()
+        gone_on = moved.step is not None and moved.step == moved.before.row.next
+        if not gone_on or moved.step in EVACUATING:
+            self._deletes.undoing.nudge()
         await self._ended(list(moved.over))
 
     def _notify(self, name: str, known: Move, instance: Instance, when: str) -> None:

@@ -27,7 +27,8 @@ class Reclaims:
     def __init__(self, parts: Parts, deletes: Deletes) -> None:
         self._parts = parts
         self._undoing = deletes.undoing
-        self.loop = Loop("reclaim", self._run, every=min(LONGEST_PAUSE, max(parts.reclaim_seconds / 4, 0.1)))
+        often = max(parts.reclaim_seconds / 4, 0.1) if parts.reclaim_seconds > 0 else LONGEST_PAUSE
+        self.loop = Loop("reclaim", self._run, every=min(LONGEST_PAUSE, often))
 
     async def _run(self) -> bool:
         parts = self._parts

@@ -13,6 +13,7 @@ from skep.cell_conductor.deletes import Deletes
 from skep.cell_conductor.fences import Fences
 from skep.cell_conductor.guest_questions import GuestQuestions
 from skep.cell_conductor.guests import Guests
+from skep.cell_conductor.hints import HintedLoops
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.moves import Moves
 from skep.cell_conductor.offloads import Offloads
@@ -92,6 +93,19 @@ class CellConductor:
         self._beats = Beats(parts, self._hosts, self._time)
         self._beats.on_seen = self._recovery.saw
         self._beats.on_asserted = self._on_asserted
+        self._hints = HintedLoops(
+            {
+                "builds": self._builds.dispatching,
+                "unshelves": self._reschedules.choosing,
+                "actions": self._tasks.telling,
+                "deletes": self._deletes.undoing,
+                "offloads": self._offloads.loop,
+                "choices": self._moves.choosing,
+                "steps": self._moves.ordering,
+                "fences": self._fences.loop,
+            },
+            beside=(self._recovery.loop,),
+        )
         self._lease = Lease(
             parts.database,
             leases,
@@ -195,15 +209,9 @@ class CellConductor:
         """Return what keeps the cell from being served although this process runs, a sentence each."""
         return self._beats.troubles()
 
-    async def _on_changed(self, _message: InstancesChanged, _context: RequestContext | None) -> None:
-        self._builds.dispatching.nudge()
-        self._deletes.undoing.nudge()
-        self._moves.nudge()
-        self._tasks.telling.nudge()
-        self._offloads.loop.nudge()
-        self._reschedules.choosing.nudge()
-        self._fences.loop.nudge()
-        self._recovery.loop.nudge()
+    async def _on_changed(self, message: InstancesChanged, _context: RequestContext | None) -> None:
+        for loop in self._hints.concerned(message):
+            loop.nudge()
 
     async def _register(self, message: RegisterAgent, context: RequestContext | None) -> Registration:
         registration = await self._hosts.register(message, context)

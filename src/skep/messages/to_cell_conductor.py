@@ -21,10 +21,17 @@ Phase = Literal["queued", "preparing", "spawning"]
 """The phase of a build on its host. Queued: accepted, and waiting for its turn or for `MayBuild`."""
 
 
+Work = Literal["builds", "unshelves", "actions", "deletes", "offloads", "choices", "steps", "fences"]
+"""What rows wait for. `choices` are those of hosts for moves, `steps` those of moves on hosts."""
+
+
 class InstancesChanged(Cast, frozen=True, kw_only=True):
     """Rows of this cell wait for work: scheduled builds, tasks, deletes."""
 
     wire_name: ClassVar[str] = "InstancesChanged"
+
+    work: tuple[str, ...] = ()
+    """Each a `Work`, or one that a later release knows; empty, as releases until 0.7.0 leave it: any."""
 
 
 class QuestionsAsked(Cast, frozen=True, kw_only=True):

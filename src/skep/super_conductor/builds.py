@@ -183,7 +183,7 @@ class Builds:
             async with parts.steps.step("settle", cell=name, **_named_once(members)):
                 keys = [(one.instance.uuid, one.instance.attempt) for one in mine]
                 await settle(parts, access, keys, moment)
-            await parts.nudge(cell)
+            await parts.nudge(cell, "builds")
             for one in mine:
                 notifications.staged(parts.notifier, one)
         lost = [(one, fate) for one, fate in members if one.instance.uuid not in mapped]

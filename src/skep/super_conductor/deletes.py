@@ -93,7 +93,7 @@ class Deletes:
             await parts.api.write(partial(mappings.withdraw_deletes, instances=refused))
         if absent:
             await self._forget_above([Gone(instance=instance, group=None) for instance in absent])
-        await parts.nudge(cell)
+        await parts.nudge(cell, "deletes")
         if access.transport is None:
             self.nudge_forget()
 

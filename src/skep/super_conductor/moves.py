@@ -205,7 +205,7 @@ class Moves:
             return "replaced" if written else "refused"
         async with step("settle"):
             await settle(parts, other, [(uuid, attempt)], moment)
-        await parts.nudge(placed.cell)
+        await parts.nudge(placed.cell, "builds")
         await self._leave(access, uuid, attempt)
         notifications.staged(parts.notifier, staged)
         return "ok"

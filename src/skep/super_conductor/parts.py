@@ -18,7 +18,7 @@ from skep.domain.ids import CellUuid, Incarnation
 from skep.domain.live import LiveMapping
 from skep.domain.request_specs import RequestSpec
 from skep.domain.timelines import Moment, later
-from skep.messages.to_cell_conductor import InstancesChanged
+from skep.messages.to_cell_conductor import InstancesChanged, Work
 from skep.reconciler.lease import Time
 from skep.telemetry import endings
 from skep.telemetry.clock_watch import Told, ignore
@@ -175,12 +175,15 @@ class Parts:
         self._put_off.discard((what, name))
         return more
 
-    async def nudge(self, cell: CellUuid) -> None:
-        """Tell a cell's conductors that rows of theirs wait for work. It is a hint: they look by themselves too."""
+    async def nudge(self, cell: CellUuid, *work: Work) -> None:
+        """Tell a cell's conductors that rows of theirs wait, for any work unless it is named.
+
+        It is a hint: they look by themselves too.
+        """
         access = self.cells.get(cell)
         if access is None or access.transport is None:
             return
         try:
-            await access.transport.cast(cell_conductor(cell), InstancesChanged())
+            await access.transport.cast(cell_conductor(cell), InstancesChanged(work=work))
         except SkepError as error:
             log.warning("cell conductor not notified", cell=access.cell.name, error=str(error))

@@ -50,7 +50,7 @@ class Leftovers:
             moment = await parts.api.write(parts.advance)
             parts.advanced(moment)
             await settle(parts, access, mapped, moment)
-            await parts.nudge(access.cell.uuid)
+            await parts.nudge(access.cell.uuid, "builds")
         if orphans:
             await self._remove(access, orphans)
         log.info("staged rows finished", cell=access.cell.name, settled=len(mapped), removed=len(orphans))

@@ -100,7 +100,7 @@ async def test_each_microversion(
         assert len(answer["adminPass"]) == 12
     else:
         assert answer is None
-    await cloud.heard(InstancesChanged)
+    assert (await cloud.heard(InstancesChanged)).work == ("choices",)
     assert cloud.asked == ["evacuate"]
     server = (await cloud.good("GET", f"/servers/{uuid}", token="admin"))["server"]
     assert (server["status"], server["OS-EXT-STS:task_state"]) == ("REBUILD", "rebuilding")

@@ -103,7 +103,7 @@ def go_through(connection: sa.Connection) -> None:
 async def test_a_live_migration(cloud: ServersUnderTest, version: int, body: dict[str, Any]) -> None:
     uuid = await built(cloud)
     assert await act(cloud, uuid, body, token="manager", version=version) == (202, "")
-    await cloud.heard(InstancesChanged)
+    assert (await cloud.heard(InstancesChanged)).work == ("choices",)
     assert await status(cloud, uuid) == "MIGRATING"
     assert (await act(cloud, uuid, {"os-stop": None}))[0] == 409
     for other in ({"os-resetState": {"state": "error"}}, {"reboot": {"type": "HARD"}}, ANY):

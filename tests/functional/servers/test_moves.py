@@ -87,7 +87,7 @@ async def carry_out(cloud: ServersUnderTest, host: str = "host-2") -> None:
 async def test_a_move_and_its_confirmation(cloud: ServersUnderTest, version: int) -> None:
     uuid = await built(cloud)
     assert await act(cloud, uuid, {"migrate": None}, token="manager", version=version) == (202, "")
-    await cloud.heard(InstancesChanged)
+    assert (await cloud.heard(InstancesChanged)).work == ("choices",)
     assert await status(cloud, uuid) == "RESIZE"
     assert (await act(cloud, uuid, {"os-stop": None}))[0] == 409
     await carry_out(cloud)

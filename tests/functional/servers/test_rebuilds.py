@@ -148,7 +148,7 @@ async def test_every_key_at_every_version(cloud: ServersUnderTest, version: int)
     whole = {"OS-EXT-STS:vm_state": 75, "OS-EXT-AZ:availability_zone": 75, "config_drive": 75}
     for key, since in (shown | whole).items():
         assert (key in answer) == (version >= since), key
-    await cloud.heard(InstancesChanged)
+    assert (await cloud.heard(InstancesChanged)).work == ("steps",)
     order = await carry_out(cloud, uuid)
     assert order.instance.image is not None
     assert (order.instance.image.id, order.instance.name, order.start) == (OTHER, "anew", True)

@@ -320,7 +320,7 @@ async def test_stop_start_reboot(cloud: ServersUnderTest) -> None:
     ):
         response = await cloud.ask("POST", action, body)
         assert (response.status_code, response.content) == (202, b"")
-        await cloud.heard(InstancesChanged)
+        assert (await cloud.heard(InstancesChanged)).work == ("actions",)
         server = await show(cloud, uuid)
         assert (server["status"], server["OS-EXT-STS:task_state"]) == (during, task.value)
         waits = {"os-stop": None} if "reboot" in body else {"reboot": {"type": "HARD"}}

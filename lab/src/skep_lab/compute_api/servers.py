@@ -8,7 +8,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
@@ -84,6 +84,9 @@ class TickingClock(Clock):
         return Timestamp(self._at)
 
 
+HeardT = TypeVar("HeardT")
+
+
 class KnownImages:
     """An image service with three images."""
 
@@ -125,10 +128,12 @@ class ServersUnderTest:
     def database(self) -> Database:
         return self.services.database
 
-    async def heard(self, kind: type[Any]) -> None:
-        """Wait until a conductor hears a message of a kind."""
-        while not isinstance(await self.told.get(), kind):
-            pass
+    async def heard(self, kind: type[HeardT]) -> HeardT:
+        """Wait until a conductor hears a message of a kind; return it."""
+        while True:
+            message = await self.told.get()
+            if isinstance(message, kind):
+                return message
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, token: str = "member", version: int = 1, **more: Any

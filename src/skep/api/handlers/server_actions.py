@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,7 @@ from skep.domain.errors import BadRequest, Conflict, Forbidden, OutcomeUnknown, 
 from skep.domain.instances import Instance, State, Task
 from skep.domain.moves import Size
 from skep.domain.states import task_state, vm_state
-from skep.messages.to_cell_conductor import InstancesChanged
+from skep.messages.to_cell_conductor import InstancesChanged, Work
 from skep.transport.base import cell_conductor
 
 log = structlog.get_logger("skep.api.servers")
@@ -181,7 +181,7 @@ async def begin(request: ApiRequest, action: Action, asked: Any = None) -> Answe
         await _refuse(request, action)
     else:
         services.ended(over)
-    await _tell(request, found)
+    await _tell(request, found, action, ended=over)
     return answer
 
 
@@ -241,7 +241,7 @@ async def _move(request: ApiRequest, action: Action, asked: Any) -> Answer:
         await _refuse(request, action)
     else:
         services.ended(over)
-    await _tell(request, found)
+    await _tell(request, found, action, ended=over)
     if live and request.version < live_migrations.ASYNCHRONOUS_SINCE:
         await live_migrations.wait_for_checks(request, found)
     return Answer()
@@ -291,7 +291,7 @@ async def _evacuate(request: ApiRequest, action: Action, asked: dict[str, Any]) 
     else:
         services.ended(over)
         services.asked("evacuate", instance, request.context)
-    await _tell(request, found)
+    await _tell(request, found, action, ended=over)
     return Answer({"adminPass": wanted.password}) if request.version < server_evacuations.SILENT_SINCE else Answer()
 
 
@@ -305,7 +305,7 @@ async def _rebuild(request: ApiRequest, action: Action, asked: Any) -> Answer:
         await _refuse(request, action)
     else:
         request.services.ended(over)
-    await _tell(request, found)
+    await _tell(request, found, action, ended=over)
     return await prepared.answer(request, found.groups)
 
 
@@ -370,7 +370,7 @@ async def _offload(request: ApiRequest) -> Answer:
     unit = partial(offloads.begin, uuid=found.instance.uuid, context=request.context, now=services.clock.now())
     if not await write_cell(services, found.cell, unit):
         await _refuse(request, action)
-    await _tell(request, found)
+    await _tell(request, found, action)
     return Answer()
 
 
@@ -387,7 +387,7 @@ async def _unshelve(request: ApiRequest) -> Answer:
     _check(request, server, unshelves.UNSHELVE)
     if not await server_shelving.unshelve(request, found, asked):
         await _refuse(request, unshelves.UNSHELVE)
-    await _tell(request, found)
+    await _tell(request, found, unshelves.UNSHELVE)
     return Answer()
 
 
@@ -424,7 +424,7 @@ async def _carry_out(request: ApiRequest, action: Action, arguments: dict[str, A
 async def carry_out_and_tell(request: ApiRequest, action: Action, arguments: dict[str, Any]) -> Answer:
     """Carry out an action that is one write of the server's row, and tell its cell."""
     answer = await _carry_out(request, action, arguments)
-    await _tell(request, await find(request))
+    await _tell(request, await find(request), action)
     return answer
 
 
@@ -482,9 +482,25 @@ def _conflict(instance: Instance, action: Action, state: str) -> Conflict:
     return Conflict(f"Cannot '{action.record}' instance {instance.uuid} while it is in {state}")
 
 
-async def _tell(request: ApiRequest, found: LocatedServer) -> None:
+_WORK: dict[Kind, Work] = {Kind.GUEST: "actions", Kind.REHOST: "choices", Kind.REBUILD: "steps"}
+"""By the kind of an action: for what its row waits."""
+
+_WORK_OF: dict[str, Work] = {
+    "revert_resize": "steps",
+    "live_abort": "steps",
+    "live_complete": "steps",
+    "shelve_offload": "offloads",
+    "unshelve_offloaded": "unshelves",
+}
+"""By the name of an action: for what its row waits, where its kind does not say that."""
+
+
+async def _tell(request: ApiRequest, found: LocatedServer, action: Action, ended: Sequence[Over] | None = None) -> None:
+    """Tell a cell that a server waits for an action. `ended`: what it ended, of which work may be left that waits."""
     assert found.cell is not None
+    work = None if ended else _WORK_OF.get(action.name, _WORK.get(action.kind))
+    hint = InstancesChanged(work=() if work is None else (work,))
     try:
-        await request.services.transport.cast(cell_conductor(found.cell), InstancesChanged(), request.context)
+        await request.services.transport.cast(cell_conductor(found.cell), hint, request.context)
     except (SkepError, OSError) as error:
         log.warning("cell conductor not notified", request=request.context.request_id, error=str(error))
