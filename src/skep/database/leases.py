@@ -5,10 +5,12 @@ Processes of the API own nothing; they hold one that they are known, and their c
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.upsert import insert
+from skep.database.upsert import written
 from skep.domain.clock import SECOND
 from skep.domain.ids import Incarnation
 
@@ -51,11 +53,15 @@ def renew(
     `length`: of the lease, microseconds; `ahead`: seconds by which the process' clock is ahead of the database's.
     """
     clock_ahead = None if ahead is None else round(ahead * SECOND)
-    statement = insert(connection, leases).values(
-        owner=owner, role=role, lapses_at=lapses_at, host=host, length=length, clock_ahead=clock_ahead
-    )
-    changed = {name: statement.excluded[name] for name in ("lapses_at", "length", "clock_ahead")}
-    connection.execute(statement.on_conflict_do_update(index_elements=["owner"], set_=changed))
+    values = {
+        "owner": owner,
+        "role": role,
+        "lapses_at": lapses_at,
+        "host": host,
+        "length": length,
+        "clock_ahead": clock_ahead,
+    }
+    connection.execute(written(connection, leases, "owner", "lapses_at", "length", "clock_ahead"), values)
 
 
 def drop(connection: sa.Connection, leases: Leases, owner: Incarnation) -> None:
@@ -65,7 +71,12 @@ def drop(connection: sa.Connection, leases: Leases, owner: Incarnation) -> None:
 
 def remove_lapsed(connection: sa.Connection, leases: Leases, before: int) -> int:
     """Remove leases that lapsed before `before`; return how many."""
-    return connection.execute(leases.delete().where(leases.c.lapses_at < before)).rowcount
+    return connection.execute(_lapsed(leases), {"before": before}).rowcount
+
+
+@cache
+def _lapsed(leases: Leases) -> sa.Delete:
+    return leases.delete().where(leases.c.lapses_at < sa.bindparam("before"))
 
 
 def every(connection: sa.Connection, leases: Leases) -> tuple[LeaseRow, ...]:
@@ -83,10 +94,16 @@ def every(connection: sa.Connection, leases: Leases) -> tuple[LeaseRow, ...]:
     )
 
 
-def unowned(leases: Leases, owner: sa.ColumnElement[str | None], now: int) -> sa.ColumnElement[bool]:
+NOW = sa.bindparam("now", type_=sa.BigInteger)
+
+
+def unowned(
+    leases: Leases, owner: sa.ColumnElement[str | None], now: int | sa.ColumnElement[int] = NOW
+) -> sa.ColumnElement[bool]:
     """Return the condition that `owner` is nobody or somebody whose lease has lapsed.
 
-    A lease that lies further ahead than twice its length was written by a wrong clock, and says nothing.
+    `now`: of a statement that is made once, its parameter of this name. A lease that lies further ahead than twice its
+    length was written by a wrong clock, and says nothing.
     """
     believed = sa.func.coalesce(2 * leases.c.length, LONGEST_OF_OLDER)
     living = sa.select(leases.c.owner).where(leases.c.lapses_at > now, leases.c.lapses_at <= now + believed)

@@ -7,11 +7,13 @@ still holds it: after a restore, or in place of a primary whose replica lagged, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.upsert import insert
+from skep.database.upsert import written
 from skep.domain.timelines import Moment, later
 
 ONLY = 1
@@ -71,32 +73,56 @@ def tables_of(metadata: sa.MetaData) -> TimelineTables:
     )
 
 
+class _Statements(NamedTuple):
+    """What is run for each lease and each comparison: made once for each kind of database."""
+
+    raised: sa.sql.dml.ReturningUpdate[Any]
+    current: sa.Select[Any]
+    timeline: sa.Select[Any]
+    run: sa.Select[Any]
+    recovery: sa.Select[Any]
+    judged: sa.Update
+    seen: sa.Select[Any]
+
+
+@cache
+def _of(tables: TimelineTables) -> _Statements:
+    row = tables.now.c
+    return _Statements(
+        raised=tables.now.update().values(tick=row.tick + 1).returning(row.timeline, row.tick),
+        current=sa.select(row.timeline, row.tick, tables.runs.c.owner).join_from(
+            tables.now, tables.runs, tables.runs.c.tick == row.tick
+        ),
+        timeline=sa.select(row.timeline),
+        run=sa.select(tables.runs.c.tick).where(tables.runs.c.owner == sa.bindparam("by")),
+        recovery=sa.select(row.timeline, row.recovering_since, row.reason, row.compared_at).where(
+            row.recovering_since.is_not(None)
+        ),
+        judged=tables.now.update().values(judged_at=row.tick),
+        seen=sa.select(tables.seen).where(tables.seen.c.database == sa.bindparam("of")),
+    )
+
+
 def advance(connection: sa.Connection, tables: TimelineTables, database: str, owner: str) -> Moment:
     """Raise the tick and note that `owner` raised it; return the moment that begins."""
-    raised = tables.now.update().values(tick=tables.now.c.tick + 1).returning(tables.now.c.timeline, tables.now.c.tick)
+    raised = _of(tables).raised
     found = connection.execute(raised).first()
     if found is None:
         connection.execute(tables.now.insert().values(only=ONLY, timeline=1, tick=0))
         found = connection.execute(raised).one()
-    statement = insert(connection, tables.runs).values(owner=owner, tick=found.tick)
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=["owner"], set_={"tick": statement.excluded.tick})
-    )
+    connection.execute(written(connection, tables.runs, "owner", "tick"), {"owner": owner, "tick": found.tick})
     return Moment(database, found.timeline, found.tick, owner)
 
 
 def current(connection: sa.Connection, tables: TimelineTables, database: str) -> Moment | None:
     """Return the latest moment of the database; None before its first lease."""
-    query = sa.select(tables.now.c.timeline, tables.now.c.tick, tables.runs.c.owner).join_from(
-        tables.now, tables.runs, tables.runs.c.tick == tables.now.c.tick
-    )
-    found = connection.execute(query).first()
+    found = connection.execute(_of(tables).current).first()
     return None if found is None else Moment(database, found.timeline, found.tick, found.owner)
 
 
 def has_lost(connection: sa.Connection, tables: TimelineTables, seen: Moment) -> bool:
     """Tell whether the database does not hold a moment of its own that somebody saw."""
-    now = connection.execute(sa.select(tables.now.c.timeline)).scalar_one_or_none()
+    now = connection.execute(_of(tables).timeline).scalar_one_or_none()
     if now is None or seen.timeline != now:
         return now is None or seen.timeline > now
     return not holds_run(connection, tables, seen)
@@ -123,7 +149,7 @@ def holds_run(connection: sa.Connection, tables: TimelineTables, seen: Moment) -
 
     Of a process that is forgotten, what is not later than the last that was forgotten is believed.
     """
-    held = connection.execute(sa.select(tables.runs.c.tick).where(tables.runs.c.owner == seen.owner)).scalar()
+    held = connection.execute(_of(tables).run, {"by": seen.owner}).scalar()
     if held is None:
         held = connection.execute(sa.select(tables.now.c.runs_after)).scalar_one_or_none() or 0
     return held >= seen.tick
@@ -141,9 +167,7 @@ def forget_runs(connection: sa.Connection, tables: TimelineTables) -> None:
 
 def recovery(connection: sa.Connection, tables: TimelineTables) -> RecoveryRow | None:
     """Return how the database recovers; None when it need not."""
-    row = tables.now.c
-    query = sa.select(row.timeline, row.recovering_since, row.reason, row.compared_at)
-    found = connection.execute(query.where(row.recovering_since.is_not(None))).first()
+    found = connection.execute(_of(tables).recovery).first()
     if found is None:
         return None
     return RecoveryRow(
@@ -176,7 +200,7 @@ def was_looked_at(connection: sa.Connection, tables: TimelineTables, since: Mome
 
 def note_judged(connection: sa.Connection, tables: TimelineTables) -> None:
     """Note that a process lives here that has heard all who may remember later moments, or waited long enough."""
-    connection.execute(tables.now.update().values(judged_at=tables.now.c.tick))
+    connection.execute(_of(tables).judged)
 
 
 def was_judged(connection: sa.Connection, tables: TimelineTables, since: Moment) -> bool:
@@ -192,11 +216,10 @@ def saw(connection: sa.Connection, tables: TimelineTables, moment: Moment) -> No
     if known is not None and later(known, moment) != moment:
         return
     values = {"timeline": moment.timeline, "tick": moment.tick, "owner": moment.owner}
-    statement = insert(connection, tables.seen).values(database=moment.database, **values)
-    connection.execute(statement.on_conflict_do_update(index_elements=["database"], set_=values))
+    connection.execute(written(connection, tables.seen, "database", *values), {"database": moment.database, **values})
 
 
 def last_seen(connection: sa.Connection, tables: TimelineTables, database: str) -> Moment | None:
     """Return the latest moment of another database that is remembered here."""
-    found = connection.execute(sa.select(tables.seen).where(tables.seen.c.database == database)).first()
+    found = connection.execute(_of(tables).seen, {"of": database}).first()
     return None if found is None else Moment(found.database, found.timeline, found.tick, found.owner)

@@ -23,6 +23,19 @@ def _insert(dialect: str, table: sa.Table) -> sqlite.Insert:
     return sqlite.insert(table)
 
 
+def written(connection: sa.Connection, table: sa.Table, key: str, *changed: str) -> sqlite.Insert:
+    """Return the insert into `table` that writes `changed` of a row that is there; made once for each dialect."""
+    return _written(connection.dialect.name, table, key, changed)
+
+
+@cache
+def _written(dialect: str, table: sa.Table, key: str, changed: tuple[str, ...]) -> sqlite.Insert:
+    statement = _insert(dialect, table)
+    return statement.on_conflict_do_update(
+        index_elements=[key], set_={name: statement.excluded[name] for name in changed}
+    )
+
+
 def new_only(connection: sa.Connection, table: sa.Table) -> sqlite.Insert:
     """Return the insert into `table` that leaves rows as they are which are there; made once for each dialect."""
     return _new_only(connection.dialect.name, table)

@@ -87,6 +87,9 @@ class ImageQuery(msgspec.Struct, frozen=True, kw_only=True):
 ROW_BYTES, PART_BYTES = 1536, 4
 """What an image's own fields are counted as in a page, and what stands around each text of its tags and properties."""
 
+_SEEN_BY_ALL = ("public", "community")
+"""Visibilities of images that everybody may look at who knows their id."""
+
 SORTABLE = ("name", "status", "container_format", "disk_format", "size", "id", "created_at", "updated_at")
 
 
@@ -135,8 +138,19 @@ def active(connection: sa.Connection) -> list[tuple[str, int]]:
 
 def get(connection: sa.Connection, image_id: str, viewer: Viewer) -> StoredImage | None:
     """Return an image that the viewer may see."""
-    rows = connection.execute(images.select().where(images.c.id == image_id, _visible(viewer))).all()
-    return next(iter(_with_parts(connection, rows)), None)
+    row = connection.execute(_ONE, {"of": image_id}).first()
+    if row is None or not _sees(viewer, row):
+        return None
+    return _with_parts(connection, [row])[0]
+
+
+_ONE = images.select().where(images.c.id == sa.bindparam("of"))
+
+
+def _sees(viewer: Viewer, row: Any) -> bool:
+    """Tell of a row what `_visible` says of a column."""
+    own = viewer.project_id is not None and row.owner == viewer.project_id
+    return viewer.is_admin or own or row.visibility in _SEEN_BY_ALL
 
 
 def usage(connection: sa.Connection, project: str | None) -> Usage:
@@ -198,14 +212,18 @@ def _insert_parts(connection: sa.Connection, image: StoredImage) -> None:
         connection.execute(image_properties.insert(), rows)
 
 
+_TAGS = image_tags.select().where(image_tags.c.image_id.in_(sa.bindparam("ids", expanding=True)))
+_PROPERTIES = image_properties.select().where(image_properties.c.image_id.in_(sa.bindparam("ids", expanding=True)))
+
+
 def _with_parts(connection: sa.Connection, rows: Any) -> list[StoredImage]:
     ids = [row.id for row in rows]
     tags: dict[str, list[str]] = {image_id: [] for image_id in ids}
     properties: dict[str, dict[str, str]] = {image_id: {} for image_id in ids}
     if ids:
-        for row in connection.execute(image_tags.select().where(image_tags.c.image_id.in_(ids))):
+        for row in connection.execute(_TAGS, {"ids": ids}):
             tags[row.image_id].append(row.tag)
-        for row in connection.execute(image_properties.select().where(image_properties.c.image_id.in_(ids))):
+        for row in connection.execute(_PROPERTIES, {"ids": ids}):
             properties[row.image_id][row.name] = row.value
     return [
         StoredImage(**row._mapping, tags=tuple(sorted(tags[row.id])), properties=properties[row.id]) for row in rows
@@ -215,7 +233,7 @@ def _with_parts(connection: sa.Connection, rows: Any) -> list[StoredImage]:
 def _visible(viewer: Viewer) -> sa.ColumnElement[bool]:
     if viewer.is_admin:
         return sa.true()
-    return sa.or_(images.c.visibility.in_(("public", "community")), _own(viewer))
+    return sa.or_(images.c.visibility.in_(_SEEN_BY_ALL), _own(viewer))
 
 
 def _own(viewer: Viewer) -> sa.ColumnElement[bool]:

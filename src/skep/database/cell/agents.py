@@ -124,8 +124,13 @@ _CURRENT = sa.select(row.incarnation).where(row.host == sa.bindparam("of"))
 
 def taking(connection: sa.Connection, hosts: Collection[str], wire_name: str) -> set[str]:
     """Return those of `hosts` whose agents take this message, as far as they said."""
-    found = connection.execute(sa.select(agents).where(row.host.in_(set(hosts))))
+    if not hosts:
+        return set()
+    found = connection.execute(_OF_HOSTS, {"on": sorted(set(hosts))})
     return {agent.host for agent in map(_agent, found) if wire_name in (agent.understands or ())}
+
+
+_OF_HOSTS = sa.select(agents).where(row.host.in_(sa.bindparam("on", expanding=True)))
 
 
 def without(connection: sa.Connection, wire_name: str, capability: str) -> list[NodeUuid]:
@@ -149,9 +154,12 @@ _ABILITIES = sa.select(row.node, row.process, row.understood_of, row.understands
 
 def lacks(connection: sa.Connection, host: str, capability: str) -> bool:
     """Tell whether the agent of a host has said what its driver can do, and this is not among it."""
-    found = connection.execute(sa.select(agents).where(row.host == host)).first()
+    found = connection.execute(_OF_HOST, {"on": host}).first()
     able = None if found is None else _agent(found).capabilities
     return able is not None and capability not in able
+
+
+_OF_HOST = sa.select(agents).where(row.host == sa.bindparam("on"))
 
 
 def note_stale(connection: sa.Connection, node: NodeUuid, incarnation: int, now: int) -> None:
@@ -232,9 +240,15 @@ def deleting(connection: sa.Connection) -> list[RegisteredAgent]:
 
 def closed(connection: sa.Connection, nodes: Collection[NodeUuid]) -> set[NodeUuid]:
     """Return those of `nodes` to which no build may go: their hosts are being deleted, or were."""
-    being = sa.select(row.node).where(row.node.in_(set(nodes)), row.deleting_at.is_not(None))
-    gone = sa.select(retired_agents.c.node).where(retired_agents.c.node.in_(set(nodes)))
-    return {NodeUuid(node) for node in connection.scalars(being.union(gone))}
+    return {NodeUuid(node) for node in connection.scalars(_CLOSED, {"nodes": sorted(set(nodes))})}
+
+
+_NODES: sa.BindParameter[str] = sa.bindparam("nodes", expanding=True)
+_CLOSED = (
+    sa.select(row.node)
+    .where(row.node.in_(_NODES), row.deleting_at.is_not(None))
+    .union(sa.select(retired_agents.c.node).where(retired_agents.c.node.in_(_NODES)))
+)
 
 
 def _after_retirement(connection: sa.Connection, node: NodeUuid) -> int:

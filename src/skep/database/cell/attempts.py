@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -178,28 +178,45 @@ def close(connection: sa.Connection, instance: InstanceUuid, host: str, upto: in
     Those of attempts that were closed before are returned too: whoever closed them may not have lived, or known that it
     was written, to release them.
     """
-    return _close(connection, instance, host, row.attempt <= upto, now)
+    return _close(connection, instance, host, upto, now, _UP_TO)
 
 
 def close_one(connection: sa.Connection, instance: InstanceUuid, host: str, attempt: int, now: int) -> list[ClaimKey]:
     """Close one attempt of an instance on a host, as `close` does: others may stay there."""
-    return _close(connection, instance, host, row.attempt == attempt, now)
+    return _close(connection, instance, host, attempt, now, _ONE)
 
 
-def _close(
-    connection: sa.Connection, instance: InstanceUuid, host: str, which: sa.ColumnElement[bool], now: int
-) -> list[ClaimKey]:
-    mine = sa.and_(row.instance == instance, row.host == host, which)
-    connection.execute(
-        attempts.update()
+class _Closing(NamedTuple):
+    """The statements that close attempts of an instance on a host, and read them."""
+
+    closing: sa.Update
+    closed: sa.Select[Any]
+
+
+def _closing(which: sa.ColumnElement[bool]) -> _Closing:
+    mine = sa.and_(row.instance == sa.bindparam("of"), row.host == sa.bindparam("on"), which)
+    return _Closing(
+        closing=attempts.update()
         .where(mine, row.open)
         .values(
             open=False,
             outcome=sa.func.coalesce(row.outcome, "undone"),
-            ended_at=sa.func.coalesce(row.ended_at, now),
-        )
+            ended_at=sa.func.coalesce(row.ended_at, sa.bindparam("now", type_=sa.BigInteger)),
+        ),
+        closed=sa.select(row.attempt, row.node).where(mine).order_by(row.attempt),
     )
-    closed = connection.execute(sa.select(row.attempt, row.node).where(mine).order_by(row.attempt))
+
+
+_UP_TO = _closing(row.attempt <= sa.bindparam("number"))
+_ONE = _closing(row.attempt == sa.bindparam("number"))
+
+
+def _close(
+    connection: sa.Connection, instance: InstanceUuid, host: str, number: int, now: int, statements: _Closing
+) -> list[ClaimKey]:
+    mine = {"of": instance, "on": host, "number": number}
+    connection.execute(statements.closing, {**mine, "now": now})
+    closed = connection.execute(statements.closed, mine)
     return [ClaimKey(instance, one.attempt, one.node) for one in closed]
 
 
@@ -210,19 +227,11 @@ def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: in
     Those are the attempts of builds that were replaced, others that were given up, and all of instances that are being
     deleted. Asking for the last apart spares a look at every server that runs.
     """
-    due = sa.and_(
-        row.open,
-        ~resting.resting(row.instance),
-        ~resting.awaited(row.host),
-        resending.due_by_count(row.sent_at, row.sends, now, resend_before),
-    )
-    both = instances.c.uuid == row.instance
-    create = sa.select(row.instance, row.attempt, instances.c.uuid, instances.c.context)
-    replaced = create.join(instances, both).where(NOT_BUILT, STALE, due).limit(limit)
-    delete = sa.select(row.instance, row.attempt, *asked.COLUMNS)
-    deleting = delete.join(instances, both).where(instances.c.task == Task.DELETING.value, due).limit(limit)
-    doomed = {(one.instance, one.attempt): _deleter(one) for one in connection.execute(deleting)}
-    left = {(one.instance, one.attempt): unreadable.or_none(one, _creator) for one in connection.execute(replaced)}
+    wanted = {**resending.asked_by_count(now, resend_before), "most": limit}
+    doomed = {(one.instance, one.attempt): _deleter(one) for one in connection.execute(_DOOMED, wanted)}
+    left = {
+        (one.instance, one.attempt): unreadable.or_none(one, _creator) for one in connection.execute(_REPLACED, wanted)
+    }
     contexts = {**left, **doomed}
     if not contexts:
         return []
@@ -246,6 +255,28 @@ def stale_due(connection: sa.Connection, now: int, resend_before: int, limit: in
     ]
 
 
+_DUE = sa.and_(
+    row.open,
+    ~resting.resting(row.instance),
+    ~resting.awaited(row.host),
+    resending.due_by_count(row.sent_at, row.sends),
+)
+_BOTH = instances.c.uuid == row.instance
+_MOST = sa.bindparam("most", type_=sa.Integer)
+_REPLACED = (
+    sa.select(row.instance, row.attempt, instances.c.uuid, instances.c.context)
+    .join(instances, _BOTH)
+    .where(NOT_BUILT, STALE, _DUE)
+    .limit(_MOST)
+)
+_DOOMED = (
+    sa.select(row.instance, row.attempt, *asked.COLUMNS)
+    .join(instances, _BOTH)
+    .where(instances.c.task == Task.DELETING.value, _DUE)
+    .limit(_MOST)
+)
+
+
 def _deleter(found: Any) -> RequestContext:
     return asked.request_of(found, ACTIONS["delete"]).context
 
@@ -260,17 +291,20 @@ def tried_nodes(connection: sa.Connection, instance: InstanceUuid, above: int = 
 
     A node whose host was never told of its attempt was not tried. Only attempts above a number count.
     """
-    nodes = connection.scalars(
-        sa.select(row.node)
-        .where(
-            row.instance == instance,
-            row.attempt > above,
-            row.node.is_not(None),
-            row.outcome.is_distinct_from(NOT_SENT),
-        )
-        .order_by(row.attempt)
-    )
+    nodes = connection.scalars(_TRIED, {"of": instance, "above": above})
     return [NodeUuid(node) for node in dict.fromkeys(nodes) if node is not None]
+
+
+_TRIED = (
+    sa.select(row.node)
+    .where(
+        row.instance == sa.bindparam("of"),
+        row.attempt > sa.bindparam("above"),
+        row.node.is_not(None),
+        row.outcome.is_distinct_from(NOT_SENT),
+    )
+    .order_by(row.attempt)
+)
 
 
 def not_sent(connection: sa.Connection, before: Mapping[InstanceUuid, int], now: int) -> None:

@@ -146,6 +146,21 @@ class WaitingMove(msgspec.Struct, frozen=True, kw_only=True):
 COLUMNS = tuple(move[name] for name in Move.__struct_fields__)
 
 
+_RESTING = sa.and_(
+    move.instance == sa.bindparam("of"),
+    move.status == FINISHED,
+    move.step.is_(None),
+    move.dest_attempt == sa.bindparam("of_attempt"),
+)
+_CONFIRM = (
+    migrations.update()
+    .where(_RESTING)
+    .values(status="confirmed", updated_at=sa.bindparam("now"))
+    .returning(move.source_attempt, move.was)
+)
+_REVERT = migrations.update().where(_RESTING).returning(*COLUMNS)
+
+
 def begin(
     connection: sa.Connection,
     server: Instance,
@@ -203,19 +218,15 @@ def begin_revert(
         return None
     number = numbers.next_target(connection, server.uuid, server.attempt)
     first = STEPS["revert_put_aside"]
-    begun = connection.execute(
-        migrations.update()
-        .where(_resting(server))
-        .values(
-            back_attempt=number,
-            task_id=context.request_id,
-            step=first.name,
-            status=first.status,
-            error=None,
-            **anew(now),
-        )
-        .returning(*COLUMNS)
-    ).first()
+    values = {
+        **anew(now),
+        "back_attempt": number,
+        "task_id": context.request_id,
+        "step": first.name,
+        "status": first.status,
+        "error": None,
+    }
+    begun = connection.execute(_REVERT, {**_rests(server), **values}).first()
     if begun is None or number is None:
         raise _none_finished(server)
     known = move_of(begun)
@@ -249,12 +260,7 @@ def begin_revert(
 
 def confirm(connection: sa.Connection, server: Instance, now: int) -> State:
     """Let the source of a finished move go; return the state of its server. Raises BadRequest where there is none."""
-    found = connection.execute(
-        migrations.update()
-        .where(_resting(server))
-        .values(status="confirmed", updated_at=now)
-        .returning(move.source_attempt, move.was)
-    ).first()
+    found = connection.execute(_CONFIRM, {**_rests(server), "now": now}).first()
     if found is None:
         raise _none_finished(server)
     attempts.give_up(connection, server.uuid, found.source_attempt, now)
@@ -285,20 +291,27 @@ def take(
 
     With `same_host` a resize may stay on the host of its server.
     """
-    free = sa.and_(
-        move.step.in_(sorted(CHOICES)),
-        sa.or_(move.sent_at.is_(None), move.sent_at <= now),
-        sa.or_(move.owner == owner, lease_rows.unowned(leases, move.owner, now)),
-        ~resting.resting(move.instance),
-    )
-    taken = connection.execute(
-        migrations.update()
-        .where(move.uuid.in_(sa.select(move.uuid).where(free).order_by(move.step_at).limit(limit)))
-        .values(owner=owner)
-        .returning(*COLUMNS)
-    ).all()
+    taken = connection.execute(_TAKE, {"mine": owner, "now": now, "most": limit}).all()
     found = [_selecting(connection, move_of(one), same_host=same_host) for one in taken]
     return [one for one in found if one is not None]
+
+
+_FREE = sa.and_(
+    move.step.in_(sorted(CHOICES)),
+    sa.or_(move.sent_at.is_(None), move.sent_at <= lease_rows.NOW),
+    sa.or_(move.owner == sa.bindparam("mine"), lease_rows.unowned(leases, move.owner)),
+    ~resting.resting(move.instance),
+)
+_TAKE = (
+    migrations.update()
+    .where(
+        move.uuid.in_(
+            sa.select(move.uuid).where(_FREE).order_by(move.step_at).limit(sa.bindparam("most", type_=sa.Integer))
+        )
+    )
+    .values(owner=sa.bindparam("mine"))
+    .returning(*COLUMNS)
+)
 
 
 def _selecting(connection: sa.Connection, known: Move, *, same_host: bool) -> WaitingMove | None:
@@ -332,6 +345,13 @@ def later(connection: sa.Connection, known: Move, not_before: int) -> None:
     connection.execute(migrations.update().where(mine).values(owner=None, sent_at=not_before))
 
 
+_PLACED = migrations.update().where(
+    move.uuid == sa.bindparam("of_move"),
+    move.step == sa.bindparam("at_step"),
+    move.dest_attempt == sa.bindparam("of_attempt"),
+)
+
+
 def placed(connection: sa.Connection, chosen: WaitingMove, decision: Placed, now: int) -> bool:
     """Write the target of a move; False when the move is over, another's, or the host is being deleted."""
     known = chosen.move
@@ -350,8 +370,8 @@ def placed(connection: sa.Connection, chosen: WaitingMove, decision: Placed, now
         # Of a target before this one.
         "error": None,
     }
-    mine = sa.and_(move.uuid == known.uuid, move.step == known.step, move.dest_attempt == chosen.attempt)
-    if not connection.execute(migrations.update().where(mine).values(values)).rowcount:
+    mine = {"of_move": known.uuid, "at_step": known.step, "of_attempt": chosen.attempt}
+    if not connection.execute(_PLACED, {**mine, **values}).rowcount:
         return False
     beside = NewAttempt(
         instance=known.instance,
@@ -450,13 +470,9 @@ def told(connection: sa.Connection, known: Move, error: str | None, now: int) ->
     return with_instances(connection, [over])
 
 
-def _resting(server: Instance) -> sa.ColumnElement[bool]:
-    return sa.and_(
-        move.instance == server.uuid,
-        move.status == FINISHED,
-        move.step.is_(None),
-        move.dest_attempt == server.attempt,
-    )
+def _rests(server: Instance) -> dict[str, Any]:
+    """Name the parameters of `_RESTING`."""
+    return {"of": server.uuid, "of_attempt": server.attempt}
 
 
 def _none_finished(server: Instance) -> BadRequest:

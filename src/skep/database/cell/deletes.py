@@ -138,27 +138,33 @@ _LET_GO = recovering_instances.delete().where(
 """A user's delete settles what was open about a server of which nothing is anywhere."""
 
 
+_FINISH = (
+    instances.update()
+    .where(row.uuid == sa.bindparam("of"), row.task == Task.DELETING.value, row.deleted_at.is_(None), ~_HELD)
+    .values(
+        state=State.DELETED.value,
+        task=None,
+        power_state=int(PowerState.NOSTATE),
+        **dict.fromkeys(("terminated_at", "deleted_at", "changed_at", "updated_at"), sa.bindparam("now")),
+    )
+    .returning(*asked.COLUMNS, row.host, row.step_at, row.attempt)
+)
+_DELETING = (
+    sa.select(row.uuid)
+    .where(row.task == Task.DELETING.value, row.deleted_at.is_(None), ~_HELD)
+    .order_by(row.step_at)
+    .limit(sa.bindparam("most", type_=sa.Integer))
+)
+_UNFORGOTTEN = (
+    sa.select(row.uuid, row.spec, row.task_id, row.project_id, row.shelved)
+    .where(row.deleted_at.is_not(None), row.forgotten == sa.false())
+    .limit(sa.bindparam("most", type_=sa.Integer))
+)
+
+
 def finish_if_closed(connection: sa.Connection, uuid: InstanceUuid, now: int) -> Ended | None:
     """Delete the row if it is being deleted and no host holds it up; None when it was not deleted by this."""
-    found = connection.execute(
-        instances.update()
-        .where(
-            row.uuid == uuid,
-            row.task == Task.DELETING.value,
-            row.deleted_at.is_(None),
-            ~_HELD,
-        )
-        .values(
-            state=State.DELETED.value,
-            task=None,
-            power_state=int(PowerState.NOSTATE),
-            terminated_at=now,
-            deleted_at=now,
-            changed_at=now,
-            updated_at=now,
-        )
-        .returning(*asked.COLUMNS, row.host, row.step_at, row.attempt)
-    ).first()
+    found = connection.execute(_FINISH, {"of": uuid, "now": now}).first()
     if found is None:
         return None
     ended = Ended(
@@ -179,22 +185,12 @@ def deleting(connection: sa.Connection, limit: int) -> list[InstanceUuid]:
 
     Only `finish_if_closed` is left to do for them.
     """
-    found = connection.scalars(
-        sa.select(row.uuid)
-        .where(row.task == Task.DELETING.value, row.deleted_at.is_(None), ~_HELD)
-        .order_by(row.step_at)
-        .limit(limit)
-    )
-    return [InstanceUuid(uuid) for uuid in found]
+    return [InstanceUuid(uuid) for uuid in connection.scalars(_DELETING, {"most": limit})]
 
 
 def unforgotten(connection: sa.Connection, limit: int) -> list[Gone]:
     """Return deleted instances that the API level is to be told of; of a damaged row the group is unknown."""
-    found = connection.execute(
-        sa.select(row.uuid, row.spec, row.task_id, row.project_id, row.shelved)
-        .where(row.deleted_at.is_not(None), row.forgotten == sa.false())
-        .limit(limit)
-    )
+    found = connection.execute(_UNFORGOTTEN, {"most": limit})
     gone = []
     for one in found:
         spec = unreadable.or_none(one, spec_of)

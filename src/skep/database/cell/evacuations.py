@@ -127,8 +127,15 @@ def released(connection: sa.Connection, known: Move, now: int) -> None:
 
 def awaiting_release(connection: sa.Connection, limit: int) -> list[Move]:
     """Return evacuations that wait for the word of the host which they leave."""
-    wanted = sa.select(*COLUMNS).where(move.step == "evacuate_release").order_by(sa.func.random()).limit(limit)
-    return [move_of(one) for one in connection.execute(wanted)]
+    return [move_of(one) for one in connection.execute(_AWAITING, {"most": limit})]
+
+
+_AWAITING = (
+    sa.select(*COLUMNS)
+    .where(move.step == "evacuate_release")
+    .order_by(sa.func.random())
+    .limit(sa.bindparam("most", type_=sa.Integer))
+)
 
 
 def task_after_fence() -> sa.ColumnElement[Any]:

@@ -111,12 +111,22 @@ def wished() -> sa.ColumnElement[bool]:
     return sa.and_(move.step == COPYING, move.wish.is_not(None), move.sent_at < before)
 
 
+_CANCELLED = (
+    sa.select(*COLUMNS)
+    .where(
+        move.step.is_not(None),
+        move.step.in_(WAITING),
+        move.wish == "abort",
+        ~resting.move_rests(move.instance, move.source_host, move.dest_host),
+    )
+    .limit(sa.bindparam("most", type_=sa.Integer))
+)
+
+
 def cancel(connection: sa.Connection, now: int, limit: int) -> list[Over]:
     """End live migrations that are to come to nothing and whose copying has not begun: nothing was touched."""
-    rests = resting.move_rests(move.instance, move.source_host, move.dest_host)
-    wanted = sa.and_(move.step.is_not(None), move.step.in_(WAITING), move.wish == "abort", ~rests)
     over: list[Over] = []
-    for found in connection.execute(sa.select(*COLUMNS).where(wanted).limit(limit)).all():
+    for found in connection.execute(_CANCELLED, {"most": limit}).all():
         known = move_of(found)
         if held(connection, known) is None:
             continue
@@ -185,23 +195,19 @@ def end_late(connection: sa.Connection, now: int, seconds_per_gib: float, wish: 
 
 def end_lost(connection: sa.Connection) -> None:
     """Wish that live migrations come to nothing whose target is lost: its host was fenced."""
-    connection.execute(
-        migrations.update()
-        .where(
-            move.step.is_not(None),
-            move.step == COPYING,
-            move.wish.is_distinct_from("abort"),
-            ~_target_is_open(),
-        )
-        .values(wish="abort", sent_at=None, error=f"{ABORTED}: the host that it went to is lost")
-    )
+    connection.execute(_END_LOST)
 
 
-def _target_is_open() -> sa.ColumnElement[bool]:
-    mine = sa.and_(
+_TARGET_IS_OPEN = sa.exists(
+    sa.select(attempt.attempt).where(
         attempt.instance == move.instance, attempt.attempt == move.dest_attempt, attempt.open, attempt.outcome.is_(None)
     )
-    return sa.exists(sa.select(attempt.attempt).where(mine))
+)
+_END_LOST = (
+    migrations.update()
+    .where(move.step.is_not(None), move.step == COPYING, move.wish.is_distinct_from("abort"), ~_TARGET_IS_OPEN)
+    .values(wish="abort", sent_at=None, error=f"{ABORTED}: the host that it went to is lost")
+)
 
 
 def why_ended(known: Move, why: BuildFailure) -> str:

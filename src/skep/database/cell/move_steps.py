@@ -353,9 +353,15 @@ def _again(connection: sa.Connection, known: Move, now: int, *, answered: bool) 
 def overdue(connection: sa.Connection, since: int | None, limit: int) -> list[Move]:
     """Return moves whose host has been silent since before `since` (None: nobody has listened for long enough) at a
     step that it was not allowed to begin, or that touches no guest; and those whose target has no open attempt."""
+    wanted = {"most": limit} if since is None else {"most": limit, "since": since}
+    return [move_of(one) for one in connection.execute(_overdue(listened=since is not None), wanted)]
+
+
+@cache
+def _overdue(*, listened: bool) -> sa.Select[Any]:
     beside = move.step.in_(_BESIDE)
     unasked = sa.or_(move.granted == sa.false(), beside)
-    late = sa.false() if since is None else move.step_at < since
+    late = move.step_at < sa.bindparam("since") if listened else sa.false()
     silent = sa.and_(move.sent_at.is_not(None), late, unasked)
     attempt = attempt_rows.c
     side = sa.case((move.step == "revert_receive", move.back_attempt), else_=move.dest_attempt)
@@ -371,8 +377,7 @@ def overdue(connection: sa.Connection, since: int | None, limit: int) -> list[Mo
     told = move.step.in_(sorted(ON_HOSTS - {"evacuate_release"}))
     rests = resting.move_rests(move.instance, move.source_host, move.dest_host)
     given_up = sa.and_(move.step.is_not(None), told, sa.or_(silent, lost), ~rests)
-    found = connection.execute(sa.select(*COLUMNS).where(given_up).limit(limit))
-    return [move_of(one) for one in found]
+    return sa.select(*COLUMNS).where(given_up).limit(sa.bindparam("most", type_=sa.Integer))
 
 
 def _at(connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, task_id: str) -> Move | None:

@@ -27,9 +27,12 @@ def raised(above: int = 0) -> dict[str, sa.ColumnElement[int]]:
 
 def next_target(connection: sa.Connection, uuid: str, holder: int) -> int | None:
     """Give the next number to an attempt beside the holder; None where `holder` is that no more."""
-    return connection.execute(
-        instances.update()
-        .where(row.uuid == uuid, row.attempt == holder, row.deleted_at.is_(None))
-        .values(highest=given() + 1)
-        .returning(row.highest)
-    ).scalar_one_or_none()
+    return connection.execute(_NEXT_TARGET, {"of": uuid, "holder": holder}).scalar_one_or_none()
+
+
+_NEXT_TARGET = (
+    instances.update()
+    .where(row.uuid == sa.bindparam("of"), row.attempt == sa.bindparam("holder"), row.deleted_at.is_(None))
+    .values(highest=given() + 1)
+    .returning(row.highest)
+)

@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from skep.database.cell import actions, asked, attempts, numbers, resting
 from skep.database.cell.tables import SHELVED, instances
-from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.stored import dump
 from skep.domain.actions import ACTIONS, ActionRequest, Ended
@@ -29,30 +28,44 @@ _UNDER_WAY = sa.and_(row.task.is_not(None), row.task == Task.SHELVING_OFFLOADING
 """The first part makes SQLite see that `instances_tasks` holds all of them."""
 
 
-def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> bool:
-    """Take a shelved instance off its host; False when its row does not allow it."""
-    mine = sa.and_(
-        row.uuid == uuid,
+_ANY_UNDER_WAY = sa.select(row.uuid).where(_UNDER_WAY).limit(1)
+_DUE = (
+    sa.select(row.uuid)
+    .where(
         SHELVED,
+        row.step_at < sa.bindparam("before"),
         row.task.is_(None),
-        row.deleted_at.is_(None),
         row.shelved.is_not(None),
         ~resting.undecided(row.uuid),
     )
-    found = connection.execute(sa.select(row.attempt).where(mine)).first()
+    .order_by(row.step_at)
+    .limit(sa.bindparam("most", type_=sa.Integer))
+)
+_BEGINS = sa.and_(
+    row.uuid == sa.bindparam("of"),
+    SHELVED,
+    row.task.is_(None),
+    row.deleted_at.is_(None),
+    row.shelved.is_not(None),
+    ~resting.undecided(row.uuid),
+)
+_READ = sa.select(row.attempt).where(_BEGINS)
+_BEGIN = instances.update().where(_BEGINS).values(numbers.raised())
+
+
+def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> bool:
+    """Take a shelved instance off its host; False when its row does not allow it."""
+    found = connection.execute(_READ, {"of": uuid}).first()
     if found is None:
         return False
     request = ActionRequest(action=OFFLOAD.name, context=context)
-    connection.execute(
-        instances.update()
-        .where(mine)
-        .values(
-            **off_host(now),
-            task=Task.SHELVING_OFFLOADING.value,
-            task_id=context.request_id,
-            action_request=dump(request),
-        )
-    )
+    values = {
+        **_off_host(now),
+        "task": Task.SHELVING_OFFLOADING.value,
+        "task_id": context.request_id,
+        "action_request": dump(request),
+    }
+    connection.execute(_BEGIN, {"of": uuid, **values})
     attempts.give_up(connection, uuid, found.attempt, now)
     actions.begin(connection, [actions.action_of(uuid, OFFLOAD.record, context, now)])
     return True
@@ -60,8 +73,11 @@ def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext
 
 def off_host(now: int) -> dict[str, Any]:
     """Return the columns of a shelved instance that is on no host; its next attempt is above all it had."""
+    return {**numbers.raised(), **_off_host(now)}
+
+
+def _off_host(now: int) -> dict[str, Any]:
     return {
-        **numbers.raised(),
         "state": State.SHELVED_OFFLOADED.value,
         "host": None,
         "node": None,
@@ -79,7 +95,7 @@ def off_host(now: int) -> dict[str, Any]:
 def begin_due(connection: sa.Connection, before: int, limit: int, now: int) -> int:
     """Take instances off their hosts that are shelved since before `before`, oldest first; return how many."""
     begun = 0
-    for uuid in list(connection.scalars(_due(before, limit))):
+    for uuid in list(connection.scalars(_DUE, {"before": before, "most": limit})):
         context = RequestContext(request_id=new_request_id(), project_id=ProjectId(""), user_id=UserId(""))
         begun += begin(connection, InstanceUuid(uuid), context, now)
     return begun
@@ -87,9 +103,11 @@ def begin_due(connection: sa.Connection, before: int, limit: int, now: int) -> i
 
 def any_due(connection: sa.Connection, shelved_before: int | None) -> bool:
     """Tell whether an offload is under way, or is to begin; `shelved_before` None: none begins by itself."""
-    if connection.execute(sa.select(row.uuid).where(_UNDER_WAY).limit(1)).first() is not None:
+    if connection.execute(_ANY_UNDER_WAY).first() is not None:
         return True
-    return shelved_before is not None and connection.execute(_due(shelved_before, 1)).first() is not None
+    if shelved_before is None:
+        return False
+    return connection.execute(_DUE, {"before": shelved_before, "most": 1}).first() is not None
 
 
 def start(connection: sa.Connection, now: int, limit: int) -> list[Ended]:
@@ -122,20 +140,8 @@ def end(connection: sa.Connection, found: Any, now: int, error: str | None) -> E
     return over
 
 
-def _due(before: int, limit: int) -> sa.Select[Any]:
-    return (
-        sa.select(row.uuid)
-        .where(
-            SHELVED, row.step_at < before, row.task.is_(None), row.shelved.is_not(None), ~resting.undecided(row.uuid)
-        )
-        .order_by(row.step_at)
-        .limit(limit)
-    )
-
-
 def _offload(connection: sa.Connection, found: Any, now: int) -> Ended:
-    begun = sa.and_(action_rows.c.instance == found.uuid, action_rows.c.request_id == found.task_id)
-    started_at = connection.execute(sa.select(action_rows.c.started_at).where(begun)).scalar_one_or_none()
+    started_at = actions.began_at(connection, found.uuid, found.task_id)
     return Ended(
         action=OFFLOAD.name,
         context=asked.request_of(found, OFFLOAD).context,

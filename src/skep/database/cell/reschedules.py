@@ -30,21 +30,28 @@ class Overdue(msgspec.Struct, frozen=True, kw_only=True):
 
 def take(connection: sa.Connection, owner: Incarnation, now: int, limit: int) -> list[Work]:
     """Take instances that need another host of this cell and that nobody living works on, raising their attempt."""
-    free = sa.and_(
-        UNDER_WAY,
-        row.state == State.RESCHEDULING,
-        row.task.is_(None),
-        ~resting.resting(row.uuid),
-        sa.or_(row.sent_at.is_(None), row.sent_at <= now),
-        sa.or_(row.owner == owner, lease_rows.unowned(leases, row.owner, now)),
+    taken = connection.execute(_TAKE, {"mine": owner, "now": now, "most": limit}).all()
+    return unreadable.sifted(connection, taken, builds.work_of, now)
+
+
+_FREE = sa.and_(
+    UNDER_WAY,
+    row.state == State.RESCHEDULING,
+    row.task.is_(None),
+    ~resting.resting(row.uuid),
+    sa.or_(row.sent_at.is_(None), row.sent_at <= lease_rows.NOW),
+    sa.or_(row.owner == sa.bindparam("mine"), lease_rows.unowned(leases, row.owner)),
+)
+_TAKE = (
+    instances.update()
+    .where(
+        row.uuid.in_(
+            sa.select(row.uuid).where(_FREE).order_by(row.step_at).limit(sa.bindparam("most", type_=sa.Integer))
+        )
     )
-    taken = (
-        instances.update()
-        .where(row.uuid.in_(sa.select(row.uuid).where(free).order_by(row.step_at).limit(limit)))
-        .values(owner=owner, host=None, node=None, **numbers.raised())
-        .returning(*builds.work_columns)
-    )
-    return unreadable.sifted(connection, connection.execute(taken).all(), builds.work_of, now)
+    .values(owner=sa.bindparam("mine"), host=None, node=None, **numbers.raised())
+    .returning(*builds.work_columns)
+)
 
 
 def give_back(connection: sa.Connection, uuid: InstanceUuid, attempt: int, not_before: int) -> None:
@@ -56,30 +63,33 @@ def give_back(connection: sa.Connection, uuid: InstanceUuid, attempt: int, not_b
     )
 
 
+_RESCHEDULED = instances.update().where(
+    row.uuid == sa.bindparam("of"),
+    row.attempt == sa.bindparam("of_attempt"),
+    moving(State.RESCHEDULING, State.SCHEDULED),
+    row.task.is_(None),
+)
+
+
 def rescheduled(
     connection: sa.Connection, uuid: InstanceUuid, attempt: int, placed: Placed, now: int, role: Role = "build"
 ) -> bool:
     """Write rescheduling -> scheduled on the next host; False when the attempt was replaced or the host is deleted."""
     if agents.closed(connection, [placed.node]):
         return False
-    moved = connection.execute(
-        instances.update()
-        .where(
-            row.uuid == uuid, row.attempt == attempt, moving(State.RESCHEDULING, State.SCHEDULED), row.task.is_(None)
-        )
-        .values(
-            state=State.SCHEDULED.value,
-            epoch=placed.epoch,
-            availability_zone=placed.zone,
-            alternates=dump(placed.alternates),
-            owner=None,
-            sent_at=None,
-            step_at=now,
-            changed_at=now,
-            updated_at=now,
-            **assignments.columns_of(placed),
-        )
-    ).rowcount
+    values = {
+        "state": State.SCHEDULED.value,
+        "epoch": placed.epoch,
+        "availability_zone": placed.zone,
+        "alternates": dump(placed.alternates),
+        "owner": None,
+        "sent_at": None,
+        "step_at": now,
+        "changed_at": now,
+        "updated_at": now,
+        **assignments.columns_of(placed),
+    }
+    moved = connection.execute(_RESCHEDULED, {"of": uuid, "of_attempt": attempt, **values}).rowcount
     if moved:
         attempts.begin(connection, [attempts.of_decision(uuid, attempt, placed, placed.explanation, now, role)])
     return moved == 1

@@ -55,14 +55,24 @@ def told(sent_at: Time, step_at: Time) -> dict[str, Any]:
     return {"sent_at": NOW, "step_at": sa.case((first, NOW), else_=step_at)}
 
 
-def due_by_count(sent_at: Time, sends: Time, now: int, resend_before: int) -> sa.ColumnElement[bool]:
-    """Say of a row without a step of its own that its host is to be told now; the pause doubles with each telling."""
-    first_pause = now - resend_before
+def asked_by_count(now: int, resend_before: int) -> dict[str, int]:
+    """Name the parameters of `due_by_count`."""
+    first = now - resend_before
+    pauses = {f"pause_{count}": min(first << (count - 1), LONGEST_PAUSE) for count in range(1, DOUBLINGS)}
+    return {"now": now, "resend_before": resend_before, **pauses}
+
+
+def due_by_count(sent_at: Time, sends: Time) -> sa.ColumnElement[bool]:
+    """Say of a row without a step of its own that its host is to be told now; the pause doubles with each telling.
+
+    Its parameters are those of `asked_by_count`.
+    """
     doubled = sa.case(
-        *((sends <= count, min(first_pause << (count - 1), LONGEST_PAUSE)) for count in range(1, DOUBLINGS)),
+        *((sends <= count, sa.bindparam(f"pause_{count}", type_=sa.BigInteger)) for count in range(1, DOUBLINGS)),
         else_=LONGEST_PAUSE,
     )
-    return sa.or_(sent_at.is_(None), sa.and_(sent_at < resend_before, sent_at + doubled <= now))
+    before = sa.bindparam("resend_before", type_=sa.BigInteger)
+    return sa.or_(sent_at.is_(None), sa.and_(sent_at < before, sent_at + doubled <= NOW))
 
 
 def host_started(connection: sa.Connection, host: str, node: NodeUuid) -> None:

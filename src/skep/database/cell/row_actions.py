@@ -41,6 +41,16 @@ Change = Callable[[sa.Connection, Instance, ActionRequest, int], Values | None]
 Raises Conflict to refuse."""
 
 
+_MINE = sa.and_(
+    row.uuid == sa.bindparam("of"),
+    row.deleted_at.is_(None),
+    row.state.not_in(stored(FROZEN)),
+    ~row.refused_id.is_not_distinct_from(sa.bindparam("asked")),
+)
+_READ = sa.select(*instances.live_columns).where(_MINE)
+_CHANGE = instance_rows.update().where(_MINE)
+
+
 def carry_out(
     connection: sa.Connection,
     uuid: InstanceUuid,
@@ -55,9 +65,8 @@ def carry_out(
     `host` is the machine of the API. None when there is no such row, or it is frozen for a moment. What `check` raises
     passes through; nothing is written then. An action that has nothing to do leaves no record, as in Nova.
     """
-    refused = row.refused_id.is_not_distinct_from(request.context.request_id)
-    mine = (row.uuid == uuid, row.deleted_at.is_(None), row.state.not_in(stored(FROZEN)), ~refused)
-    found = connection.execute(sa.select(*instances.live_columns).where(*mine)).first()
+    mine = {"of": uuid, "asked": request.context.request_id}
+    found = connection.execute(_READ, mine).first()
     if found is None:
         return None
     before = instances.instance_of(found)
@@ -65,11 +74,15 @@ def carry_out(
     values = CHANGES[action.name](connection, before, request, now)
     if values is None:
         return []
-    overridden = sa.and_(*mine, row.task.in_(sorted(action.overrides)))
-    overtaken = tasks.of(connection, overridden) if action.overrides else []
+    overtaken = []
+    if action.overrides and before.task in action.overrides:
+        overridden = sa.and_(row.uuid == uuid, row.task.in_(sorted(action.overrides)))
+        overtaken = tasks.of(connection, overridden)
     settled = [tasks.settle(connection, task, now, tasks.OVERTAKEN) for task in overtaken]
-    becomes = [] if "state" not in values else [moving(before.state, State(values["state"]))]
-    connection.execute(instance_rows.update().where(*mine, *becomes).values(changed_at=now, updated_at=now, **values))
+    changing = _CHANGE if "state" not in values else _CHANGE.where(moving(before.state, State(values["state"])))
+    if any(isinstance(value, sa.ColumnElement) for value in values.values()):
+        changing, values = changing.values(values), {}
+    connection.execute(changing, {**mine, "changed_at": now, "updated_at": now, **values})
     actions.begin(connection, [actions.action_of(uuid, action.record, request.context, now)])
     over = Ended(
         action=action.name,

@@ -12,7 +12,6 @@ import sqlalchemy as sa
 
 from skep.database.cell import actions, asked, attempts, numbers, offloads
 from skep.database.cell.instances import spec_of
-from skep.database.cell.tables import actions as action_rows
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances
 from skep.database.cell.transitions import moving
@@ -232,8 +231,7 @@ def overtaken(connection: sa.Connection, uuid: InstanceUuid, why: str, now: int)
 
 
 def _ended(connection: sa.Connection, found: Any, attempt: int, host: str | None, now: int, error: str | None) -> Ended:
-    begun = sa.and_(action_rows.c.instance == found.uuid, action_rows.c.request_id == found.task_id)
-    started_at = connection.execute(sa.select(action_rows.c.started_at).where(begun)).scalar_one_or_none()
+    started_at = actions.began_at(connection, found.uuid, found.task_id)
     request = asked.request_of(found, UNSHELVE)
     ended = Ended(
         action=UNSHELVE.name,
