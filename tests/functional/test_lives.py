@@ -251,8 +251,8 @@ async def lives(story: Story) -> None:
         for number, (drawn, beside, any_of_all) in enumerate(story):
             open_to_it = [act for act in DRAWN if may(life, act) or any_of_all == 0]
             act = open_to_it[drawn % len(open_to_it)]
-            if act.name == "delete" and life.status not in act.begins_in:
-                continue  # it deletes the server for good
+            if act.name in ("delete", "reset") and life.status not in act.begins_in:
+                continue  # it deletes the server for good, or says of it what is not so
             life = await writes(lived, life, f"after {number} actions".encode())
             note(f"{life.status}: {act.name}, {beside}")
             if may(life, act):

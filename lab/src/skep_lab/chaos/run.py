@@ -18,6 +18,7 @@ import random
 import shutil
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -37,6 +38,9 @@ from skep_lab.witnesses.witness import Findings
 
 PAUSE_SECONDS = (0.2, 3.0)
 """Between a start and what ends it."""
+USUAL_START_SECONDS = 3.0
+"""A start takes no longer where little else runs. Where it does, what ends it comes as much later: else a busy machine
+would only start and end, and nothing that was asked would get anywhere."""
 BESIDE = 2
 """Faults under way beside a kill."""
 LAST = "1"
@@ -52,6 +56,7 @@ class Chaos(Load):
         super().__init__(self.process, seed, builds, duration)
         self.faults: Counter[str] = Counter()
         self._under_way = Overlap()
+        self._pace = 1.0
         self._operator = Operator(self.sent, random.Random(f"{seed}-operator"), HOSTS, self.contents.anew)
 
     async def begin(self) -> None:
@@ -98,9 +103,9 @@ class Chaos(Load):
             if how == "point":
                 async with self._operator.turn:
                     await asyncio.to_thread(self.process.arm, drawn(dice, ALL_STEPS))
-                await asyncio.to_thread(self.process.died_by_itself, dice.uniform(*PAUSE_SECONDS))
+                await asyncio.to_thread(self.process.died_by_itself, dice.uniform(*PAUSE_SECONDS) * self._pace)
             else:
-                await self.unless_over(dice.uniform(*PAUSE_SECONDS))
+                await self.unless_over(dice.uniform(*PAUSE_SECONDS) * self._pace)
             with self._under_way:
                 async with self._operator.turn:
                     await self._kill(dice, while_it_starts=how == "start")
@@ -114,7 +119,9 @@ class Chaos(Load):
             await self.unless_over(dice.uniform(0.3, 2.0))
             await asyncio.to_thread(self.process.kill)
             self.kills += 1
+        began = time.monotonic()
         await asyncio.to_thread(self.process.start, len(self._operator.down))
+        self._pace = max(1.0, (time.monotonic() - began) / USUAL_START_SECONDS)
         self.up.set()
 
 
