@@ -285,6 +285,10 @@ async def test_live_migrations_with_abort_and_forced_end(tmp_path: Path) -> None
         assert (await openstack(yaml, "server", "show", "one"))["status"] == "MIGRATING"
         shown = await _skep(yaml, "migration", "show", one["UUID"])
         assert shown["memory_total_bytes"] == 512 * 2**20
+        # By a number the client of this release asks for the server and the migration in each other's place.
+        shown = await openstack(yaml, *newest, "server", "migration", "show", "one", str(one["UUID"]))
+        assert (shown["ID"], shown["Status"], shown["Source Compute"]) == (one["Id"], "running", first)
+        assert (shown["Memory Total Bytes"], shown["Dest Compute"]) == (512 * 2**20, one["Dest Compute"])
         await openstack_quiet(yaml, *newest, "server", "migration", "abort", "one", str(one["Id"]))
         await _is(yaml, ("ACTIVE", first))
         two = await copied()
