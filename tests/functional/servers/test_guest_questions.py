@@ -44,11 +44,12 @@ async def test_a_console_and_diagnostics_in_a_whole_cloud(tmp_path: Path, monkey
             assert answer.status_code == 200, answer.text
             return [line.partition(" one ")[2] for line in answer.json()["output"].split("\n")]
 
-        assert await lines() == ["booted from its own disk", ""]
+        first = await lines()
+        assert (len(first) > 10, first[-2:]) == (True, ["booted from its own disk", ""])
         await images.act(uuid, {"os-stop": None})
         await images.calm(uuid, "SHUTOFF")
-        whole = ["booted from its own disk", "halted", ""]
-        for length, expected in (("2", whole[1:]), (2, whole[1:]), (100, whole), (-1, whole[1:]), (0, [""])):
+        whole = [*first[:-1], "halted", ""]
+        for length, expected in (("2", whole[-2:]), (2, whole[-2:]), (100, whole), (-1, whole[1:]), (0, [""])):
             assert await lines(length, "2.104") == expected
         path = f"/servers/{uuid}/diagnostics"
         stopped = await session.ask("GET", path)

@@ -44,10 +44,48 @@ async def test_what_a_guest_wrote_to_its_console(stage: AgentStage) -> None:
     said = await ask(stage)
     assert said.error is None
     lines = [line.split(b" ", 2)[2] for line in said.content.splitlines()]
-    assert lines == [b"booted from its own disk", b"booted from its rescue disk and its own disk", b"halted"]
+    booted = [line for line in lines if line.startswith(b"booted")]
+    assert booted == [b"booted from its own disk", b"booted from its rescue disk and its own disk"]
+    assert (len(lines), lines[-1]) == (26, b"halted")
     for number, (length, expected) in enumerate([(1, [b""]), (2, [b"halted", b""]), (-1, [*lines[1:], b""])]):
         got = (await ask(stage, name=f"some-{number}", length=length)).content
         assert [line.split(b" ", 2)[-1] for line in got.split(b"\n")] == expected
+
+
+async def test_a_console_tells_the_life_of_its_guest(stage: AgentStage) -> None:
+    await built(stage)
+    driver, uuid = stage.driver, uuid_of(1)
+    await driver.pause(uuid)
+    await driver.unpause(uuid)
+    await driver.suspend(uuid)
+    await driver.resume(uuid)
+    await driver.reboot(uuid, hard=False)
+    await driver.power_off(uuid)
+    await driver.power_on(uuid)
+    await driver.reboot(uuid, hard=True)
+    lines = [line.split(b" ", 2)[2] for line in (await ask(stage)).content.splitlines()]
+    boot = len(lines[: lines.index(b"booted from its own disk") + 1])
+    assert boot > 10, "as many as clients of Nova look for"
+    assert {b"firmware: boot 1 of attempt 1", f"firmware: server {uuid}".encode()} <= set(lines[:boot])
+    assert [
+        line for line in lines if not line.startswith((b"kernel: ", b"init: ", b"firmware: server", b"firmware: st"))
+    ] == [
+        b"firmware: boot 1 of attempt 1",
+        b"booted from its own disk",
+        b"was paused",
+        b"goes on where it was",
+        b"stored its memory and was suspended",
+        b"goes on where it was",
+        b"goes down for a reboot",
+        b"firmware: boot 2 of attempt 1",
+        b"booted from its own disk",
+        b"halted",
+        b"firmware: boot 3 of attempt 1",
+        b"booted from its own disk",
+        b"was reset",
+        b"firmware: boot 4 of attempt 1",
+        b"booted from its own disk",
+    ]
 
 
 async def test_an_answer_is_bounded(stage: AgentStage) -> None:

@@ -17,12 +17,13 @@ import msgspec
 from skep.compute.drivers import fake_topology
 from skep.compute.drivers.base import DriverError, Guest, HostFacts, NamedResource
 from skep.compute.drivers.contents import GuestContents, GuestFile
+from skep.compute.drivers.fake_console import console_lines
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.drivers.fake_drives import FakeDrives
 from skep.compute.drivers.fake_inside import GuestInsides
 from skep.compute.drivers.fake_live import FakeLiveMigration
 from skep.compute.drivers.fake_topology import FakeTopology
-from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog, console_lines
+from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog, read_events
 from skep.domain.clock import SECOND, Clock
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
@@ -391,9 +392,10 @@ class FakeDriver(FakeLiveMigration):
         self._rescue_inside.remove(instance)
 
     async def console_output(self, instance: InstanceUuid, most: int) -> bytes:
-        """Tell of each start of the guest and from which disk, and of each stop."""
+        """Tell of each boot of the guest and from which disk, and of each stop."""
         guest = await self._operate("console_output", instance)
-        lines = await asyncio.to_thread(console_lines, self._directory / GUESTS_FILE, guest)
+        path = self._directory / GUESTS_FILE
+        lines = await asyncio.to_thread(lambda: console_lines(read_events(path), guest))
         return b"".join(lines)[-most:] if most else b""
 
     async def diagnostics(self, instance: InstanceUuid) -> GuestDiagnostics:

@@ -91,18 +91,6 @@ def apply(guests: dict[InstanceUuid, Guest], event: GuestEvent) -> None:
     guests[event.instance] = msgspec.structs.replace(guest, whole=True, power_state=state, rescued=event.rescued)
 
 
-def console_lines(path: Path, guest: Guest) -> list[bytes]:
-    """Return what a guest has written to its console: a line for each start and stop since it was made."""
-    lines = []
-    for event in read_events(path):
-        if (event.instance, event.attempt) != (guest.instance, guest.attempt) or event.event == "spawn_begun":
-            continue
-        disks = "its rescue disk and its own disk" if event.rescued else "its own disk"
-        said = "halted" if event.event == "powered_off" else f"booted from {disks}"
-        lines.append(f"[{event.at}] {guest.name} {said}\n".encode())
-    return lines
-
-
 def memories(events: Iterable[GuestEvent]) -> dict[InstanceUuid, str]:
     """Return of which boot the memory of each guest is: the attempt and time of the event that began it."""
     found: dict[InstanceUuid, str] = {}
