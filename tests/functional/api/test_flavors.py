@@ -74,7 +74,17 @@ async def test_lists_are_filtered_sorted_and_paged(api: ApiUnderTest) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["limit=-1", "limit=x", "marker=none", "minRam=x", "minDisk=1.5", "sort_key=secret", "is_public=perhaps"],
+    [
+        "limit=-1",
+        "limit=x",
+        "limit=",
+        "marker=none",
+        "marker=",
+        "minRam=x",
+        "minDisk=1.5",
+        "sort_key=secret",
+        "is_public=perhaps",
+    ],
 )
 async def test_nonsense_in_a_query_is_a_bad_request(api: ApiUnderTest, query: str) -> None:
     assert (await api.ask("GET", f"/flavors?{query}")).status_code == 400

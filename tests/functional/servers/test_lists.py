@@ -226,6 +226,8 @@ async def test_pages(cloud: ServersUnderTest) -> None:
     assert [server["id"] for server in rest["servers"]] == made[:1]
     assert "servers_links" not in rest
     assert await ids(cloud, "?limit=0") == []
+    assert (await cloud.bad("GET", "/servers?limit="))[0] == 400
+    assert await ids(cloud, "?marker=") == made[::-1]
     for marker in ("nothing", IMAGE):
         status, message = await cloud.bad("GET", f"/servers?marker={marker}")
         assert (status, message) == (400, f"marker [{marker}] not found")
@@ -242,6 +244,10 @@ async def test_other_orders(cloud: ServersUnderTest) -> None:
     assert await ids(cloud, "?sort_key=uuid&sort_dir=desc") == sorted(made.values(), reverse=True)
     assert (await cloud.bad("GET", "/servers?sort_key=uuid&sort_dir=asc&sort_dir=asc"))[0] == 400
     assert (await cloud.bad("GET", "/servers?sort_key=nothing"))[0] == 400
+    oldest = await ids(cloud, "?sort_key=id&sort_dir=asc", version=74)
+    assert oldest == (await ids(cloud, "?sort_key=created_at&sort_dir=asc"))
+    assert set(await ids(cloud, "?sort_key=memory_mb&sort_key=vm_mode", version=72)) == set(made.values())
+    assert (await cloud.bad("GET", "/servers?sort_key=id", version=75))[0] == 400
 
 
 @pytest.mark.parametrize("key", ["host", "node"])

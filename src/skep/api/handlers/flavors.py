@@ -160,7 +160,7 @@ async def _page(request: ApiRequest) -> list[Flavor]:
     key = SORT_KEYS[request.first("sort_key") or "flavorid"] or "flavorid"
     found.sort(key=lambda one: _sortable(one, key), reverse=request.first("sort_dir") == "desc")
     limit, marker = request.page()
-    if marker:
+    if marker is not None:
         ids = [one.flavorid for one in found]
         if marker not in ids:
             raise BadRequest(f"marker [{marker[:255]}] not found")

@@ -33,6 +33,7 @@ async def index(request: ApiRequest) -> Answer:
         request.authorize(rule=f"{INDEX}:all_projects")
     paged = request.version >= PAGED_SINCE
     limit, marker = request.page() if paged else (None, None)
+    marker = marker or None
     query = await _query(request, limit, marker)
     units = dict.fromkeys(request.services.cells, partial(server_migrations.listed, query=query))
     answers, unread = await read_cells(request.services, units)

@@ -251,31 +251,38 @@ SORT_VALUES: dict[str, Callable[[Instance], Any]] = {
     "availability_zone": lambda one: one.availability_zone,
     "config_drive": lambda one: one.config_drive,
     "created_at": lambda one: one.created_at,
+    "deleted_at": lambda one: one.terminated_at,
     "display_description": lambda one: one.description,
     "display_name": lambda one: one.name,
+    "ephemeral_gb": lambda one: one.flavor.ephemeral_gb,
     "host": lambda one: one.host,
     "hostname": lambda one: one.hostname,
+    "id": lambda one: one.created_at,
     "image_ref": lambda one: one.image.id if one.image else None,
     "instance_type_id": lambda one: one.flavor.flavorid,
     "key_name": lambda one: one.key_name,
     "launch_index": lambda one: one.launch_index,
     "launched_at": lambda one: one.launched_at,
+    "launched_on": lambda one: one.host,
     "locked": lambda one: one.locked,
     "locked_by": lambda one: one.locked_by,
+    "memory_mb": lambda one: one.flavor.memory_mb,
     "node": lambda one: one.host,
     "power_state": lambda one: int(one.power_state),
     "project_id": lambda one: one.project_id,
+    "root_gb": lambda one: one.flavor.root_gb,
     "task_state": lambda one: task_state(one.state, one.task),
     "terminated_at": lambda one: one.terminated_at,
     "updated_at": lambda one: one.updated_at,
     "user_id": lambda one: one.user_id,
     "uuid": lambda one: one.uuid,
+    "vcpus": lambda one: one.flavor.vcpus,
     "vm_state": lambda one: vm_state(one.state),
 }
 """Sort key -> value; Nova's other keys are the same for all servers here."""
 
 
-FOR_ADMINS = frozenset({"host", "node"})
+FOR_ADMINS = frozenset({"host", "launched_on", "node"})
 """Sort keys whose order would tell others which servers are on one host."""
 
 

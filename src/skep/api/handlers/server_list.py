@@ -65,6 +65,7 @@ def _answer(request: ApiRequest, path: str, shown: list[dict[str, object]]) -> A
 
 async def _page(request: ApiRequest) -> list[Listed]:
     limit, marker = request.page()
+    marker = marker or None
     chosen = selection(request)
     if chosen.in_default_order:
         after = await _place_of(request, chosen, marker) if marker is not None else None

@@ -96,11 +96,36 @@ SORT_KEYS = (
     "vm_state",
 )
 
+OLD_SORT_KEYS = (
+    "architecture",
+    "cell_name",
+    "cleaned",
+    "default_ephemeral_device",
+    "default_swap_device",
+    "deleted",
+    "deleted_at",
+    "disable_terminate",
+    "ephemeral_gb",
+    "ephemeral_key_uuid",
+    "id",
+    "launched_on",
+    "memory_mb",
+    "os_type",
+    "reservation_id",
+    "root_gb",
+    "shutdown_terminate",
+    "user_data",
+    "vcpus",
+    "vm_mode",
+)
+"""What Nova sorts by before 2.75 only: whatever column it has."""
+
 _LIST_PARAMETERS = (
     Parameter(name="limit", type=COUNT),
     Parameter(name="marker", type=ANY_TEXT),
-    Parameter(name="sort_key", type=String(choices=SORT_KEYS), until=72),
-    Parameter(name="sort_key", type=String(choices=(*SORT_KEYS, "locked")), since=73),
+    Parameter(name="sort_key", type=String(choices=(*SORT_KEYS, *OLD_SORT_KEYS)), until=72),
+    Parameter(name="sort_key", type=String(choices=(*SORT_KEYS, *OLD_SORT_KEYS, "locked")), since=73, until=74),
+    Parameter(name="sort_key", type=String(choices=(*SORT_KEYS, "locked")), since=75),
     Parameter(name="sort_dir", type=String(choices=("asc", "desc"))),
     *(Parameter(name=name, type=ANY_TEXT) for name in _TEXT_FILTERS),
     Parameter(name="tags", type=ANY_TEXT, since=26),

@@ -80,6 +80,6 @@ def page_links(collection: str) -> Field:
 
 
 # Values in a query are text.
-COUNT = String(pattern="^[0-9]*$")
+COUNT = String(pattern="^[0-9]+$")
 ANY_TEXT = String()
 PAGING = (Parameter(name="limit", type=COUNT), Parameter(name="marker", type=ANY_TEXT))
