@@ -36,7 +36,7 @@ from skep_lab.crash.process import CloudDied, CrashProcess
 from skep_lab.processes.child import RoleDied
 from skep_lab.processes.clocks import HostClocks
 from skep_lab.processes.cloud import SMALL_DISK, ProcessCloud, mount_memory
-from skep_lab.processes.faults import ProcessFaults
+from skep_lab.processes.faults import ROLES, TOGETHER, ProcessFaults
 from skep_lab.processes.stories import fake_time, faked_time, fill_databases_disk, lose_bus, stories
 from skep_lab.witnesses import witness_guests
 from skep_lab.witnesses.witness import Asked
@@ -109,6 +109,34 @@ async def test_faults_at_once_befall_different_processes_and_no_process_that_one
     assert sorted(child.said for child in cloud.of("api")) == [["kill", "start"], ["pause", "resume"]]
     assert faults.died == []
     assert await faults.do("kill api") is True
+
+
+class Bus(Child):
+    """Stands for NATS."""
+
+    async def start(self) -> None:  # type: ignore[override]  # as NATS starts
+        Child.start(self)
+
+
+@pytest.mark.parametrize(("seed", "with_them"), zip((2, 1, 5, 0), TOGETHER, strict=True))
+async def test_several_roles_end_at_one_moment_with_nats_and_postgresql_or_without(
+    seed: int, with_them: tuple[str, ...]
+) -> None:
+    servers: dict[str, Child] = {"nats": Bus("nats", ""), "postgresql": Child("postgresql", "")}
+    children = {f"{role}-1": Child(f"{role}-1", role) for role in ROLES}
+    cloud = Cloud(children=children, nats=servers["nats"], postgres=servers["postgresql"])
+    everything = children | servers
+    ended: list[str] = []
+
+    async def wait(_seconds: float) -> None:
+        ended.extend(name for name, one in everything.items() if not one.running)
+
+    faults = ProcessFaults(cast(ProcessCloud, cloud), random.Random(seed), wait)
+    assert await faults.do("kill together")
+    assert set(ended) & servers.keys() == set(with_them)
+    assert len(set(ended) - servers.keys()) >= 2
+    for name, one in everything.items():
+        assert one.said == (["kill", "start"] if name in ended else [])
 
 
 async def test_what_is_reserved_is_taken_by_no_fault_more() -> None:
