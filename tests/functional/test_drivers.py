@@ -106,11 +106,19 @@ async def test_an_action_that_the_driver_lacks_leaves_the_server_as_it_was_and_s
         assert [guest.power_state for guest in await cloud.guests()] == [PowerState.RUNNING]
 
 
-async def test_the_api_refuses_by_name_what_the_driver_lacks_and_writes_nothing(tmp_path: Path, site: Path) -> None:
-    site.joinpath("core_driver.py").write_text(CORE_ONLY)
-    install(site, "core_driver", {GROUP: {"core": "core_driver:make"}})
+@pytest.mark.parametrize("switched_off", [False, True])
+async def test_the_api_refuses_by_name_what_the_driver_lacks_and_writes_nothing(
+    tmp_path: Path, site: Path, switched_off: bool
+) -> None:
     config = http_config(tmp_path)
-    config = msgspec.structs.replace(config, compute=msgspec.structs.replace(config.compute, driver="core"))
+    if switched_off:
+        fake = msgspec.structs.replace(config.compute.fake, lacks=("power", "pause", "suspend"))
+        compute = msgspec.structs.replace(config.compute, fake=fake)
+    else:
+        site.joinpath("core_driver.py").write_text(CORE_ONLY)
+        install(site, "core_driver", {GROUP: {"core": "core_driver:make"}})
+        compute = msgspec.structs.replace(config.compute, driver="core")
+    config = msgspec.structs.replace(config, compute=compute)
     async with serving_cloud(config, cells=1, hosts=1) as cloud, signed_in(cloud) as session:
         listed = await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})
         image = listed.json()["images"][0]["id"]

@@ -94,6 +94,26 @@ class FakeDevicesSettings(Section, frozen=True, kw_only=True):
             raise ValueError("resource_class: needed where vendor_id and product_id are not both given")
 
 
+FakeCapability = Literal[
+    "power",
+    "pause",
+    "suspend",
+    "rescue",
+    "image",
+    "password",
+    "crash_dump",
+    "snapshot",
+    "move",
+    "rebuild",
+    "preserve",
+    "live_migrate",
+    "console_output",
+    "diagnostics",
+    "config_drive",
+]
+"""Those of `skep.domain.capabilities` that a fake driver has and can lack."""
+
+
 class FakeDriverSettings(Section, frozen=True, kw_only=True):
     """Hosts that run no hypervisor: their guests live in a file."""
 
@@ -122,6 +142,9 @@ class FakeDriverSettings(Section, frozen=True, kw_only=True):
     ] = 0.5
     failures: Annotated[
         tuple[FakeFailure, ...], Meta(description="Faults to show, each a table `[[compute.fake.failures]]`")
+    ] = ()
+    lacks: Annotated[
+        tuple[FakeCapability, ...], Meta(description="Capabilities that no host has: what needs them is refused")
     ] = ()
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 from skep.compute.drivers.base import Driver
-from skep.compute.drivers.capabilities import able, capabilities_of
+from skep.compute.drivers.capabilities import PROTOCOLS, able, capabilities_of
 from skep.compute.drivers.fake import FakeDriver
+from skep.compute.drivers.fake_setup import lacking
+from skep.config.compute import FakeCapability
 from skep.domain.capabilities import Capability
 from skep.domain.instances import PowerState, Task
 from skep.messages.to_cell_conductor import Built, MayAct, ReportHost, TaskDone
@@ -55,3 +58,14 @@ async def test_an_agent_reports_what_its_driver_can_do(stage: AgentStage) -> Non
     await stage.start()
     told = await stage.conductor.hears(ReportHost)
     assert set(told.usage.capabilities) == able(stage.driver, stores_images=False) >= {"power"}
+
+
+def test_each_capability_of_a_fake_driver_can_be_switched_off(tmp_path: Path) -> None:
+    assert set(get_args(FakeCapability)) == set(PROTOCOLS)
+    whole = capabilities_of(lacking(())(tmp_path, "host-1"))
+    assert whole == set(PROTOCOLS)
+    for capability in PROTOCOLS:
+        lost = whole - capabilities_of(lacking([capability])(tmp_path, "host-1"))
+        assert lost == {capability} | ({Capability.MOVE} if capability is Capability.REBUILD else set())
+    core = lacking(get_args(FakeCapability))(tmp_path, "host-1")
+    assert capabilities_of(core) == frozenset()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import cast
+
 import msgspec
 
+from skep.compute.drivers.capabilities import PROTOCOLS
 from skep.compute.drivers.fake import FailureRule, FakeDriver, FakeSettings
 from skep.compute.drivers.fake_topology import FakeDevices, FakeTopology
 from skep.compute.drivers.registry import DriverSetup
 from skep.config.compute import FakeDriverSettings
+from skep.domain.capabilities import Capability
 
 
 class NoOptions(msgspec.Struct, frozen=True):
@@ -17,7 +22,15 @@ class NoOptions(msgspec.Struct, frozen=True):
 def make(setup: DriverSetup) -> FakeDriver:
     """Return the driver of a fake host. Raises Misconfigured for options: `[compute.fake]` holds them."""
     setup.options(NoOptions)
-    return FakeDriver(setup.directory, setup.host, fake_settings(setup.section.fake, setup.has_images), setup.clock)
+    section = setup.section.fake
+    return lacking(section.lacks)(setup.directory, setup.host, fake_settings(section, setup.has_images), setup.clock)
+
+
+def lacking(capabilities: Iterable[str]) -> type[FakeDriver]:
+    """Return the class of fake drivers that have none of the calls of these capabilities."""
+    calls = {name for one in capabilities for name in vars(PROTOCOLS[Capability(one)]) if not name.startswith("_")}
+    # A call that is None is in the way of its protocol, as if it were not there.
+    return cast("type[FakeDriver]", type(FakeDriver.__name__, (FakeDriver,), dict.fromkeys(calls)))
 
 
 def fake_settings(section: FakeDriverSettings, images: bool = False) -> FakeSettings:
