@@ -128,6 +128,7 @@ class ImagesSettings(GlanceSection, frozen=True, kw_only=True):
     ] = 102_400
     image_property_quota: Annotated[int, Meta(ge=-1, description="Properties per image; -1: any number")] = 128
     image_tag_quota: Annotated[int, Meta(ge=-1, description="Tags per image; -1: any number")] = 128
+    image_member_quota: Annotated[int, Meta(ge=-1, description="Members per image; -1: any number")] = 128
     property_bytes: Annotated[
         int, Meta(ge=-1, description="Bytes of names and values of the properties of one image; -1: any number")
     ] = 65_536

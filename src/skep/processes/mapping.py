@@ -96,6 +96,7 @@ def images_settings(config: Config, directory: StateDirectory, identity_url: str
         identity_url=identity_url,
         image_property_quota=section.image_property_quota,
         image_tag_quota=section.image_tag_quota,
+        image_member_quota=section.image_member_quota,
         property_bytes=section.property_bytes,
         images_per_project=section.images_per_project,
         bytes_per_project=UNLIMITED if section.mib_per_project == UNLIMITED else section.mib_per_project * (1 << 20),

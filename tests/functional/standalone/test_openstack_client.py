@@ -243,3 +243,54 @@ async def test_images(openstack: Run, tmp_path: Path) -> None:
     assert "403" in await openstack("image", "delete", "small", user="demo", fails=True)
     await openstack("image", "delete", "small")
     assert await openstack("image", "list", "-f", "json") == []
+
+
+async def test_sharing_images(openstack: Run, served: ServedNeighbours, tmp_path: Path) -> None:
+    (tmp_path / "disk.raw").write_bytes(b"12345")
+    make = ("image", "create", "--disk-format", "raw", "--container-format", "bare", "-f", "json")
+    image = (await openstack(*make, "--file", "disk.raw", "--shared", "mine", user="demo"))["id"]
+    project = served.first.project_ids["admin"]
+    await openstack("image", "add", "project", image, project, user="demo")
+    members = await openstack("image", "member", "list", image, "-f", "json", user="demo")
+    assert [(one["Member ID"], one["Status"]) for one in members] == [(project, "pending")]
+    await openstack("image", "set", "--accept", image)
+    shared = ("image", "list", "--shared", "--member-status", "accepted", "-f", "json")
+    assert [one["ID"] for one in await openstack(*shared)] == [image]
+    await openstack("image", "set", "--reject", image)
+    members = await openstack("image", "member", "list", image, "-f", "json", user="demo")
+    assert [one["Status"] for one in members] == ["rejected"]
+    await openstack("image", "remove", "project", image, project, user="demo")
+    assert await openstack("image", "member", "list", image, "-f", "json", user="demo") == []
+
+
+async def test_changing_images(openstack: Run, served: ServedNeighbours, tmp_path: Path) -> None:
+    (tmp_path / "disk.raw").write_bytes(b"12345")
+    make = ("image", "create", "--disk-format", "raw", "--container-format", "bare", "-f", "json")
+    image = (await openstack(*make, "--file", "disk.raw", "--private", "mine", user="demo"))["id"]
+    await openstack("image", "set", "--deactivate", image, user="demo")
+    listed, refused = await asyncio.gather(
+        openstack("image", "list", "--status", "deactivated", "-f", "json", user="demo"),
+        openstack("image", "save", "--file", "copy.raw", image, user="demo", fails=True),
+    )
+    assert [one["ID"] for one in listed] == [image]
+    assert "Unable to download" in refused
+    await openstack("image", "set", "--activate", image, user="demo")
+    changes = ("--community", "--protected", "--hidden", "--tag", "kept", "--tag", "gone", "--property", "own=1")
+    await openstack("image", "set", *changes, image, user="demo")
+    await openstack("image", "unset", "--tag", "gone", "--property", "own", image, user="demo")
+    shown, hidden, by_tag = await asyncio.gather(
+        openstack("image", "show", image, "-f", "json"),
+        openstack("image", "list", "--community", "--hidden", "-f", "json", user="demo"),
+        openstack("image", "list", "--tag", "kept", "--hidden", "--long", "-f", "json", user="demo"),
+    )
+    assert (shown["visibility"], shown["protected"], shown["tags"]) == ("community", True, ["kept"])
+    assert "own" not in shown["properties"]
+    assert [one["ID"] for one in hidden] == [one["ID"] for one in by_tag] == [image]
+    await openstack("image", "set", "--unhidden", "--private", "--unprotected", image, user="demo")
+    await openstack("image", "set", "--project", served.first.project_ids["admin"], image)
+    assert (await openstack("image", "show", image, "-f", "json"))["owner"] == served.first.project_ids["admin"]
+    assert await openstack("image", "list", "-f", "json", user="demo") == []
+    web = ("--import", "--uri", "http://127.0.0.1:9/disk.raw")
+    refused = await openstack(*make, *web, "from afar", user="demo", fails=True)
+    assert "import" in refused
+    await openstack("image", "delete", image)

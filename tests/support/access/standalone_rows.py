@@ -184,7 +184,7 @@ def _documents() -> Iterator[Row]:
     for path in ("/", "/v2"):
         yield Row(method="GET", path=path, right="any", served=300, but=dict.fromkeys(STRANGERS, 300))
     yield Row(method="GET", path="/versions", right="any", but=FOR_STRANGERS)
-    for name in ("image", "images"):
+    for name in ("image", "images", "member", "members"):
         yield Row(method="GET", path=f"/v2/schemas/{name}", right="any", but=FOR_STRANGERS)
 
 
@@ -207,6 +207,22 @@ def _images(things: Things) -> Iterator[Row]:
     yield image(method="GET", path=f"{path}/file", right="reader", but=service)
     yield image(method="PUT", path=f"{path}/file", right="member", body="new", headers=BYTES, served=409)
     yield queued(method="PUT", path=f"{path}/file", right="member", body="new", headers=BYTES, served=204)
+    for action, thing in (("deactivate", image), ("reactivate", image)):
+        yield thing(method="POST", path=f"{path}/actions/{action}", right="member", served=204)
+    members = f"{path}/members"
+    yield image(method="GET", path=members, right="reader", but=service)
+    yield image(method="POST", path=members, right="member", body={"member": "new"})
+    fill = {"image_id": things.image, "member_id": "none"}
+    one = partial(Row, path=f"{members}/{{member_id}}", thing=things.image, fill=fill)
+    yield one(method="GET", right="reader", served=404, but={"service": 404})
+    # It is the member's to say: owners may not.
+    by_owner = dict.fromkeys(("demo", "manager"), 403)
+    yield one(method="PUT", right="member", body={"status": "accepted"}, served=404, but=by_owner)
+    yield one(method="DELETE", right="member", served=404)
+    for name, served in (("import", 200), ("stores", 404)):
+        yield Row(method="GET", path=f"/v2/info/{name}", right="reader", served=served, but={"service": served})
+    yield image(method="POST", path=f"{path}/import", right="member", body={"method": {"name": "x"}}, served=400)
+    yield image(method="PUT", path=f"{path}/stage", right="member", served=400)
     for tag, there in (("tag", 204), ("none", 404)):
         fill = {"image_id": things.image, "tag": tag}
         item = partial(Row, path=f"{path}/tags/{{tag}}", right="member", thing=things.image, fill=fill)

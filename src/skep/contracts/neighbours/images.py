@@ -53,6 +53,18 @@ class ImagesContract(ServedContract, abc.ABC):
                 with pytest.raises(NotFound):
                     await images.get(image_id, context)
 
+    async def test_members_may_use_a_shared_image(self, cloud: ServedNeighbours, images: ImageService) -> None:
+        """Whether they have accepted it or not, until it is shared with them no longer."""
+        image_id = await _made(cloud, "theirs", "shared")
+        owner = Viewer(project_id="theirs")
+        await cloud.images.members.add(image_id, "mine", owner)
+        assert (await images.get(image_id, _context("mine", "member"))).id == image_id
+        with pytest.raises(NotFound):
+            await images.get(image_id, _context("others", "member"))
+        await cloud.images.members.remove(image_id, "mine", owner)
+        with pytest.raises(NotFound):
+            await images.get(image_id, _context("mine", "member"))
+
     @pytest.mark.parametrize("absent", ["0728a01f-33a5-40b8-b366-c070e4047662", "x", "../images", "a\0b", ""])
     async def test_what_is_not_there_is_not_found(self, images: ImageService, absent: str) -> None:
         """A name that is a path leads nowhere."""

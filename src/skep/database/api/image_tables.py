@@ -26,8 +26,23 @@ images = sa.Table(
     sa.Column("os_hash_value", sa.Text),
     sa.Column("created_at", sa.BigInteger, nullable=False, index=True),
     sa.Column("updated_at", sa.BigInteger, nullable=False),
+    sa.Column("deactivated", sa.Boolean, nullable=False, default=False, server_default=sa.false()),
 )
-"""`status` is `queued` until the bytes are stored whole, then `active`."""
+"""`status` is `queued` until the bytes are stored whole, then `active`; it is shown as `deactivated` while it is that.
+
+(A release that does not know this keeps the bytes of an image that is `active`.)
+"""
+
+image_members = sa.Table(
+    "image_members",
+    metadata,
+    sa.Column("image_id", sa.ForeignKey("images.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("member_id", sa.Text, primary_key=True, index=True),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger, nullable=False),
+)
+"""`member_id` is a project."""
 
 image_ids = sa.Table("image_ids", metadata, sa.Column("id", sa.Text, primary_key=True))
 """Every id that an image ever had. A row stays when its image goes, for other projects may still name that id."""

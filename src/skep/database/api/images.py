@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.api.image_tables import image_ids, image_properties, image_tags, images
+from skep.database.api.image_tables import image_ids, image_members, image_properties, image_tags, images
 from skep.database.byte_length import byte_length
 from skep.database.upsert import insert as insert_or
 from skep.domain.errors import Conflict
@@ -66,6 +66,8 @@ class ImageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Column -> values of which it must have one."""
     visibility: str | None = None
     """A visibility, `all`, or None: all that the viewer may see but for other projects' community images."""
+    member_status: str = "accepted"
+    """What the viewer's project said to the images that are shared with it, or `all`."""
     tags: tuple[str, ...] = ()
     """The image has all of these."""
     properties: dict[str, str] = {}
@@ -83,6 +85,11 @@ class ImageQuery(msgspec.Struct, frozen=True, kw_only=True):
     marker: StoredImage | None = None
     """The list begins behind this image."""
 
+
+ACTIVE, DEACTIVATED = "active", "deactivated"
+"""Statuses of images that have all their bytes; of the latter only admins get them."""
+
+_STATUS: sa.ColumnElement[str] = sa.case((images.c.deactivated, DEACTIVATED), else_=images.c.status)
 
 ROW_BYTES, PART_BYTES = 1536, 4
 """What an image's own fields are counted as in a page, and what stands around each text of its tags and properties."""
@@ -125,21 +132,21 @@ def activate(connection: sa.Connection, image: StoredImage, *, size: int, md5: s
     statement = (
         images.update()
         .where(images.c.id == image.id, images.c.created_at == image.created_at, images.c.status == "queued")
-        .values(status="active", size=size, checksum=md5, os_hash_algo="sha512", os_hash_value=sha512, updated_at=now)
+        .values(status=ACTIVE, size=size, checksum=md5, os_hash_algo="sha512", os_hash_value=sha512, updated_at=now)
     )
     return connection.execute(statement).rowcount > 0
 
 
 def active(connection: sa.Connection) -> list[tuple[str, int]]:
     """Return id and time of creation of the images that have bytes."""
-    query = sa.select(images.c.id, images.c.created_at).where(images.c.status == "active")
+    query = sa.select(images.c.id, images.c.created_at).where(images.c.status == ACTIVE)
     return [(row.id, row.created_at) for row in connection.execute(query)]
 
 
 def get(connection: sa.Connection, image_id: str, viewer: Viewer) -> StoredImage | None:
     """Return an image that the viewer may see."""
     row = connection.execute(_ONE, {"of": image_id}).first()
-    if row is None or not _sees(viewer, row):
+    if row is None or not (_sees(viewer, row) or _is_shared_with(connection, viewer, row)):
         return None
     return _with_parts(connection, [row])[0]
 
@@ -148,9 +155,21 @@ _ONE = images.select().where(images.c.id == sa.bindparam("of"))
 
 
 def _sees(viewer: Viewer, row: Any) -> bool:
-    """Tell of a row what `_visible` says of a column."""
+    """Tell of a row what `_visible` says of a column, but for members."""
     own = viewer.project_id is not None and row.owner == viewer.project_id
     return viewer.is_admin or own or row.visibility in _SEEN_BY_ALL
+
+
+_MEMBER = sa.select(image_members.c.status).where(
+    image_members.c.image_id == sa.bindparam("of"), image_members.c.member_id == sa.bindparam("member")
+)
+
+
+def _is_shared_with(connection: sa.Connection, viewer: Viewer, row: Any) -> bool:
+    """Tell whether an image is shared with the viewer's project, whatever that said to it."""
+    if viewer.project_id is None or row.visibility != "shared":
+        return False
+    return connection.execute(_MEMBER, {"of": row.id, "member": viewer.project_id}).first() is not None
 
 
 def usage(connection: sa.Connection, project: str | None) -> Usage:
@@ -201,6 +220,9 @@ def _use(connection: sa.Connection, image_id: str) -> bool:
 def _columns(image: StoredImage) -> dict[str, Any]:
     values = msgspec.structs.asdict(image)
     del values["tags"], values["properties"]
+    values["deactivated"] = image.status == DEACTIVATED
+    if values["deactivated"]:
+        values["status"] = ACTIVE
     return values
 
 
@@ -225,15 +247,30 @@ def _with_parts(connection: sa.Connection, rows: Any) -> list[StoredImage]:
             tags[row.image_id].append(row.tag)
         for row in connection.execute(_PROPERTIES, {"ids": ids}):
             properties[row.image_id][row.name] = row.value
-    return [
-        StoredImage(**row._mapping, tags=tuple(sorted(tags[row.id])), properties=properties[row.id]) for row in rows
-    ]
+    return [_image(row, tags[row.id], properties[row.id]) for row in rows]
+
+
+def _image(row: Any, tags: list[str], properties: dict[str, str]) -> StoredImage:
+    values = dict(row._mapping)
+    if values.pop("deactivated"):
+        values["status"] = DEACTIVATED
+    return StoredImage(**values, tags=tuple(sorted(tags)), properties=properties)
 
 
 def _visible(viewer: Viewer) -> sa.ColumnElement[bool]:
     if viewer.is_admin:
         return sa.true()
-    return sa.or_(images.c.visibility.in_(_SEEN_BY_ALL), _own(viewer))
+    return sa.or_(images.c.visibility.in_(_SEEN_BY_ALL), _own(viewer), _shared_with(viewer))
+
+
+def _shared_with(viewer: Viewer, status: str = "all") -> sa.ColumnElement[bool]:
+    """Return the condition that an image is shared with the viewer's project, which said that to it."""
+    if viewer.project_id is None:
+        return sa.false()
+    member = sa.exists().where(image_members.c.image_id == images.c.id, image_members.c.member_id == viewer.project_id)
+    if status != "all":
+        member = member.where(image_members.c.status == status)
+    return sa.and_(images.c.visibility == "shared", member)
 
 
 def _own(viewer: Viewer) -> sa.ColumnElement[bool]:
@@ -242,7 +279,11 @@ def _own(viewer: Viewer) -> sa.ColumnElement[bool]:
 
 def _conditions(query: ImageQuery, viewer: Viewer) -> list[sa.ColumnElement[bool]]:
     found: list[sa.ColumnElement[bool]] = [images.c.os_hidden == query.os_hidden]
-    found += [images.c[name].in_(values) for name, values in query.one_of.items()]
+    found += [_column(name).in_(values) for name, values in query.one_of.items()]
+    if not viewer.is_admin or query.member_status != "accepted":
+        # Admins see all images anyway, unless they ask for what is shared with their own project.
+        seen = sa.or_(images.c.visibility != "shared", sa.func.coalesce(_own(viewer), sa.false()))
+        found.append(sa.or_(seen, _shared_with(viewer, query.member_status)))
     if query.visibility is None:
         found.append(sa.or_(images.c.visibility != "community", sa.func.coalesce(_own(viewer), sa.false())))
     elif query.visibility != "all":
@@ -275,11 +316,16 @@ def _compared(column: sa.ColumnElement[int], comparison: str, at: int) -> sa.Col
     }[comparison]
 
 
+def _column(name: str) -> sa.ColumnElement[Any]:
+    """Return what is shown under a name."""
+    return _STATUS if name == "status" else images.c[name]
+
+
 def _key(name: str) -> sa.ColumnElement[Any]:
     """Return what is compared when sorting: absent values as the least one, so that a marker has its place."""
     if name == "size":
         return sa.func.coalesce(images.c.size, -1)
-    return sa.func.coalesce(images.c[name], "") if images.c[name].nullable else images.c[name]
+    return sa.func.coalesce(images.c[name], "") if images.c[name].nullable else _column(name)
 
 
 def _marker_value(marker: StoredImage, name: str) -> Any:

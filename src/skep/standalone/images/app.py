@@ -9,7 +9,7 @@ from skep.http.application import Handler, application, paths
 from skep.neighbours.identity.base import IdentityService
 from skep.standalone.faults import form
 from skep.standalone.images.callers import ImageOfTicket, ImagesApi, no_tickets
-from skep.standalone.images.handlers import documents, files, images
+from skep.standalone.images.handlers import documents, files, images, imports, members
 from skep.standalone.images.service import StandaloneImages
 
 ROUTES: tuple[tuple[str, str, Handler[ImagesApi]], ...] = (
@@ -18,6 +18,8 @@ ROUTES: tuple[tuple[str, str, Handler[ImagesApi]], ...] = (
     ("GET", "/versions", documents.versions),
     ("GET", "/v2/schemas/image", documents.image_schema),
     ("GET", "/v2/schemas/images", documents.images_schema),
+    ("GET", "/v2/schemas/member", documents.member_schema),
+    ("GET", "/v2/schemas/members", documents.members_schema),
     ("GET", "/v2/images", images.list_),
     ("POST", "/v2/images", images.create),
     ("GET", "/v2/images/{image_id}", images.show),
@@ -25,6 +27,17 @@ ROUTES: tuple[tuple[str, str, Handler[ImagesApi]], ...] = (
     ("DELETE", "/v2/images/{image_id}", images.delete),
     ("GET", "/v2/images/{image_id}/file", files.download),
     ("PUT", "/v2/images/{image_id}/file", files.upload),
+    ("POST", "/v2/images/{image_id}/actions/deactivate", images.deactivate),
+    ("POST", "/v2/images/{image_id}/actions/reactivate", images.reactivate),
+    ("GET", "/v2/images/{image_id}/members", members.list_),
+    ("POST", "/v2/images/{image_id}/members", members.create),
+    ("GET", "/v2/images/{image_id}/members/{member_id}", members.show),
+    ("PUT", "/v2/images/{image_id}/members/{member_id}", members.update),
+    ("DELETE", "/v2/images/{image_id}/members/{member_id}", members.delete),
+    ("GET", "/v2/info/import", imports.show_methods),
+    ("GET", "/v2/info/stores", imports.show_stores),
+    ("POST", "/v2/images/{image_id}/import", imports.start),
+    ("PUT", "/v2/images/{image_id}/stage", imports.stage),
     ("PUT", "/v2/images/{image_id}/tags/{tag}", images.add_tag),
     ("DELETE", "/v2/images/{image_id}/tags/{tag}", images.remove_tag),
 )

@@ -17,8 +17,7 @@ VISIBILITIES = ("public", "private", "shared", "community", "all")
 PAGING = ("limit", "marker", "sort_key", "sort_dir", "sort")
 MAX_PARAMETERS = 100
 """A statement with more conditions is beyond what a database takes."""
-IGNORED = ("member_status",)
-"""Nothing is shared with single projects here, so this narrows nothing."""
+MEMBER_STATUSES = ("accepted", "pending", "rejected", "all")
 
 
 def parse(parameters: Iterable[tuple[str, str]], settings: ImagesSettings) -> tuple[ImageQuery, str | None]:
@@ -39,7 +38,7 @@ def parse(parameters: Iterable[tuple[str, str]], settings: ImagesSettings) -> tu
             marker = value
         elif name == "limit":
             query = msgspec.structs.replace(query, limit=min(_number(name, value), settings.api_limit_max))
-        elif name not in PAGING and name not in IGNORED:
+        elif name not in PAGING:
             query = _narrowed(query, name, value)
     return query, marker
 
@@ -52,6 +51,10 @@ def _narrowed(query: ImageQuery, name: str, value: str) -> ImageQuery:
         if value not in VISIBILITIES:
             raise BadRequest(f"visibility: expected one of {', '.join(VISIBILITIES)}")
         return replace(query, visibility=value)
+    if name == "member_status":
+        if value not in MEMBER_STATUSES:
+            raise BadRequest(f"member_status: expected one of {', '.join(MEMBER_STATUSES)}")
+        return replace(query, member_status=value)
     if name == "tag":
         return replace(query, tags=(*query.tags, value))
     if name in ("protected", "os_hidden"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from skep.domain.errors import TooLarge
 
-LIMITS = ("images", "bytes", "tags", "properties", "property_bytes", "size", "disk")
+LIMITS = ("images", "bytes", "tags", "properties", "property_bytes", "members", "size", "disk")
 """Quotas of a project, quotas of an image, the largest image, room on the disk."""
 
 

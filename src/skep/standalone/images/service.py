@@ -15,17 +15,21 @@ import structlog
 
 from skep.database import Connection
 from skep.database.api import images
-from skep.database.api.images import ImagePage, ImageQuery, StoredImage, Viewer
+from skep.database.api.images import ACTIVE, DEACTIVATED, ImagePage, ImageQuery, StoredImage, Viewer
 from skep.database.engine import Database
 from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepError
+from skep.standalone.images.access import own, visible
 from skep.standalone.images.fields import PatchOperation, patched, with_fields
 from skep.standalone.images.files import ImageFiles, Received, Space, file_name
+from skep.standalone.images.members import ImageMembers
 from skep.standalone.images.quotas import Arriving, check_bytes, check_number, has_room, kept_free
 from skep.standalone.images.refusals import Beyond, told
 from skep.standalone.images.settings import ImagesSettings
 
 log = structlog.get_logger("skep.images")
+
+WITH_BYTES = frozenset({ACTIVE, DEACTIVATED})
 
 EVERYBODY = Viewer(project_id=None, is_admin=True)
 """Sees all images."""
@@ -54,6 +58,7 @@ class StandaloneImages:
         self._clock = clock
         self._files = ImageFiles(settings.directory, lambda total: kept_free(total, settings), space)
         self._uploading: set[str] = set()
+        self.members = ImageMembers(settings, database, clock, refused)
         self._arriving = Arriving()
 
     async def open(self) -> None:
@@ -68,7 +73,7 @@ class StandaloneImages:
 
         Raises NotFound when there is none that the viewer may see.
         """
-        return await self._database.read(lambda connection: _visible(connection, image_id, viewer))
+        return await self._database.read(lambda connection: visible(connection, image_id, viewer))
 
     async def select(self, query: ImageQuery, marker: str | None, viewer: Viewer) -> ImagePage:
         """Return a page of images.
@@ -134,6 +139,20 @@ class StandaloneImages:
 
         await self._change(image_id, viewer, change)
 
+    async def set_deactivated(self, image_id: str, deactivated: bool, viewer: Viewer) -> None:
+        """Keep the bytes of an image from all but admins, or give them out again; twice is once.
+
+        Raises NotFound, and Forbidden for another project's image, or one that has no bytes yet.
+        """
+        wanted = DEACTIVATED if deactivated else ACTIVE
+
+        def change(image: StoredImage) -> StoredImage:
+            if image.status not in WITH_BYTES:
+                raise Forbidden(f"Image status transition from {image.status} to {wanted} is not allowed")
+            return msgspec.structs.replace(image, status=wanted)
+
+        await self._change(image_id, viewer, change)
+
     async def delete(self, image_id: str, viewer: Viewer) -> None:
         """Delete an image and its bytes.
 
@@ -141,7 +160,7 @@ class StandaloneImages:
         """
 
         def unit(connection: Connection) -> StoredImage:
-            image = _own(_visible(connection, image_id, viewer), viewer)
+            image = own(visible(connection, image_id, viewer), viewer)
             if image.protected:
                 raise Forbidden(f"Image {image_id} is protected and cannot be deleted.")
             images.delete(connection, image_id)
@@ -174,7 +193,7 @@ class StandaloneImages:
         Raises NotFound, Forbidden, Conflict when it has bytes already or gets them just now, BadRequest when its
         formats are not said, TooLarge beyond a quota or what the disk has room for, StorageUnavailable when it fails.
         """
-        _own(await self.get(image_id, viewer), viewer)
+        own(await self.get(image_id, viewer), viewer)
         if image_id in self._uploading:
             raise Conflict(f"image {image_id} is receiving its data")
         self._uploading.add(image_id)
@@ -188,11 +207,13 @@ class StandaloneImages:
     async def read(self, image_id: str, viewer: Viewer) -> tuple[StoredImage, BinaryIO | None]:
         """Return an image and its opened bytes, which the caller closes; None while it has none.
 
-        Raises NotFound.
+        Raises NotFound, and Forbidden for an image that is deactivated.
         """
         image = await self.get(image_id, viewer)
-        if image.status != "active":
+        if image.status not in WITH_BYTES:
             return image, None
+        if image.status == DEACTIVATED and not viewer.is_admin:
+            raise Forbidden("The requested image has been deactivated. Image data download is forbidden.")
         try:
             return image, await self._files.open(file_name(image.id, image.created_at))
         except FileNotFoundError as error:
@@ -258,7 +279,7 @@ class StandaloneImages:
 
     async def _change(self, image_id: str, viewer: Viewer, change: Callable[[StoredImage], StoredImage]) -> StoredImage:
         def unit(connection: Connection) -> StoredImage:
-            before = _own(_visible(connection, image_id, viewer), viewer)
+            before = own(visible(connection, image_id, viewer), viewer)
             after = _allowed(before, change(before), viewer)
             if after.owner != before.owner:
                 used = images.usage(connection, after.owner)
@@ -287,13 +308,6 @@ def _activate(
     return used + received.size, stored
 
 
-def _visible(connection: Connection, image_id: str, viewer: Viewer) -> StoredImage:
-    image = images.get(connection, image_id, viewer)
-    if image is None:
-        raise NotFound(f"No image found with ID {image_id}")
-    return image
-
-
 def _ready_for_data(image: StoredImage) -> StoredImage:
     if image.status != "queued":
         raise Conflict(f"image {image.id} has its data already")
@@ -301,12 +315,6 @@ def _ready_for_data(image: StoredImage) -> StoredImage:
         if getattr(image, name) is None:
             raise BadRequest(f"{name}: expected a value before the data is uploaded")
     return image
-
-
-def _own(image: StoredImage, viewer: Viewer) -> StoredImage:
-    if viewer.is_admin or (image.owner is not None and image.owner == viewer.project_id):
-        return image
-    raise Forbidden("You are not permitted to modify this image.")
 
 
 def _allowed(before: StoredImage, after: StoredImage, viewer: Viewer) -> StoredImage:

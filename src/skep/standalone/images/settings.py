@@ -23,6 +23,8 @@ class ImagesSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Most properties of one image (Glance's name and default)."""
     image_tag_quota: int = 128
     """Most tags of one image (Glance's name and default)."""
+    image_member_quota: int = 128
+    """Most members of one image (Glance's name and default)."""
     property_bytes: int = 65_536
     """Most bytes of names and values of one image's properties together."""
     images_per_project: int = UNLIMITED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+from skep.database.api.image_members import ImageMember, MemberStatus
 from skep.database.api.images import StoredImage
 from skep.domain.clock import isoformat
 from skep.standalone.images.fields import ContainerFormat, DiskFormat, Visibility
@@ -38,6 +39,38 @@ def image(value: StoredImage) -> dict[str, Any]:
     }
 
 
+def member(value: ImageMember) -> dict[str, Any]:
+    """Show a member of an image."""
+    return {
+        "image_id": value.image_id,
+        "member_id": value.member_id,
+        "status": value.status,
+        "created_at": isoformat(value.created_at),
+        "updated_at": isoformat(value.updated_at),
+        "schema": "/v2/schemas/member",
+    }
+
+
+def member_schema() -> dict[str, Any]:
+    """Return the schema of a member of an image."""
+    text = {"type": "string", "readOnly": True}
+    properties = {
+        "image_id": {**text, "format": "uuid"},
+        "member_id": {"type": "string"},
+        "status": {"type": "string", "enum": list(get_args(MemberStatus))},
+        "created_at": text,
+        "updated_at": text,
+        "schema": text,
+    }
+    return {"name": "member", "properties": properties}
+
+
+def members_schema() -> dict[str, Any]:
+    """Return the schema of a list of members."""
+    listed = {"type": "array", "items": member_schema()}
+    return {"name": "members", "properties": {"members": listed, "schema": {"type": "string"}}}
+
+
 def image_schema() -> dict[str, Any]:
     """Return the schema of one image; properties of its own are texts."""
     text = {"type": ["null", "string"]}
@@ -45,7 +78,7 @@ def image_schema() -> dict[str, Any]:
     properties: dict[str, Any] = {
         "id": {"type": "string", "format": "uuid"},
         "name": {**text, "maxLength": 255},
-        "status": {"type": "string", "readOnly": True, "enum": ["queued", "active"]},
+        "status": {"type": "string", "readOnly": True, "enum": ["queued", "active", "deactivated"]},
         "visibility": {"type": "string", "enum": list(get_args(Visibility))},
         "owner": {**text, "maxLength": 255},
         "protected": {"type": "boolean"},

@@ -34,6 +34,16 @@ async def images_schema(_api: ImagesApi, _request: Request) -> Response:
     return json_response(views.images_schema())
 
 
+async def member_schema(_api: ImagesApi, _request: Request) -> Response:
+    """Show the schema of a member of an image."""
+    return json_response(views.member_schema())
+
+
+async def members_schema(_api: ImagesApi, _request: Request) -> Response:
+    """Show the schema of a list of members."""
+    return json_response(views.members_schema())
+
+
 def _versions(request: Request, status: int) -> Response:
     links = [{"rel": "self", "href": f"{base_url(request)}/v2/"}]
     shown = [

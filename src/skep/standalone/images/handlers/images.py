@@ -75,6 +75,20 @@ async def delete(api: ImagesApi, request: Request) -> Response:
     return Response(status_code=204)
 
 
+async def deactivate(api: ImagesApi, request: Request) -> Response:
+    """Give the bytes of an image to admins alone."""
+    viewer = await member(api, request)
+    await api.images.set_deactivated(image_id(request), True, viewer)
+    return Response(status_code=204)
+
+
+async def reactivate(api: ImagesApi, request: Request) -> Response:
+    """Give the bytes of an image out again."""
+    viewer = await member(api, request)
+    await api.images.set_deactivated(image_id(request), False, viewer)
+    return Response(status_code=204)
+
+
 async def add_tag(api: ImagesApi, request: Request) -> Response:
     """Add a tag."""
     viewer = await member(api, request)

@@ -1,0 +1,41 @@
+"""Ways in which bytes come to an image other than by an upload: none, and a client is told so."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from skep.domain.errors import BadRequest, NotFound
+from skep.http.answers import json_response
+from skep.http.bodies import read_json
+from skep.standalone.images.callers import ImagesApi, image_id, member, reader
+
+REFUSED = "no bytes are imported here: upload them with PUT /v2/images/{image_id}/file"
+
+
+async def show_methods(api: ImagesApi, request: Request) -> Response:
+    """Tell which ways there are."""
+    await reader(api, request)
+    methods: dict[str, object] = {"description": "Import methods available.", "type": "array", "value": []}
+    return json_response({"import-methods": methods})
+
+
+async def show_stores(api: ImagesApi, request: Request) -> Response:
+    """Tell that there is one store, as Glance tells it."""
+    await reader(api, request)
+    raise NotFound("Multi backend is not supported at this site.")
+
+
+async def start(api: ImagesApi, request: Request) -> Response:
+    """Refuse an import by the name of its method."""
+    await api.images.get(image_id(request), await member(api, request))
+    body = await read_json(request, dict[str, object])
+    method = body.get("method")
+    name = method.get("name") if isinstance(method, dict) else None
+    raise BadRequest(f"method.name: {str(name)[:64]!r} is not served, {REFUSED}")
+
+
+async def stage(api: ImagesApi, request: Request) -> Response:
+    """Refuse bytes that are to be imported afterwards."""
+    await api.images.get(image_id(request), await member(api, request))
+    raise BadRequest(f"stage: it is not served, {REFUSED}")
