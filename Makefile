@@ -16,6 +16,8 @@
 #              chaos, soak and the benchmarks are the laboratory (lab/), which `scripts/bootstrap lab` installs
 # make tempest BARE=1   OpenStack's own test suite against a cloud beside a real Keystone and Glance, without networks and
 #              volumes: up to 40 minutes (docs/conformance.md); TEMPEST_ARGS="--regex resize" chooses tests
+# make fuzz    send requests of any content to all four HTTP services: make fuzz SEED=7 CASES=20000; a fault is a 5xx, an answer
+#              that the service's document does not have, or none
 # make lock    resolve the dependencies anew
 
 PYTHON ?=
@@ -36,6 +38,8 @@ TEST_ARGS ?=
 SOAK_ARGS ?=
 BARE ?=
 TEMPEST_ARGS ?=
+CASES ?= 20000
+FUZZ_ARGS ?=
 SLOWEST = 25
 PYTEST = .venv/bin/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=$(SLOWEST)
 FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architecture)
@@ -44,7 +48,7 @@ FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architect
 test test-everywhere crash: WORKERS ?= 3
 fast-tests: WORKERS ?= 2
 
-.PHONY: up demo bench chaos soak tempest test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours install-ansible install-tempest install-others cloud-packages lab-packages tests-packages
+.PHONY: up demo bench chaos soak tempest fuzz test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours install-ansible install-tempest install-fuzz install-others cloud-packages lab-packages tests-packages
 
 up: install-run $(if $(PROCESSES),cloud-packages)
 	@.venv/bin/skep up $(if $(PROCESSES),--processes) $(UP_ARGS)
@@ -64,6 +68,9 @@ soak: install-lab lab-packages
 
 tempest: install-lab install-neighbours install-tempest
 	@.venv/bin/python -m skep_lab.tempest $(if $(BARE),--bare) $(TEMPEST_ARGS)
+
+fuzz: install-lab install-fuzz
+	@.venv/bin/python -m skep_lab.fuzz --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
 
 test: install-all install-others tests-packages
 	$(PYTEST) $(TEST_ARGS) tests
@@ -115,8 +122,11 @@ install-neighbours:
 install-ansible:
 	@scripts/bootstrap ansible
 
+install-fuzz:
+	@scripts/bootstrap fuzz
+
 install-tempest:
 	@scripts/bootstrap tempest
 
 # The programs of others that tests run beside a cloud.
-install-others: install-neighbours install-ansible install-tempest
+install-others: install-neighbours install-ansible install-tempest install-fuzz

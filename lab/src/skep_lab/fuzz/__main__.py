@@ -1,0 +1,118 @@
+"""`python -m skep_lab.fuzz`: send requests of any content to a cloud of its own, and tell which answers are faults.
+
+A fault is an answer with a 5xx, one that the service's document does not have, or none within the limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skep.contracts.http_cloud import http_config, plain_client, serving_cloud
+from skep.processes.all_in_one import AllInOneCloud
+from skep.processes.seeds import passwords_in
+from skep.telemetry.log_file import LogFile
+from skep.telemetry.logs import configure
+from skep_lab.fuzz.documents import documents, operations
+
+PROGRAM = Path(__file__).parents[4] / ".skep-tools" / "fuzz" / "bin" / "schemathesis"
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+SECONDS = 10.0
+"""A request without an answer after this time hangs."""
+PLAIN: tuple[str, ...] = ("--phases", "fuzzing", "--continue-on-failure", "--request-timeout", str(SECONDS))
+PLAIN += ("--suppress-health-check", "all", "--warnings", "off", "--no-color")
+NEW_SEED = 1_000_000
+
+
+def main() -> int:
+    """Run it; 1 when there was a fault."""
+    parser = argparse.ArgumentParser(prog="skep_lab.fuzz", description=__doc__)
+    parser.add_argument("--seed", type=int, help="draw the requests of another run again")
+    parser.add_argument("--cases", type=int, default=20_000, help="requests, about so many, over all services")
+    parser.add_argument("--service", choices=("compute", "admin", "identity", "images"), help="this one alone")
+    asked = parser.parse_args()
+    if not PROGRAM.exists():
+        sys.stderr.write("not installed: scripts/bootstrap fuzz\n")
+        return 2
+    seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(NEW_SEED)
+    sys.stderr.write(f"seed {seed}\n")
+    work = Path(tempfile.mkdtemp(prefix="skep-fuzz-"))
+    configure(file=LogFile(work / "skep.log"), file_only=True)
+    outcome = asyncio.run(_run(work, seed, asked.cases, asked.service))
+    sys.stdout.write(f"{msgspec.json.encode(outcome).decode()}\n")
+    return 1 if outcome["faults"] else 0
+
+
+async def _run(work: Path, seed: int, cases: int, only: str | None) -> dict[str, Any]:
+    chosen = [one for one in documents() if only in (None, one.service)]
+    examples = max(1, round(cases / sum(operations(one.document) for one in chosen)))
+    always = ("--seed", str(seed), "--max-examples", str(examples), "--checks", CHECKS, *PLAIN)
+    outcome: dict[str, Any] = {"seed": seed, "cases": 0, "faults": 0}
+    async with serving_cloud(http_config(work), cells=1) as cloud:
+        token = await _token(cloud)
+        for number, (service, document, headers) in enumerate(chosen):
+            file, said = work / f"{number}-{service}.json", work / f"{number}-{service}.txt"
+            file.write_bytes(msgspec.json.encode(document))
+            given = {"X-Auth-Token": token, **headers}
+            words = [word for name, value in given.items() for word in ("--header", f"{name}: {value}")]
+            sent, faults = await _send(("run", file, "--url", _address(cloud, service), *words, *always), said)
+            of_service = outcome.setdefault(service, {"cases": 0, "faults": 0})
+            for counts in (outcome, of_service):
+                counts["cases"] += sent
+                counts["faults"] += faults
+            if faults:
+                sys.stderr.write(said.read_text())
+    outcome["folder"] = str(work)
+    return outcome
+
+
+async def _send(words: Sequence[str | Path], into: Path) -> tuple[int, int]:
+    """Have requests sent; how many there were, and how many of them were answered by a fault.
+
+    Raises RuntimeError with the words of the program where it did not come to its end.
+    """
+    with into.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            PROGRAM, *words, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, cwd=into.parent
+        )
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    said = await asyncio.to_thread(into.read_text)
+    counted = re.search(r"(\d+) generated(?:, (\d+) found (\d+) unique failures?)?", said)
+    if counted is None:
+        raise RuntimeError(said)
+    faults = int(counted[3] or 0) if process.returncode else 0
+    return int(counted[1]), faults or int(bool(process.returncode))
+
+
+def _address(cloud: AllInOneCloud, service: str) -> str:
+    url = {"identity": cloud.identity_url, "images": cloud.images_url}.get(service, cloud.api_url)
+    return url.removesuffix("/v2.1").removesuffix("/v3")
+
+
+async def _token(cloud: AllInOneCloud) -> str:
+    """Sign the first admin in."""
+    user = {"name": "admin", "password": passwords_in(cloud.clouds_yaml)["admin"], "domain": {"id": "default"}}
+    scope = {"project": {"name": "admin", "domain": {"id": "default"}}}
+    body = {"auth": {"identity": {"methods": ["password"], "password": {"user": user}}, "scope": scope}}
+    async with plain_client(cloud.identity_url) as client:
+        answer = await client.post(f"{cloud.identity_url}/auth/tokens", json=body)
+        answer.raise_for_status()
+        return answer.headers["X-Subject-Token"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
