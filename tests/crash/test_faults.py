@@ -118,7 +118,7 @@ class Bus(Child):
         Child.start(self)
 
 
-@pytest.mark.parametrize(("seed", "with_them"), zip((2, 1, 5, 0), TOGETHER, strict=True))
+@pytest.mark.parametrize(("seed", "with_them"), [*zip((2, 1, 5, 0), TOGETHER, strict=True)])
 async def test_several_roles_end_at_one_moment_with_nats_and_postgresql_or_without(
     seed: int, with_them: tuple[str, ...]
 ) -> None:
