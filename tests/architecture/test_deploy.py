@@ -32,7 +32,7 @@ DEMANDED = {
     "UMask": "0077",
 }
 
-DATABASE_ABOVE = {"skep-api", "skep-super-conductor"}
+DATABASE_ABOVE = {"skep-api", "skep-metadata", "skep-super-conductor"}
 """Units that may read a configuration which names the API database."""
 
 
@@ -74,7 +74,7 @@ def test_the_service_manager_waits_longer_than_a_role_drains(unit: Path) -> None
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
-def test_only_api_and_super_conductor_are_given_the_api_database(unit: Path) -> None:
+def test_only_what_is_above_the_cells_is_given_the_api_database(unit: Path) -> None:
     given = service(unit).get("LoadCredential", "").rpartition("/")[2].replace("%i", "cell")
     if not given:
         assert unit.stem == "skep-compute"

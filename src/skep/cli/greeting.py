@@ -48,6 +48,10 @@ class Served(Protocol):
         """Address of the Keystone whose tokens are taken; None: identity is embedded."""
 
     @property
+    def metadata_url(self) -> str | None:
+        """Address of the metadata service; None: there is none."""
+
+    @property
     def clouds_yaml(self) -> Path:
         """How clients find it."""
 
@@ -96,7 +100,10 @@ async def _overview(cloud: Served, client: CloudClient) -> list[str]:
         cells = (await client.admin("GET", "/cells"))["cells"]
     except RequestFailed as error:
         return [f"Skep serves at {cloud.api_url}; it cannot be looked into: {error}."]
-    return list(found(cells, hosts, cloud.api_url, first_start=cloud.first_start))
+    lines = list(found(cells, hosts, cloud.api_url, first_start=cloud.first_start))
+    if cloud.metadata_url is not None:
+        lines.append(f"Proxies of servers find the metadata service at {cloud.metadata_url}.")
+    return lines
 
 
 async def _hosts(started: frozenset[str], client: CloudClient) -> HostCount:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from skep.processes.role import Role
 
 ALL_IN_ONE = "all-in-one"
-ROLES = (ALL_IN_ONE, "api", "super-conductor", "scheduler", "cell-conductor", "compute")
+ROLES = (ALL_IN_ONE, "api", "metadata", "super-conductor", "scheduler", "cell-conductor", "compute")
 
 
 @click.command()
@@ -59,6 +59,7 @@ def serve(
     \b
     Example: skep serve all-in-one
              skep serve api --config skep.toml
+             skep serve metadata --config skep.toml
              skep serve cell-conductor --cell cell1 --config skep.toml
              skep serve compute --host node17 --config skep.toml
     """
@@ -150,6 +151,10 @@ def _role(role: str, config: Config, cell: str, host: str) -> Role:
         from skep.processes.api import ApiProcess
 
         return ApiProcess(process)
+    if role == "metadata":
+        from skep.processes.metadata import MetadataProcess
+
+        return MetadataProcess(process)
     if role == "super-conductor":
         from skep.processes.super_conductor import SuperConductorProcess
 
@@ -168,6 +173,8 @@ def _role(role: str, config: Config, cell: str, host: str) -> Role:
 
 
 def _with_health_port(config: Config, role: str, port: int) -> Config:
+    if role == "metadata":
+        return replace(config, metadata=replace(config.metadata, health_port=port))
     if role == "scheduler":
         return replace(config, scheduler=replace(config.scheduler, health_port=port))
     if role == "compute":

@@ -15,6 +15,7 @@ from skep.processes.databases import Databases
 from skep.processes.directory import StateDirectory
 from skep.processes.http_services import HttpServices
 from skep.processes.installation import open_installation
+from skep.processes.metadata_listener import MetadataListener
 from skep.processes.process import new_process
 from skep.telemetry.steps import Steps
 
@@ -47,6 +48,7 @@ class AllInOneCloud:
         self.plane: ControlPlane
         self._databases: Databases | None = None
         self._http: HttpServices | None = None
+        self._metadata: MetadataListener | None = None
         self._planted = False
 
     @property
@@ -63,6 +65,11 @@ class AllInOneCloud:
     def images_url(self) -> str:
         """Address of the image service."""
         return self.http.images_url
+
+    @property
+    def metadata_url(self) -> str | None:
+        """Address of the metadata service; None: the configuration has no proxy that could ask it."""
+        return None if self._metadata is None else self._metadata.url
 
     @property
     def http(self) -> HttpServices:
@@ -113,6 +120,8 @@ class AllInOneCloud:
             )
         self._check_listening()
         self._http = http = HttpServices(self.process, self.directory)
+        if self.config.metadata.service_metadata_proxy:
+            self._metadata = MetadataListener(self.process)
         self._databases, notes = await open_installation(self.config, self.directory, self.cells, upgrade=self.upgrade)
         self.notes += notes
         self.plane = ControlPlane(
@@ -143,6 +152,8 @@ class AllInOneCloud:
             cell_work=cell_work(live),
             alone=True,
         )
+        if self._metadata is not None:
+            await self._metadata.start(self._databases.api, live.databases)
         # What is there now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -160,6 +171,9 @@ class AllInOneCloud:
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, stop; builds under way go on at the next start."""
+        if self._metadata is not None:
+            await self._metadata.stop()
+            self._metadata = None
         if self._http is not None:
             await self._http.stop()
         if self._planted:

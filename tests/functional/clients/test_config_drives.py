@@ -11,11 +11,28 @@ import msgspec
 from skep.compute.drivers.fake import DRIVES
 from skep.config.metadata import MetadataSettings
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import http_config, serving_cloud
+from skep.contracts.http_cloud import http_config, plain_client, serving_cloud
+from skep.metadata.proof import signature
+from skep.processes.all_in_one import AllInOneCloud
 from tests.support.openstack import openstack, openstack_quiet
 from tests.support.public_keys import ssh_key
 
+SECRET = "of proxies and of the service"
 CREATE = ("server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait")
+
+
+async def asked_for(cloud: AllInOneCloud, server: dict[str, Any]) -> dict[str, Any]:
+    """Return what the metadata service tells the server."""
+    assert cloud.metadata_url is not None
+    headers = {
+        "X-Instance-ID": server["id"],
+        "X-Tenant-ID": server["project_id"],
+        "X-Instance-ID-Signature": signature(SECRET, server["id"]),
+    }
+    async with plain_client(cloud.metadata_url) as proxy:
+        answer = await proxy.get("/openstack/latest/meta_data.json", headers=headers)
+    found: dict[str, Any] = answer.json()
+    return found
 
 
 async def test_it_says_what_the_server_is_wherever_it_goes(tmp_path: Path) -> None:
@@ -25,7 +42,9 @@ async def test_it_says_what_the_server_is_wherever_it_goes(tmp_path: Path) -> No
     vendor.write_text('{"motd": "welcome"}')
     state = tmp_path / "state"
     state.mkdir()
-    told_to_all = MetadataSettings(vendordata_jsonfile_path=str(vendor))
+    told_to_all = MetadataSettings(
+        vendordata_jsonfile_path=str(vendor), service_metadata_proxy=True, metadata_proxy_shared_secret=SECRET, port=0
+    )
     config = msgspec.structs.replace(http_config(state), metadata=told_to_all)
     async with serving_cloud(config) as cloud:
         yaml = cloud.clouds_yaml
@@ -48,7 +67,10 @@ async def test_it_says_what_the_server_is_wherever_it_goes(tmp_path: Path) -> No
         first = told()
         assert (first["uuid"], first["name"], first["meta"]) == (server["id"], "one", {"a": "b"})
         assert first["hostname"] == "one.novalocal"
-        assert first["admin_pass"] == server["adminPass"]
+        assert first.pop("admin_pass") == server["adminPass"]
+        read = await asked_for(cloud, server)
+        assert read.pop("random_seed") != first.pop("random_seed")
+        assert read == first, "one source for both"
         await openstack_quiet(yaml, "keypair", "delete", "mine")
         await openstack_quiet(yaml, "server", "rebuild", "--password", "sesame", "--wait", "one")
         assert told()["admin_pass"] == "sesame"

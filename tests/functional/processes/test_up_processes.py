@@ -13,7 +13,11 @@ import pytest
 
 from skep.compute.drivers.fake import DISKS
 from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import plain_client
+from skep.metadata.proof import signature
 from tests.support.openstack import openstack
+
+SECRET = "of proxies and of the service"
 
 pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres")]
 
@@ -31,7 +35,12 @@ class Up:
         """Start it and return its greeting."""
         self.output = self.folder / f"{name}.out"
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("SKEP_", "OS_"))}
-        environment = kept | {"SKEP_STATE__DIRECTORY": str(self.state), "SKEP_IDENTITY__SCRYPT_COST": "10"}
+        environment = kept | {
+            "SKEP_STATE__DIRECTORY": str(self.state),
+            "SKEP_IDENTITY__SCRYPT_COST": "10",
+            "SKEP_METADATA__SERVICE_METADATA_PROXY": "true",
+            "SKEP_METADATA__METADATA_PROXY_SHARED_SECRET": SECRET,
+        }
         arguments = ("--processes", "--free-ports", "--cells", "1", "--hosts", "1", "--schedulers", "1")
         with self.output.open("wb") as output:
             self.process = await asyncio.create_subprocess_exec(
@@ -89,6 +98,20 @@ class Up:
         return found
 
 
+async def knows_itself(greeting: str, clouds: Path, name: str) -> None:
+    """Ask the metadata service as the proxy of a server."""
+    [url] = [line.rpartition(" ")[2].rstrip(".") for line in greeting.splitlines() if "metadata service" in line]
+    shown = await openstack(clouds, "server", "show", name)
+    headers = {
+        "X-Instance-ID": shown["id"],
+        "X-Tenant-ID": shown["project_id"],
+        "X-Instance-ID-Signature": signature(SECRET, shown["id"]),
+    }
+    async with plain_client(url) as proxy:
+        answer = await proxy.get("/openstack/latest/meta_data.json", headers=headers)
+    assert answer.json()["name"] == name, answer.text
+
+
 @pytest.fixture
 async def up(open_folder: Path) -> AsyncIterator[Up]:
     made = Up(open_folder)
@@ -111,6 +134,7 @@ async def test_a_cloud_of_processes_is_killed_found_again_and_stopped(up: Up) ->
     [image] = [path.read_bytes() for path in up.state.glob("images/*.*")]
     assert image
     assert up.disks() == [image, image], "agents get images without a user"
+    await knows_itself(again, clouds, "two")
     servers = await openstack(clouds, "server", "list")
     assert sorted((one["Name"], one["Status"]) for one in servers) == [("one", "ACTIVE"), ("two", "ACTIVE")]
     assert "cell0" in await up.said("db", "backup", str(up.folder / "backup"))

@@ -83,6 +83,8 @@ class SupervisedCloud:
         """Of all API processes, the first's first."""
         self.identity_url = ""
         self.images_url = ""
+        self.metadata_url: str | None = None
+        """Address of the metadata service; None: the configuration has no proxy that could ask it."""
         self.servers: LocalServers | None = None
         self.children: dict[str, Child] = {}
         """By name, in the order in which they were started."""
@@ -133,7 +135,7 @@ class SupervisedCloud:
     async def stop(self) -> None:
         """Stop the roles from the outside inwards, then the servers; all is kept."""
         await self._cells_kept.stop()
-        for role in ("api", "super-conductor", "compute", "cell-conductor", "scheduler"):
+        for role in ("metadata", "api", "super-conductor", "compute", "cell-conductor", "scheduler"):
             mine = [child for child in self.children.values() if child.order.role == role]
             await asyncio.gather(*(stop_part(child.order.name, child.stop()) for child in mine))
         self.children = {}
@@ -150,6 +152,10 @@ class SupervisedCloud:
         config = await self._with_servers()
         config, names = await self._with_cells(config)
         found, ports = await self._make(config, names)
+        if config.metadata.service_metadata_proxy:
+            port = config.metadata.port or free_ports(config.api.bind_host, 1)[0]
+            ports = {**ports, "metadata": port}
+            self.metadata_url = f"http://{config.api.bind_host}:{port}"
         self._running = config
         self.logs.mkdir(exist_ok=True)
         self._write_settings(config)

@@ -46,6 +46,11 @@ def orders_above(
             ChildTask(f"api-{number}", "api", settings=(*above, *_ports(ports, port, identity_url)))
             for number, port in enumerate(api_ports, 1)
         ),
+        *(
+            ChildTask("metadata", "metadata", settings=(*above, ("SKEP_METADATA__PORT", str(port))))
+            for name, port in ports.items()
+            if name == "metadata"
+        ),
     )
 
 
