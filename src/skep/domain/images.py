@@ -42,6 +42,10 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     """Bytes of the stored image."""
     checksum: str | None = None
+    """MD5 of the bytes, in hexadecimal."""
+    os_hash_algo: str | None = None
+    os_hash_value: str | None = None
+    """Hash of the bytes by `os_hash_algo`, in hexadecimal; it is compared before the checksum."""
     container_format: str | None = None
     disk_format: str | None = None
     owner: str | None = None

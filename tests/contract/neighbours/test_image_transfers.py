@@ -128,6 +128,28 @@ async def test_bytes_that_changed_are_no_image(
         await read(transfers, image_id)
 
 
+@pytest.mark.parametrize(
+    ("changes", "broken"),
+    [
+        ({}, False),
+        ({"checksum": None}, False),
+        ({"checksum": "0" * 32}, False),
+        ({"os_hash_value": "0" * 128}, True),
+        ({"os_hash_value": None, "checksum": "0" * 32}, True),
+        ({"os_hash_algo": "sha3_256", "os_hash_value": hashlib.sha3_256(DATA).hexdigest().upper()}, False),
+        ({"os_hash_algo": "unheard_of", "os_hash_value": "0" * 128}, False),
+        ({"os_hash_algo": "unheard_of", "checksum": "0" * 32}, True),
+        ({"os_hash_algo": None, "os_hash_value": None, "checksum": None}, False),
+    ],
+)
+async def test_the_strongest_hash_that_is_known_decides(
+    cloud: ServedNeighbours, transfers: ImageTransfers, changes: dict[str, str | None], broken: bool
+) -> None:
+    image = msgspec.structs.replace(await transfers.get(await made(cloud), MINE), **changes)  # type: ignore[attr-defined]
+    with pytest.raises(BrokenTransfer, match="checksum") if broken else contextlib.nullcontext():
+        assert b"".join([piece async for piece in whole(pieces(), image, MOST)]) == DATA
+
+
 async def test_an_image_has_its_bytes_once(cloud: ServedNeighbours, transfers: ImageTransfers) -> None:
     image_id = await made(cloud)
     others = pieces(b"others")

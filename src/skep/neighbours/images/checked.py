@@ -1,13 +1,20 @@
-"""Looks at the bytes of images as they pass: how many there are, and their checksum."""
+"""Looks at the bytes of images as they pass: how many there are, and their hashes."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from skep.domain.errors import TooLarge
 from skep.domain.images import Image
 from skep.neighbours.images.base import BrokenTransfer
+
+CHECKSUM = "md5"
+"""What an image service gives as `checksum`."""
+USUAL = "sha512"
+"""What it gives as `os_hash_value` unless it is told another algorithm (Glance's `hashing_algorithm`)."""
+ALGORITHMS = frozenset("sha1 sha224 sha256 sha384 sha512 sha3_224 sha3_256 sha3_384 sha3_512 blake2b blake2s".split())
+"""Those of `os_hash_algo` that are known here; of another one the checksum is compared."""
 
 
 async def whole(pieces: AsyncIterator[bytes], image: Image, most: int) -> AsyncIterator[bytes]:
@@ -18,7 +25,7 @@ async def whole(pieces: AsyncIterator[bytes], image: Image, most: int) -> AsyncI
     """
     if image.size > most:
         raise TooLarge(f"image {image.id} has {image.size} bytes, at most {most} are possible")
-    counted = CheckedBytes(pieces, image.size)
+    counted = CheckedBytes(pieces, image.size, _best(image))
     try:
         async for piece in counted:
             yield piece
@@ -45,22 +52,42 @@ class CountedBytes:
 
 
 class CheckedBytes(CountedBytes):
-    """Bytes whose checksum somebody asks for: to make it takes longer than to store them."""
+    """Bytes whose hashes somebody asks for: to make one takes longer than to store them."""
 
-    def __init__(self, pieces: AsyncIterator[bytes], most: int) -> None:
+    def __init__(self, pieces: AsyncIterator[bytes], most: int, algorithms: Iterable[str] = (CHECKSUM, USUAL)) -> None:
         super().__init__(pieces, most)
-        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._hashes = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Pass the bytes on. Raises TooLarge as `CountedBytes` does."""
         async for piece in super().__aiter__():
-            self._md5.update(piece)
+            for made in self._hashes.values():
+                made.update(piece)
             yield piece
 
     def compare(self, image: Image) -> None:
         """Raise BrokenTransfer unless what passed is what the image service says of the image."""
         if self.size != image.size:
             raise BrokenTransfer(f"image {image.id} has {image.size} bytes, and {self.size} passed")
-        checksum = self._md5.hexdigest()
-        if image.checksum is not None and image.checksum != checksum:
-            raise BrokenTransfer(f"image {image.id} has the checksum {image.checksum}, and what passed has {checksum}")
+        for name, expected in _said(image).items():
+            made = self._hashes.get(name)
+            if made is not None and made.hexdigest() != expected:
+                passed = made.hexdigest()
+                raise BrokenTransfer(
+                    f"image {image.id} has the checksum {expected} ({name}), and what passed has {passed}"
+                )
+
+
+def _said(image: Image) -> dict[str, str]:
+    """Return what the image service says of an image's bytes, by algorithm; the strongest last."""
+    said = {CHECKSUM: image.checksum, image.os_hash_algo: image.os_hash_value}
+    return {
+        name: value.lower()
+        for name, value in said.items()
+        if name is not None and value and (name == CHECKSUM or name in ALGORITHMS)
+    }
+
+
+def _best(image: Image) -> list[str]:
+    """Return the one algorithm that decides about an image's bytes; none where the service says no hash."""
+    return list(_said(image))[-1:]

@@ -85,6 +85,8 @@ def _image(stored: StoredImage) -> Image:
         min_ram=stored.min_ram,
         size=stored.size or 0,
         checksum=stored.checksum,
+        os_hash_algo=stored.os_hash_algo,
+        os_hash_value=stored.os_hash_value,
         container_format=stored.container_format,
         disk_format=stored.disk_format,
         owner=stored.owner,
