@@ -11,7 +11,6 @@ PROXIES_LAST = 35
 
 _OF_THE_CLOUD: dict[str, tuple[str, int]] = {
     "os-baremetal-nodes": ("bare metal nodes", PROXIES_LAST),
-    "os-console-auth-tokens": ("consoles", MAXIMUM),
     "os-floating-ip-pools": ("floating IP addresses", PROXIES_LAST),
     "os-floating-ips": ("floating IP addresses", PROXIES_LAST),
     "os-networks": ("networks", PROXIES_LAST),
@@ -28,7 +27,6 @@ _OF_THE_CLOUD: dict[str, tuple[str, int]] = {
 _OF_A_SERVER: dict[str, tuple[str, int]] = {
     "os-interface": ("network interfaces", MAXIMUM),
     "os-volume_attachments": ("volume attachments", MAXIMUM),
-    "remote-consoles": ("consoles", MAXIMUM),
     "shares": ("shares", MAXIMUM),
 }
 """The word behind `/servers/{id}`, as above."""

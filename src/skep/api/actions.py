@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from skep.api.microversions import MAXIMUM, MINIMUM
 from skep.api.roles import ADMIN, MANAGER_OR_ADMIN, MEMBER_OR_ADMIN
 from skep.api.schemas import servers as bodies
+from skep.api.schemas.consoles import BY_ACTION
 from skep.api.schemas.server_answers import CONSOLE_OUTPUT, EVACUATED, IMAGE_MADE, REBUILT, RESCUED
 from skep.api.schemas.validation import AnswerShape, Body
 
@@ -203,6 +204,6 @@ GONE_ACTIONS = frozenset({"resetNetwork"})
 """Actions that Nova has given up, and answers with 410 whatever they are asked of."""
 
 ABSENT_ACTIONS: Mapping[str, tuple[int, int]] = {
-    key: versions for key, versions in NOVA_ACTIONS.items() if key not in {*ROWS_BY_KEY, *GONE_ACTIONS}
+    key: versions for key, versions in NOVA_ACTIONS.items() if key not in {*ROWS_BY_KEY, *GONE_ACTIONS, *BY_ACTION}
 }
 """Actions of Nova that are not there: they are refused by their name, for servers that the caller may see."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skep.api.console_routes import CONSOLE_ROUTES
 from skep.api.handlers import (
     extensions,
     flavor_access,
@@ -233,5 +234,6 @@ ROUTES: tuple[Route, ...] = (
     *HOST_ROUTES,
     *IMAGE_ROUTES,
     *USAGE_ROUTES,
+    *CONSOLE_ROUTES,
     *_OTHER_ROUTES,
 )

@@ -77,6 +77,8 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     quotas: QuotaDefaults = QuotaDefaults()
     answer_seconds: float = 10.0
     """How long the answer of a host to a user's question is waited for."""
+    console_token_seconds: float = 600.0
+    """In which the address of a console has to be used."""
     reclaim_instance_interval: int = 0
     """Seconds for which deleted servers are kept; 0: they are deleted at once."""
     evacuate_needs_fence: bool = False

@@ -89,6 +89,11 @@ class Remote:
         headers = {"OpenStack-API-Version": f"compute {MICROVERSION}"}
         return self._ask("GET", path if "://" in path else f"{self.compute_url}{path}", None, headers)
 
+    def ask_compute(self, path: str, body: Any) -> Any:
+        """Post to the compute API. Raises Failed with what it answered when that is no success."""
+        headers = {"OpenStack-API-Version": f"compute {MICROVERSION}"}
+        return self._ask("POST", f"{self.compute_url}{path}", body, headers)
+
     def readiness(self) -> tuple[bool, list[str], list[str]]:
         """Return whether the cloud says that it is ready, what it lacks, and which cells get no servers."""
         body = self._session.send("GET", f"{self.origin}/readyz", None, {}).json()

@@ -1,4 +1,4 @@
-"""`skep server`: servers of a running cloud, and why each is where it is."""
+"""`skep server`: servers of a running cloud, why each is where it is, and their consoles."""
 
 from __future__ import annotations
 
@@ -145,6 +145,25 @@ def actions_(server_id: str, events: bool, form: Format, cloud: str | None) -> N
         click.echo(f"{one['started']}  {one['action']}{failed}  {one['request']}")
         for event in one["events"]:
             click.echo(f"  {words.event(event)}")
+
+
+@server.command()
+@click.argument("server_id", metavar="ID")
+@cloud_option
+def console(server_id: str, cloud: str | None) -> None:
+    """Attend to the serial line of a server that runs: type, and see what it says. Ctrl-] leaves it.
+
+    Input that is no terminal is sent to its end.
+
+    \b
+    Example: skep server console one
+    """
+    from skep.cli.serial_console import attend
+
+    remote = connect(cloud)
+    asked = {"remote_console": {"protocol": "serial", "type": "serial"}}
+    path = f"/servers/{remote.server_id(server_id)}/remote-consoles"
+    attend(remote.ask_compute(path, asked)["remote_console"]["url"])
 
 
 def _listed_actions(remote: Remote, path: str) -> list[dict[str, Any]]:

@@ -36,6 +36,7 @@ from skep.compute.own_clock import OwnClock
 from skep.compute.progress import Progress
 from skep.compute.reports import Reports
 from skep.compute.restart import Restart
+from skep.compute.serial_lines import SerialLines
 from skep.compute.settings import ComputeSettings
 from skep.compute.snapshots import Snapshots
 from skep.compute.steps import Steps, UnwatchedSteps
@@ -131,6 +132,7 @@ class Agent:
         self._process = Incarnation(new_uuid())
         self._work = AgentWork()
         self._host: Host | None = None
+        self._lines: SerialLines | None = None
         self._subscription: Subscription | None = None
         self._stopped = asyncio.Event()
         self._stop: asyncio.Task[None] | None = None
@@ -175,6 +177,8 @@ class Agent:
         if self._subscription is not None:
             subscription, self._subscription = self._subscription, None
             await subscription.close()
+        if self._lines is not None:
+            await self._lines.close()
         await self._work.stop(self.settings.drain_seconds if drain_seconds is None else drain_seconds)
         await self._journal.compacted()
         await self._flusher.run(self._journal.close)
@@ -264,7 +268,8 @@ class Agent:
         deletes = Deletes(host, builds, outcomes)
         actions = GuestActions(host, outcomes)
         moves = Moves(host, outcomes)
-        questions = GuestQuestions(host)
+        self._lines = SerialLines(host, self.settings.console_address)
+        questions = GuestQuestions(host, self._lines)
         restart = Restart(host, builds, deletes, outcomes, guests)
         restart.count()
         restart.go_on()

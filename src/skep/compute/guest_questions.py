@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import structlog
 
-from skep.compute.drivers.base import ConsoleOutputDriver, DiagnosticsDriver
+from skep.compute.drivers.base import ConsoleOutputDriver, DiagnosticsDriver, SerialConsoleDriver
 from skep.compute.drivers.capabilities import missing
 from skep.compute.host import Host
+from skep.compute.serial_lines import SerialLines, TooManyLines
 from skep.domain.builds import BuildFailure
 from skep.domain.errors import SkepError
 from skep.domain.questions import MOST_BYTES, MOST_CHARACTERS, NEEDS, Topic
@@ -47,8 +48,9 @@ ANSWERS: dict[Topic, Callable[[Any, AskAboutGuest], Awaitable[bytes]]] = {
 class GuestQuestions:
     """The questions of one host that are not answered yet."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, lines: SerialLines) -> None:
         self._host = host
+        self._lines = lines
         self._in_hand: set[str] = set()
 
     def take(self, asked: AskAboutGuest) -> None:
@@ -80,15 +82,39 @@ class GuestQuestions:
     async def _answer(self, asked: AskAboutGuest) -> bytes | str:
         """Return the answer, or the error that there is instead."""
         host = self._host
-        topic = next((one for one in ANSWERS if one == asked.topic), None)
+        topic = next((one for one in Topic if one == asked.topic), None)
         if topic is None:
             return f"NotSupportedByAgent: the agent of host {host.name} knows no question `{asked.topic}`"
         if NEEDS[topic] not in host.capabilities:
             return missing(NEEDS[topic], host.name)
         if host.guests.get(asked.instance) != asked.attempt:
             return f"InstanceNotFound: there is no guest of {asked.instance} on host {host.name}"
+        if topic is Topic.SERIAL_LINE:
+            return await self._door(asked)
         result = await host.calls.read("question", partial(_ask, ANSWERS[topic], host.driver, asked))
         return f"{result.error}: {result.message}" if isinstance(result, BuildFailure) else result
+
+    async def _door(self, asked: AskAboutGuest) -> bytes | str:
+        seconds = asked.arguments.get("seconds")
+        tried = await self._host.calls.read(
+            "question", partial(_try_line, cast(SerialConsoleDriver, self._host.driver), asked)
+        )
+        if isinstance(tried, BuildFailure):
+            return f"{tried.error}: {tried.message}"
+        try:
+            door = await self._lines.open(
+                asked.instance, asked.attempt, float(seconds) if isinstance(seconds, int | float) else 1.0
+            )
+        except TooManyLines:
+            return f"TooManyConsoles: host {self._host.name} has as many consoles open as it may"
+        except OSError as error:
+            return f"ConsoleNotReady: host {self._host.name} has no port for consoles: {error.strerror}"
+        return msgspec.json.encode(door)
+
+
+async def _try_line(driver: SerialConsoleDriver, asked: AskAboutGuest) -> None:
+    """Raise DriverError where there is no line."""
+    await (await driver.serial_line(asked.instance)).close()
 
 
 async def _ask(

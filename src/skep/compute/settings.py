@@ -45,5 +45,7 @@ class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator tells all servers."""
     max_hung_calls: int = 4
     """While so many calls of the driver hang the host takes no builds and begins no further call but to read."""
+    console_address: str = "127.0.0.1"
+    """Of this machine, where API processes reach the serial lines of guests."""
     remembered_instances: int = 256
     """Instances gone from the host whose attempts are still remembered, so that late messages get the right answer."""

@@ -32,6 +32,7 @@ DriverOperation = Literal[
     "unrescue",
     "console_output",
     "diagnostics",
+    "serial_line",
     "set_password",
     "trigger_crash_dump",
     "snapshot",
@@ -109,6 +110,7 @@ FakeCapability = Literal[
     "live_migrate",
     "console_output",
     "diagnostics",
+    "serial_console",
     "config_drive",
 ]
 """Those of `skep.domain.capabilities` that a fake driver has and can lack."""
@@ -256,6 +258,14 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
         ),
     ] = True
     report_interval: Annotated[float, Meta(gt=0, description="Seconds between two full reports of a host")] = 10.0
+    console_address: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Address of this machine where API processes reach the consoles of its guests, at any port; on "
+            "several machines one of a network that only they are in",
+        ),
+    ] = "127.0.0.1"
     exchange_directory: Annotated[
         str,
         Meta(

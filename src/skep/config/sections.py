@@ -430,6 +430,26 @@ class StateSettings(Section, frozen=True, kw_only=True):
     ] = ".skep"
 
 
+class ConsolesSettings(Section, frozen=True, kw_only=True):
+    """Consoles of servers, which API processes hand through by websockets."""
+
+    token_ttl: Annotated[
+        float, Meta(ge=1, le=3600, description="Seconds in which the address of a console has to be used, once")
+    ] = 600.0
+    max_connections: Annotated[int, Meta(ge=0, description="Most consoles open at once in one API process")] = 100
+    idle_timeout: Annotated[
+        float, Meta(gt=0, description="Seconds in which nothing is said in either direction, then a console ends")
+    ] = 600.0
+    max_seconds: Annotated[float, Meta(gt=0, description="Seconds after which a console ends in any case")] = 43200.0
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Hosts of web pages, beside the API's own, whose scripts may open consoles: the names that "
+            "their Origin header has"
+        ),
+    ] = ()
+
+
 class Config(Section, frozen=True, kw_only=True):
     """All sections together. Only `skep.processes` sees this struct; a service gets its section."""
 
@@ -455,6 +475,7 @@ class Config(Section, frozen=True, kw_only=True):
     pci: PciSettings = PciSettings()
     conductor: ConductorSettings = ConductorSettings()
     agents: AgentsSettings = AgentsSettings()
+    consoles: ConsolesSettings = ConsolesSettings()
     retention: RetentionSettings = RetentionSettings()
     tracing: TracingSettings = TracingSettings()
 

@@ -29,11 +29,13 @@ from skep.compute.drivers.base import (
     PowerDriver,
     RebuildDriver,
     RescueDriver,
+    SerialConsoleDriver,
     SnapshotDriver,
     SuspendDriver,
 )
 from skep.compute.drivers.capabilities import PROTOCOLS
 from skep.compute.drivers.contents import GuestContents, GuestFile
+from skep.contracts.eventually import PATIENCE
 from skep.contracts.live_migrations import LiveMigrationContract
 from skep.contracts.live_migrations import guest_of as _guest
 from skep.contracts.live_migrations import prepare as _prepare
@@ -555,6 +557,31 @@ class DriverContract(LiveMigrationContract):
         await _remove(driver, small, 1)
         with pytest.raises(DriverError) as raised:
             await driver.diagnostics(small.uuid)
+        assert raised.value.error == "InstanceNotFound"
+
+    async def test_a_serial_line_is_of_a_guest_that_runs(self, driver: Driver, small: Instance) -> None:
+        """It ends when it is given back, and two of one guest do not disturb each other."""
+        if not isinstance(driver, SerialConsoleDriver):
+            pytest.skip("this driver lacks the capability `serial_console`")
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources())
+        first, second = await driver.serial_line(small.uuid), await driver.serial_line(small.uuid)
+        await first.close()
+        await first.close()
+        await second.write(b"\r")
+        async with asyncio.timeout(PATIENCE):
+            assert await second.read()
+            while await first.read():
+                continue
+        if isinstance(driver, PowerDriver):
+            await driver.power_off(small.uuid)
+            with pytest.raises(DriverError) as raised:
+                await driver.serial_line(small.uuid)
+            assert raised.value.error == "InstanceNotRunning"
+        await second.close()
+        await _remove(driver, small, 1)
+        with pytest.raises(DriverError) as raised:
+            await driver.serial_line(small.uuid)
         assert raised.value.error == "InstanceNotFound"
 
     async def test_a_password_can_be_changed_while_the_guest_runs(self, driver: Driver, small: Instance) -> None:

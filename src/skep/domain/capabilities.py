@@ -45,6 +45,8 @@ class Capability(enum.StrEnum):
     """Tell what a guest has written to its console."""
     DIAGNOSTICS = "diagnostics"
     """Tell what the hypervisor measures of a guest."""
+    SERIAL_CONSOLE = "serial_console"
+    """Give users the serial line of a guest that runs."""
     CONSOLE = "console"
     """Show the console of a guest."""
 

@@ -33,10 +33,16 @@ class Topic(enum.StrEnum):
     """The argument `length`: how many of the last lines; -1: all but the first; None: all."""
     DIAGNOSTICS = "diagnostics"
     """Answered by the JSON of `GuestDiagnostics`."""
+    SERIAL_LINE = "serial_line"
+    """Answered by the JSON of `consoles.SerialDoor`. The argument `seconds`: how long the door stays open."""
 
 
 NEEDS: Mapping[Topic, Capability] = MappingProxyType(
-    {Topic.CONSOLE_OUTPUT: Capability.CONSOLE_OUTPUT, Topic.DIAGNOSTICS: Capability.DIAGNOSTICS}
+    {
+        Topic.CONSOLE_OUTPUT: Capability.CONSOLE_OUTPUT,
+        Topic.DIAGNOSTICS: Capability.DIAGNOSTICS,
+        Topic.SERIAL_LINE: Capability.SERIAL_CONSOLE,
+    }
 )
 """What the driver has to be able to do."""
 

@@ -15,14 +15,19 @@ from skep.processes.health import health_app
 class Front:
     """Sends each request to the compute API or to the admin API by the beginning of its path."""
 
-    def __init__(self, compute: ASGIApp, admin: AdminApi) -> None:
+    def __init__(self, compute: ASGIApp, admin: AdminApi, consoles: ASGIApp) -> None:
+        """`consoles` serves websockets."""
         self._compute = compute
         self._admin = admin
+        self._consoles = consoles
         self.under_way = 0
         """Requests to the compute API that are being answered."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request, or one websocket."""
+        if scope["type"] == "websocket":
+            await self._consoles(scope, receive, send)
+            return
         if scope["type"] == "http" and self._admin.serves(scope["path"].rstrip("/")):
             await self._admin(scope, receive, send)
             return
@@ -46,6 +51,9 @@ class Door:
         """Serve one request."""
         if self.inside is not None:
             await self.inside(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1013, "reason": "The service is starting."})
         elif scope["path"] in self._paths:
             await self._health(scope, receive, send)
         else:

@@ -26,6 +26,7 @@ def compute_settings(config: Config) -> ComputeSettings:
     """Return how agents count and report."""
     section = config.compute
     return ComputeSettings(
+        console_address=section.console_address,
         driver=section.driver,
         cpu_allocation_ratio=section.cpu_allocation_ratio,
         ram_allocation_ratio=section.ram_allocation_ratio,

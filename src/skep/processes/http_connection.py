@@ -17,6 +17,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from skep.api.handlers.consoles import PATH
 from skep.config.http import HttpSettings
 from skep.processes.http_limits import (
     Candidate,
@@ -32,6 +33,7 @@ from skep.telemetry.logs import get_logger
 
 MAX_PIPELINED = 16
 """Requests of one connection that wait behind one that is served; after these the connection ends."""
+WEBSOCKET_PATH = PATH.encode()
 ROOM_SHARE = 32
 """This share of all connections makes room at once, so that a flood does not cost a look at all for each of its own."""
 
@@ -181,7 +183,10 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            return  # Nothing is spoken here but HTTP/1: the request is answered as it stands.
+            if self._upgrades():
+                self._guard.leave(self)
+                self.handle_websocket_upgrade()
+            return  # Nothing else is spoken here but HTTP/1: the request is answered as it stands.
         except httptools.HttpParserError:
             if not self._deaf:
                 self._refuse_request("malformed", 400, "This is not an HTTP request.")
@@ -227,8 +232,17 @@ class HttpConnection(HttpToolsProtocol):
             raise _OverLimit
         # This may raise: the parser takes targets that are none. The request then ends in its head, without a cycle.
         super().on_headers_complete()
+        if self._upgrades():
+            return
         self._in_head = False
         self._headed = True
+
+    def _should_upgrade(self) -> bool:
+        return self.url.partition(b"?")[0] == WEBSOCKET_PATH and super()._should_upgrade()
+
+    def _upgrades(self) -> bool:
+        """Tell whether the request begins a websocket, where the port takes them."""
+        return self.parser.should_upgrade() and self._should_upgrade()
 
     def on_body(self, body: bytes) -> None:
         """Count the body."""

@@ -11,6 +11,7 @@ from skep.admin.joining import Messaging
 from skep.admin.services import NO_CELL_WORK, AdminServices, CellWork
 from skep.api.app import ComputeApi
 from skep.api.awaited_images import AwaitedImages
+from skep.api.console_proxy import ConsoleProxy
 from skep.api.openapi import document
 from skep.api.policy import Policy
 from skep.api.request_limits import RequestLimits
@@ -169,7 +170,8 @@ class HttpServices:
         self._awaited = AwaitedImages(services, alone=alone).loop
         self._awaited.start()
         admin = AdminApi(self._admin(cells, names, transport, missing, stop_cell, cell_work))
-        self._front = Front(ComputeApi(services, ROUTES), admin)
+        consoles = ConsoleProxy(services, mapping.console_limits(self.process.config.consoles))
+        self._front = Front(ComputeApi(services, ROUTES), admin, consoles)
         if self._door is not None:
             self._door.inside = self._front
         else:
@@ -191,7 +193,12 @@ class HttpServices:
     def _bind(self, name: str, port: int) -> None:
         config = self.process.config
         self._listeners[name] = Listener(
-            config.api.bind_host, port, f"{name}.port", limits=config.http, metrics=self.process.metrics
+            config.api.bind_host,
+            port,
+            f"{name}.port",
+            limits=config.http,
+            metrics=self.process.metrics,
+            websockets=name == "api",
         )
 
     def _url(self, name: str, public: str, port: int) -> str:

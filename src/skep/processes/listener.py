@@ -27,6 +27,8 @@ DRAIN_SECONDS = 5
 FIRST_REQUEST_SECONDS = 1.0
 """How long a connection that was taken may still say what it wants while the listener stops."""
 LOOK_SECONDS = 0.02
+MOST_OF_MESSAGE, QUEUED_MESSAGES = 64 * 1024, 8
+"""Bytes of one message of a websocket, and how many wait until they are taken."""
 BACKLOG = 512
 """Connections that the system may keep for a port until it takes them."""
 
@@ -37,15 +39,25 @@ class Listener:
     """Serves one application on one port until it is stopped; signals are the process's business, not its own."""
 
     def __init__(
-        self, host: str, port: int, setting: str, *, limits: HttpSettings | None = None, metrics: Metrics | None = None
+        self,
+        host: str,
+        port: int,
+        setting: str,
+        *,
+        limits: HttpSettings | None = None,
+        metrics: Metrics | None = None,
+        websockets: bool = False,
     ) -> None:
         """Bind the port; 0 takes a free one. Without `limits` those of the defaults hold.
+
+        `websockets`: whether clients may begin a websocket at the path of consoles.
 
         Raises Misconfigured naming the port and its `setting` when it is taken.
         """
         self._limits = limits or HttpSettings()
         self._metrics = metrics or Metrics()
         self._setting = setting
+        self._websockets = websockets
         self._socket = socket.socket(family_of(host), socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -76,7 +88,10 @@ class Listener:
             access_log=False,
             lifespan="off",
             http=connection,
-            ws="none",
+            ws="websockets-sansio" if self._websockets else "none",
+            ws_max_size=MOST_OF_MESSAGE,
+            ws_max_queue=QUEUED_MESSAGES,
+            ws_per_message_deflate=False,
             server_header=False,
             proxy_headers=False,
             backlog=BACKLOG,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from skep.api.console_proxy import ConsoleLimits
 from skep.api.request_limits import RequestLimitSettings
 from skep.api.services import ApiSettings, QuotaDefaults
 from skep.config.pci import PciSettings
-from skep.config.sections import Config
+from skep.config.sections import Config, ConsolesSettings
 from skep.domain.nested.aliases import DeviceAlias
 from skep.domain.nested.wanted import DeviceMatch
 from skep.http.rates import RateSettings
@@ -43,6 +44,7 @@ def api_settings(config: Config, identity_url: str, images_url: str) -> ApiSetti
         policy_file=section.policy_file or None,
         filters=config.scheduler.enabled_filters,
         aliases=device_aliases(config.pci),
+        console_token_seconds=config.consoles.token_ttl,
         reclaim_instance_interval=config.retention.reclaim_instance_interval,
         evacuate_needs_fence=section.evacuate_needs_fence,
         force_config_drive=config.metadata.force_config_drive,
@@ -68,6 +70,16 @@ def request_limits(config: Config) -> RequestLimitSettings:
         of_project=RateSettings(per_second=api.requests_per_second, burst=api.requests_burst),
         of_address=RateSettings(per_second=api.anonymous_requests_per_second, burst=api.anonymous_requests_burst),
         at_once=api.requests_at_once,
+    )
+
+
+def console_limits(section: ConsolesSettings) -> ConsoleLimits:
+    """Return what the consoles of an API process may take."""
+    return ConsoleLimits(
+        most=section.max_connections,
+        idle=section.idle_timeout,
+        longest=section.max_seconds,
+        origins=frozenset(section.allowed_origins),
     )
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from skep.api.actions import ABSENT_ACTIONS, GONE_ACTIONS
+from skep.api.schemas.consoles import BY_ACTION
 from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT
 from skep_lab.compute_api.servers import IMAGE
 from tests.support.access.compute_world import Things
@@ -94,6 +95,9 @@ def _servers(things: Things, server: Thing) -> Iterator[Row]:
     label = {"id": server, "label": "private"}
     yield Row(method="GET", path=f"{_SERVER}/ips/{{label}}", right="reader", thing=server, fill=label, served=404)
     yield row(method="GET", path=f"{_SERVER}/os-security-groups", right="reader")
+    console = {"remote_console": {"protocol": "serial", "type": "serial"}}
+    consoles = f"{_SERVER}/remote-consoles"
+    yield row(method="POST", path=consoles, right="member", body=console, served=409, asks_host=True)
 
 
 def _actions(things: Things, server: Thing) -> Iterator[Row]:
@@ -136,6 +140,10 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     yield row(action="changePassword", right="member", body={"changePassword": {"adminPass": "x"}}, served=202, **own)
     yield row(action="trigger_crash_dump", right="member", body={"trigger_crash_dump": None}, served=202, **own)
     yield row(action="injectNetworkInfo", right="admin", body={"injectNetworkInfo": None}, served=202, **own)
+    for name, kinds in BY_ACTION.items():
+        serial = name == "os-getSerialConsole"
+        asked = {name: {"type": kinds[0]}}
+        yield row(action=name, right="member", body=asked, served=409 if serial else 400, asks_host=serial, **own)
     for name in GONE_ACTIONS:
         given_up = frozenset({410})
         yield row(action=name, right="token", body={name: None}, served=410, missing=410, hidden=given_up, **own)
@@ -363,6 +371,8 @@ def _usage(things: Things) -> Iterator[Row]:
     seen = ("service",)
     event = {"name": "network-changed", "server_uuid": things.server}
     yield events(body={"events": [event]}, seen_by=seen, missing=207, hidden=frozenset({403}))
+    token = {"token": "none"}
+    yield Row(method="GET", path="/os-console-auth-tokens/{token}", right="admin", fill=token, served=404)
     snapshots = "/os-assisted-volume-snapshots"
     info = {"snapshot_id": "s", "type": "qcow2", "new_file": "f"}
     snapshot = {"snapshot": {"volume_id": "v", "create_info": info}}

@@ -8,6 +8,8 @@ import pytest
 
 from skep.api import actions_page
 from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS, GONE_ACTIONS, NOVA_ACTIONS, ROWS_BY_KEY
+from skep.api.console_routes import CONSOLE_ROUTES
+from skep.api.schemas.consoles import BY_ACTION
 from skep.api.server_routes import SERVER_ROUTES
 from skep.domain.actions import ACTIONS
 
@@ -24,13 +26,13 @@ def test_keys_are_novas_in_novas_versions_and_either_there_or_absent() -> None:
     assert len(ROWS_BY_KEY) == len(ACTION_ROWS)
     for row in ACTION_ROWS:
         assert (row.since, row.until) == NOVA_ACTIONS[row.key]
-    assert set(ROWS_BY_KEY) | set(ABSENT_ACTIONS) | GONE_ACTIONS == set(NOVA_ACTIONS)
+    assert set(ROWS_BY_KEY) | set(ABSENT_ACTIONS) | GONE_ACTIONS | set(BY_ACTION) == set(NOVA_ACTIONS)
     assert not set(ROWS_BY_KEY) & GONE_ACTIONS
     assert not set(ROWS_BY_KEY) & set(ABSENT_ACTIONS)
 
 
 def test_each_key_has_a_route() -> None:
-    own = {route.action for route in SERVER_ROUTES if route.path == "/servers/{id}/action"}
+    own = {route.action for route in (*SERVER_ROUTES, *CONSOLE_ROUTES) if route.path == "/servers/{id}/action"}
     routes = {action for action in own if action is not None}
     assert routes == set(NOVA_ACTIONS)
 

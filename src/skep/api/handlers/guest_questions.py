@@ -41,18 +41,18 @@ async def console_output(request: ApiRequest) -> Answer:
     found = await find(request)
     length = (request.body["os-getConsoleOutput"] or {}).get("length")
     length = None if length is None else int(length)
-    _check_host(found.instance)
+    check_host(found.instance)
     if length == 0:
         return Answer({"output": ""})
-    content = await _ask(request, found, Topic.CONSOLE_OUTPUT, {"length": length}, "get_console_output")
+    content = await ask_host(request, found, Topic.CONSOLE_OUTPUT, {"length": length}, "get_console_output")
     return Answer({"output": _UNSEEN.sub("", content.decode(errors="replace"))})
 
 
 async def diagnostics(request: ApiRequest) -> Answer:
     """Answer what the hypervisor measures of a guest that runs."""
     found = await find(request)
-    _check_host(found.instance)
-    content = await _ask(request, found, Topic.DIAGNOSTICS, {}, "get_diagnostics")
+    check_host(found.instance)
+    content = await ask_host(request, found, Topic.DIAGNOSTICS, {}, "get_diagnostics")
     try:
         said = json_decoder(GuestDiagnostics).decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -82,13 +82,13 @@ def _standard(said: GuestDiagnostics, server: Instance) -> dict[str, Any]:
     }
 
 
-def _check_host(server: Instance) -> None:
+def check_host(server: Instance) -> None:
     """Raise Conflict for a server without a guest."""
     if server.host is None or server.launched_at is None:
         raise Conflict(f"Instance {server.uuid} is not ready")
 
 
-async def _ask(
+async def ask_host(
     request: ApiRequest, found: LocatedServer, topic: Topic, arguments: dict[str, Any], method: str
 ) -> bytes:
     """Return what the host of a server answers.

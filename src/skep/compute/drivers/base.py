@@ -307,3 +307,27 @@ class SnapshotDriver(Protocol):
         `disk_format` is Glance's word for what the file has to be; the file is not there yet. The guest goes on as it
         was (running, stopped, paused or suspended), also when the call fails: return how it is. Raises DriverError.
         """
+
+
+class SerialLine(Protocol):
+    """One connection to the serial line of a guest."""
+
+    async def read(self) -> bytes:
+        """Return what the guest sent, as soon as there is some; empty when the line has ended. Raises DriverError."""
+
+    async def write(self, data: bytes) -> None:
+        """Send to the guest. Raises DriverError."""
+
+    async def close(self) -> None:
+        """Give the line back; done twice it is no error."""
+
+
+@runtime_checkable
+class SerialConsoleDriver(Protocol):
+    """The capability `serial_console`."""
+
+    async def serial_line(self, instance: InstanceUuid) -> SerialLine:
+        """Connect to the serial line of a guest; there may be several connections.
+
+        Raises DriverError, `InstanceNotRunning` for a guest that is off.
+        """

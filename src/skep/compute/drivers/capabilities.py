@@ -18,6 +18,7 @@ from skep.compute.drivers.base import (
     PreserveDriver,
     RebuildDriver,
     RescueDriver,
+    SerialConsoleDriver,
     SnapshotDriver,
     SuspendDriver,
 )
@@ -38,6 +39,7 @@ PROTOCOLS: Mapping[Capability, type] = {
     Capability.CRASH_DUMP: CrashDumpDriver,
     Capability.CONSOLE_OUTPUT: ConsoleOutputDriver,
     Capability.DIAGNOSTICS: DiagnosticsDriver,
+    Capability.SERIAL_CONSOLE: SerialConsoleDriver,
     Capability.SNAPSHOT: SnapshotDriver,
     Capability.LIVE_MIGRATE: LiveMigrationDriver,
 }

@@ -1,0 +1,220 @@
+"""The websocket that hands the serial line of a guest through, from the host that has it to the user's client.
+
+Before it is accepted: a token that is good, a page that may open it, room for one more. While it lasts: the server is
+still where the token says, something is said now and then, and no longer than allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import structlog
+from starlette.types import Message, Receive, Scope, Send
+
+from skep.api.console_tokens import ConsoleToken, read_token
+from skep.api.handlers.consoles import PATH
+from skep.api.handlers.server_lookup import look_up
+from skep.api.services import ApiServices
+from skep.domain.consoles import CHUNK
+from skep.domain.errors import Forbidden, NotFound, Overloaded, SkepError, Unavailable, Unreachable
+from skep.domain.instances import Task
+from skep.http import urls
+from skep.http.headers import by_name
+
+log = structlog.get_logger("skep.api.consoles")
+
+CONNECT_SECONDS = 5.0
+LOOK_SECONDS = 1.0
+"""Between two looks whether the server is still there."""
+COOKIE = "token"
+WELCOME = b"ok\n"
+"""What a host says to a secret that is good."""
+GOING_AWAY, NORMAL, POLICY = 1001, 1000, 1008
+"""Codes with which a websocket ends (RFC 6455, 7.4)."""
+
+
+class ConsoleLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the consoles of one API process may take; times are seconds."""
+
+    most: int = 100
+    idle: float = 600.0
+    longest: float = 43200.0
+    origins: frozenset[str] = frozenset()
+    """Hosts of pages, beside the API's own, that may open consoles."""
+
+
+class ConsoleProxy:
+    """An ASGI application for websockets."""
+
+    def __init__(self, services: ApiServices, limits: ConsoleLimits) -> None:
+        self._services = services
+        self._limits = limits
+        self.open = 0
+        """Consoles that are open."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one websocket."""
+        await receive()
+        try:
+            token = self._admitted(scope)
+            await self._check(token)
+        except SkepError as error:
+            log.info("console refused", client=_client(scope), error=str(error))
+            await send({"type": "websocket.close", "code": POLICY, "reason": str(error)[:120]})
+            return
+        self.open += 1
+        try:
+            await self._hand_through(token, scope, receive, send)
+        finally:
+            self.open -= 1
+
+    def _admitted(self, scope: Scope) -> ConsoleToken:
+        if scope["path"] != PATH:
+            raise NotFound("There is no console at this path.")
+        headers = by_name(scope["headers"])
+        self._check_origin(headers)
+        said = urls.query(scope).get("token", [""])[-1] or _cookie(headers.get(b"cookie", b""))
+        token = read_token(self._services.unseal, said, self._services.clock.now())
+        if token is None:
+            raise Forbidden("The token is none, or over.")
+        if self.open >= self._limits.most:
+            raise Overloaded("Too many consoles are open.")
+        return token
+
+    def _check_origin(self, headers: dict[bytes, bytes]) -> None:
+        """Refuse scripts of pages that are not the API's own; other clients name no page."""
+        origin = headers.get(b"origin")
+        if origin is None:
+            return
+        host = urlsplit(origin.decode("latin-1")).hostname
+        own = urlsplit(f"//{headers.get(b'host', b'').decode('latin-1')}").hostname
+        if host is None or (host != own and host not in self._limits.origins):
+            raise Forbidden("Pages of this origin may not open consoles.")
+
+    async def _check(self, token: ConsoleToken) -> None:
+        """Raise NotFound unless the server is still where the token says; Unavailable where that cannot be read."""
+        found = await look_up(self._services, token.instance)
+        if (
+            found is None
+            or found.cell != token.cell
+            or (found.instance.host, found.instance.attempt) != (token.host, token.attempt)
+            or found.instance.task is Task.DELETING
+        ):
+            raise NotFound("The server is not there any more.")
+
+    async def _hand_through(self, token: ConsoleToken, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            reader, writer = await _connected(token)
+        except SkepError as error:
+            log.info("console refused", client=_client(scope), instance=token.instance, error=str(error))
+            await send({"type": "websocket.close", "code": POLICY, "reason": str(error)[:120]})
+            return
+        binary = "binary" in scope.get("subprotocols", ())
+        await send({"type": "websocket.accept", "subprotocol": "binary" if binary else None})
+        log.info("console begun", client=_client(scope), instance=token.instance, host=token.host)
+        line = _Line(reader, writer, receive, send)
+        ended = "error"
+        try:
+            ended = await line.carry(self._limits, lambda: self._check(token))
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            log.info("console ended", client=_client(scope), instance=token.instance, because=ended)
+
+
+class _Line:
+    """One console while it is open."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, receive: Receive, send: Send
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._receive = receive
+        self._send = send
+        self._heard = time.monotonic()
+
+    async def carry(self, limits: ConsoleLimits, check: Callable[[], object]) -> str:
+        """Carry bytes both ways until one side ends or may not go on; return why."""
+        begun = time.monotonic()
+
+        async def watch() -> str:
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                now = time.monotonic()
+                if now - self._heard > limits.idle:
+                    return "nothing was said"
+                if now - begun > limits.longest:
+                    return "it was open long enough"
+                try:
+                    await check()  # type: ignore[misc]  # it is a coroutine
+                except Unavailable:
+                    continue  # Who is cut off because a database is slow cannot help it.
+                except SkepError:
+                    return "the server is not there any more"
+
+        tasks = [asyncio.create_task(one()) for one in (self._to_host, self._to_user, watch)]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        except OSError:
+            return "the connection to the host broke"
+        finally:
+            for one in tasks:
+                one.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            with contextlib.suppress(Exception):
+                # The client may be gone already.
+                await self._send({"type": "websocket.close", "code": NORMAL})
+
+    async def _to_host(self) -> str:
+        while True:
+            message: Message = await self._receive()
+            if message["type"] != "websocket.receive":
+                return "the client went away"
+            data = message.get("bytes")
+            self._heard = time.monotonic()
+            self._writer.write(message["text"].encode() if data is None else data)
+            await self._writer.drain()
+
+    async def _to_user(self) -> str:
+        while data := await self._reader.read(CHUNK):
+            self._heard = time.monotonic()
+            await self._send({"type": "websocket.send", "bytes": data})
+        return "the guest ended it"
+
+
+async def _connected(token: ConsoleToken) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection to the guest's line. Raises Unreachable, Forbidden when the token was used before."""
+    door = token.door
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            reader, writer = await asyncio.open_connection(door.address, door.port, limit=CHUNK)
+            writer.write(door.secret.encode() + b"\n")
+            await writer.drain()
+            said = await reader.readline()
+    except (OSError, TimeoutError) as error:
+        raise Unreachable(f"The console of host {token.host} cannot be reached.") from error
+    if said != WELCOME:
+        writer.close()
+        raise Forbidden("The token was used before, or the guest is gone.")
+    return reader, writer
+
+
+def _cookie(header: bytes) -> str:
+    try:
+        found = SimpleCookie(header.decode("latin-1")).get(COOKIE)
+    except CookieError:
+        return ""
+    return "" if found is None else unquote(found.value)
+
+
+def _client(scope: Scope) -> str | None:
+    return scope["client"][0] if scope.get("client") else None

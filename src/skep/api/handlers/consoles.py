@@ -1,0 +1,92 @@
+"""Consoles of servers: an address that a client may connect to once (Nova's API reference, "Server consoles").
+
+Drivers give out the serial line of a guest; of any other kind of console the answer is that it is unavailable, as of a
+Nova in which it is not enabled.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from urllib.parse import quote
+
+import msgspec
+
+from skep.api.cells import read_cell
+from skep.api.console_tokens import ConsoleToken, end_of, read_token, write_token
+from skep.api.handlers.guest_questions import ask_host, check_host
+from skep.api.handlers.server_lookup import find
+from skep.api.requests import Answer, ApiRequest
+from skep.api.schemas.consoles import BY_ACTION, DETAILS_SINCE
+from skep.database.cell import agents
+from skep.domain.consoles import KINDS, SERIAL, SerialDoor
+from skep.domain.decoding import json_decoder
+from skep.domain.errors import BadRequest, Conflict, NotFound
+from skep.domain.questions import NEEDS, Topic
+
+PATH = "/consoles/serial"
+"""Where API processes hand serial lines through."""
+
+
+async def create(request: ApiRequest) -> Answer:
+    """`POST /servers/{id}/remote-consoles`."""
+    asked = request.body["remote_console"]
+    url = await _address(request, asked["protocol"], asked["type"])
+    return Answer({"remote_console": {**asked, "url": url}})
+
+
+async def act(request: ApiRequest) -> Answer:
+    """`os-getSerialConsole` and the like, until 2.5."""
+    ((key, asked),) = request.body.items()
+    kind = asked["type"]
+    assert kind in BY_ACTION[key]
+    return Answer({"console": {"type": kind, "url": await _address(request, KINDS[kind][0], kind)}})
+
+
+async def show_token(request: ApiRequest) -> Answer:
+    """`GET /os-console-auth-tokens/{token}`: where the console of a token is."""
+    if request.version < DETAILS_SINCE:
+        raise BadRequest("The requested console type details are not accessible")
+    services = request.services
+    token = read_token(services.unseal, request.params["token"], services.clock.now())
+    if token is None:
+        raise NotFound("Token not found")
+    where = {"instance_uuid": token.instance, "host": token.host, "port": token.door.port}
+    return Answer({"console": {**where, "tls_port": None, "internal_access_path": None}})
+
+
+async def _address(request: ApiRequest, protocol: str, kind: str) -> str:
+    """Return the address of a new console."""
+    services = request.services
+    found = await find(request)
+    server = found.instance
+    if protocol != KINDS[kind][0]:
+        raise BadRequest(f"Unavailable console type {kind}: its protocol is {KINDS[kind][0]}, not {protocol}")
+    if protocol != SERIAL:
+        raise BadRequest(f"Unavailable console type {kind}: drivers give out serial lines only.")
+    check_host(server)
+    assert found.cell is not None
+    assert server.host is not None
+    needed = NEEDS[Topic.SERIAL_LINE]
+    if await read_cell(services, found.cell, partial(agents.lacks, host=server.host, capability=needed)):
+        raise BadRequest(
+            f"Unavailable console type {kind}: the driver of the host of instance {server.uuid} lacks the capability "
+            f"`{needed}`."
+        )
+    seconds = services.settings.console_token_seconds
+    content = await ask_host(request, found, Topic.SERIAL_LINE, {"seconds": seconds}, "get_serial_console")
+    try:
+        door = json_decoder(SerialDoor).decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Conflict(f"Cannot get the console of instance {server.uuid}: its host's answer cannot be read") from error
+    token = ConsoleToken(
+        instance=server.uuid,
+        cell=found.cell,
+        host=server.host,
+        attempt=server.attempt,
+        kind=kind,
+        door=door,
+        until=end_of(services.clock.now(), seconds),
+    )
+    # `http` becomes `ws`, and `https` `wss`.
+    base = "ws" + request.links.base.removeprefix("http")
+    return f"{base}{PATH}?token={quote(write_token(services.seal, token), safe='')}"

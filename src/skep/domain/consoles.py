@@ -1,0 +1,43 @@
+"""Consoles of servers: where a host gives out the serial line of a guest, and which kinds of consoles clients name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+MOST_SECONDS = 3600
+"""For which a door stays open."""
+MOST_OF_HOST = 32
+"""Lines, and doors that are still unused, of one host at a time."""
+CHUNK = 16 * 1024
+"""Bytes of a line that are passed on at a time."""
+
+SERIAL = "serial"
+
+KINDS: Mapping[str, tuple[str, int]] = MappingProxyType(
+    {
+        "novnc": ("vnc", 6),
+        "xvpvnc": ("vnc", 6),
+        "spice-html5": ("spice", 6),
+        "rdp-html5": ("rdp", 6),
+        "serial": (SERIAL, 6),
+        "webmks": ("mks", 8),
+        "spice-direct": ("spice", 99),
+    }
+)
+"""Kind of a console -> its protocol, and since which microversion `remote-consoles` knows it (Nova's API reference)."""
+
+
+class SerialDoor(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a host waits for one connection to the serial line of a guest."""
+
+    address: str
+    port: int
+    secret: str
+    """What the connection says first; it is good once."""
+
+    def __repr__(self) -> str:
+        """Leaves the secret out."""
+        return f"SerialDoor(address={self.address!r}, port={self.port})"
