@@ -376,7 +376,7 @@ def _usage(things: Things) -> Iterator[Row]:
     snapshots = "/os-assisted-volume-snapshots"
     info = {"snapshot_id": "s", "type": "qcow2", "new_file": "f"}
     snapshot = {"snapshot": {"volume_id": "v", "create_info": info}}
-    yield Row(method="POST", path=snapshots, right="service", body=snapshot, served=404)
+    yield Row(method="POST", path=snapshots, right="service", body=snapshot, served=400)
     told = "delete_info=%7B%22volume_id%22%3A%22v%22%7D"
     fill = {"snapshot_id": "s"}
     yield Row(
@@ -385,6 +385,6 @@ def _usage(things: Things) -> Iterator[Row]:
         right="service",
         fill=fill,
         query=told,
-        served=404,
+        served=400,
         version=1,
     )

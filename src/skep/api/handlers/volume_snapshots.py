@@ -1,6 +1,6 @@
 """Snapshots of volumes that the volume service asks for.
 
-There is no volume service, so no server has a volume: every one that is named is not found, as in Nova.
+There is no volume service, so no server has a volume: every one that is named is refused, as Nova refuses those that it does not know.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import msgspec
 
 from skep.api.requests import Answer, ApiRequest
 from skep.domain.decoding import json_decoder
-from skep.domain.errors import BadRequest, NotFound
+from skep.domain.errors import BadRequest
 
 
 async def create(request: ApiRequest) -> Answer:
@@ -27,5 +27,5 @@ async def delete(request: ApiRequest) -> Answer:
     raise _not_attached(str(volume))
 
 
-def _not_attached(volume: str) -> NotFound:
-    return NotFound(f"No volume Block Device Mapping with id {volume[:80]}.")
+def _not_attached(volume: str) -> BadRequest:
+    return BadRequest(f"No volume Block Device Mapping with id {volume[:80]}.")
