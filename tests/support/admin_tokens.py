@@ -13,7 +13,7 @@ ROLES = {"admin": ("admin", "member"), "owner": ("member",), "stranger": ("membe
 class Tokens:
     """An identity service for which the token is the user's name."""
 
-    async def validate(self, token: str, use: Use | None = None) -> Identity | None:  # noqa: ARG002
+    async def validate(self, token: str, use: Use | None = None, *, chained: bool = False) -> Identity | None:  # noqa: ARG002
         if token not in ROLES:
             return None
         project = ProjectId("b" * 32) if token == "stranger" else PROJECT

@@ -24,20 +24,39 @@ SERVICE_TYPE = "compute"
 """Our name in the catalogue and in access rules of application credentials."""
 
 
+SERVICE_ROLE = "service"
+"""What another service has that shows a token of its own beside that of a user (`X-Service-Token`)."""
+
+
 async def authenticate(
     identity: IdentityService, headers: Mapping[bytes, bytes], request_id: RequestId, method: str, path: str
 ) -> RequestContext:
     """Return who asks.
+
+    Another service that works on a user's request may show, beside the user's token, one of its own: then that of the
+    user may have expired meanwhile, as keystonemiddleware allows.
 
     Raises Unauthenticated without a token that is valid for this request, Unavailable when identity cannot tell.
     """
     token = headers.get(b"x-auth-token", b"").decode("latin-1")
     if not well_formed(token):
         raise Unauthenticated("The request you have made requires authentication.")
-    caller = await identity.validate(token, Use(SERVICE_TYPE, method, path))
+    chained = await _by_a_service(identity, headers)
+    caller = await identity.validate(token, Use(SERVICE_TYPE, method, path), chained=chained)
     if caller is None:
         raise Unauthenticated("The request you have made requires authentication.")
     return caller.context(request_id)
+
+
+async def _by_a_service(identity: IdentityService, headers: Mapping[bytes, bytes]) -> bool:
+    """Tell whether a service shows the token; Raises Unauthenticated when it has not proven that it is one."""
+    token = headers.get(b"x-service-token")
+    if token is None:
+        return False
+    service = await identity.validate(token.decode("latin-1"))
+    if service is None or SERVICE_ROLE not in service.roles:
+        raise Unauthenticated("The request you have made requires authentication.")
+    return True
 
 
 def challenge(identity_url: str) -> tuple[bytes, bytes]:

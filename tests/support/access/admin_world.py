@@ -84,7 +84,7 @@ class _Recorded:
 class _Known:
     """An identity service that knows the callers of the compute API's tests."""
 
-    async def validate(self, token: str, use: Use | None = None) -> Identity | None:  # noqa: ARG002 - the port says so
+    async def validate(self, token: str, use: Use | None = None, *, chained: bool = False) -> Identity | None:  # noqa: ARG002 - the port says so
         return TOKENS.get(token)
 
     async def project_exists(self, project_id: str) -> bool | None:  # noqa: ARG002 - the port says so

@@ -79,7 +79,7 @@ TOKENS = {
 class KnownTokens:
     """An identity service for which the token is the user's name."""
 
-    async def validate(self, token: str, use: Use | None = None) -> Identity | None:  # noqa: ARG002
+    async def validate(self, token: str, use: Use | None = None, *, chained: bool = False) -> Identity | None:  # noqa: ARG002
         return TOKENS.get(token)
 
     async def project_exists(self, project_id: str) -> bool | None:

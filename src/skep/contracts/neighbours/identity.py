@@ -14,7 +14,7 @@ from skep.contracts.neighbours.contract import ServedContract
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, sign_in_body, token
 from skep.domain.clock import SECOND
 from skep.domain.ids import RequestId
-from skep.neighbours.identity.base import IdentityService
+from skep.neighbours.identity.base import EXPIRED_SECONDS, IdentityService
 
 NO_TOKENS = ("", "x", "gAAAAABm", "a b", "a\r\nX-Evil: 1", "é", "x" * 10_000, "a\0b")
 """What a client may send in the place of a token."""
@@ -85,6 +85,22 @@ class IdentityContract(ServedContract, abc.ABC):
         assert await identity.validate(good) is not None
         clock.advance(3600)
         assert await identity.validate(good) is None
+
+    async def test_a_service_may_show_a_token_that_has_expired(
+        self, cloud: ServedNeighbours, identity: IdentityService, clock: SteppedClock
+    ) -> None:
+        """For two days, and not one that was taken back; to others it is no token."""
+        ended, revoked = await _token(cloud, "demo", "demo"), await _token(cloud, "demo", "demo")
+        async with cloud.identity_client() as client:
+            await client.delete("/v3/auth/tokens", headers={"X-Auth-Token": revoked, "X-Subject-Token": revoked})
+        known = await identity.validate(ended, chained=True)
+        clock.advance(3601)
+        assert await identity.validate(ended, chained=True) == known
+        assert known is not None
+        assert await identity.validate(ended) is None
+        assert await identity.validate(revoked, chained=True) is None
+        clock.advance(EXPIRED_SECONDS)
+        assert await identity.validate(ended, chained=True) is None
 
     async def test_projects_are_there_or_not(self, cloud: ServedNeighbours, identity: IdentityService) -> None:
         """A name that is a path leads nowhere."""

@@ -53,14 +53,21 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+EXPIRED_SECONDS = 172_800
+"""So long after its end a token is good in the hands of a service (Keystone's `allow_expired_window`)."""
+
+
 class IdentityService(Protocol):
     """Answers for users and projects."""
 
-    async def validate(self, token: str, use: Use | None = None) -> Identity | None:
+    async def validate(self, token: str, use: Use | None = None, *, chained: bool = False) -> Identity | None:
         """Return the caller of the token, or None for a token that is invalid, expired or not for this use.
 
-        Without a use a token that is bound to certain requests counts as invalid. Raises Unavailable when the service
-        does not answer.
+        `chained`: a service that has proven itself shows it for a user whose request it works on. Then the token may
+        have expired within the time that the service allows, and access rules are not applied: they were, where the
+        user asked. Without a use a token that is bound to certain requests counts as invalid.
+
+        Raises Unavailable when the service does not answer.
         """
         ...
 

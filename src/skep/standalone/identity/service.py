@@ -15,7 +15,7 @@ from skep.database.engine import Database, T, Unit
 from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import Forbidden, Overloaded, TooManyAttempts, Unauthenticated
 from skep.neighbours.identity.access_rules import Use
-from skep.neighbours.identity.base import Identity
+from skep.neighbours.identity.base import EXPIRED_SECONDS, Identity
 from skep.neighbours.identity.token_cache import TokenCache
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import credentials, grants
@@ -78,20 +78,20 @@ class StandaloneIdentity:
         """Finish what runs. The database stays open: it belongs to the caller."""
         self.passwords.close()
 
-    async def validate(self, token: str, use: Use | None = None) -> Identity | None:
+    async def validate(self, token: str, use: Use | None = None, *, chained: bool = False) -> Identity | None:
         """Return whom the token speaks for, or None when it is not valid."""
-        grant = await self.grant(token)
-        return grant.identity if grant is not None and grant.is_for(use) else None
+        grant = await self.grant(token, expired_seconds=EXPIRED_SECONDS if chained else 0)
+        return grant.identity if grant is not None and (chained or grant.is_for(use)) else None
 
     async def project_exists(self, project_id: str) -> bool | None:
         """Tell whether there is such a project."""
         return await self.database.read(lambda connection: projects.get(connection, project_id)) is not None
 
-    async def grant(self, token: str) -> Grant | None:
-        """Return all that a valid token stands for, or None."""
+    async def grant(self, token: str, *, expired_seconds: int = 0) -> Grant | None:
+        """Return all that a valid token stands for, or None; it may have expired so many seconds ago."""
         now = self.clock.now()
         payload = self._tokens.decode(token)
-        if payload is None or payload.expires_at <= now:
+        if payload is None or payload.expires_at + expired_seconds * SECOND <= now:
             return None
         # By what the token says, not by how it is spelled: it is revoked by that as well.
         audit_id = payload.audit_ids[0]
@@ -101,7 +101,8 @@ class StandaloneIdentity:
         generation = self._cache.generation
         grant = await self.database.read(lambda connection: grants.load(connection, payload))
         if grant is not None:
-            until = min(payload.expires_at, now + self.settings.cache_seconds * SECOND)
+            until = now + self.settings.cache_seconds * SECOND
+            until = min(payload.expires_at, until) if payload.expires_at > now else until
             self._cache.put(audit_id, grant, until, generation)
         return grant
 
@@ -130,9 +131,10 @@ class StandaloneIdentity:
     async def revoke(self, grant: Grant) -> None:
         """Take the token of a grant back, for good and at once."""
         payload = grant.payload
-        now = self.clock.now()
+        # Services may show it for some time after its end.
+        forgotten = self.clock.now() - EXPIRED_SECONDS * SECOND
         await self.database.write(
-            lambda connection: revoked_tokens.insert(connection, payload.audit_ids[0], payload.expires_at, now)
+            lambda connection: revoked_tokens.insert(connection, payload.audit_ids[0], payload.expires_at, forgotten)
         )
         self._cache.forget(payload.audit_ids[0])
 
