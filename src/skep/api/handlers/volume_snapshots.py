@@ -1,6 +1,7 @@
 """Snapshots of volumes that the volume service asks for.
 
-There is no volume service, so no server has a volume: every one that is named is refused, as Nova refuses those that it does not know.
+There is no volume service, so no server has a volume: every one that is named is refused, as Nova refuses those that
+it does not know.
 """
 
 from __future__ import annotations
