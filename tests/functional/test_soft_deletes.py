@@ -21,6 +21,7 @@ from skep.database.cell import instances
 from skep.database.engine import Database
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import PowerState
+from skep.domain.quotas import UNLIMITED
 from skep.processes.all_in_one import AllInOneCloud
 
 FOR_EVER = 86_400
@@ -142,7 +143,7 @@ async def test_a_restore_that_was_charged_and_not_begun_is_given_back(tmp_path: 
         database = cloud.cloud.plane.databases.cells["cell1"]
         row = await database.read(partial(instances.get, uuid=uuid))
         assert row is not None
-        unlimited = dict.fromkeys(("instances", "cores", "ram"), quotas.UNLIMITED)
+        unlimited = dict.fromkeys(("instances", "cores", "ram"), UNLIMITED)
         charge = partial(task_charges.charge_again, server=row, task_id="req-lost", limits=unlimited)
         await cloud.database.write(partial(charge, now=cloud.cloud.clock.now()))
         assert await cloud.database.read(partial(quotas.used, project=ProjectId(row.project_id))) != {}

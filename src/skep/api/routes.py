@@ -178,6 +178,7 @@ _QUOTA_ROUTES: tuple[Route, ...] = (
         f"{_QUOTA}/defaults",
         quota_sets.defaults,
         "os_compute_api:os-quota-sets:defaults",
+        query=quota_schemas.ANY_QUERY,
         response=quota_schemas.SHOWN,
     ),
     Route(

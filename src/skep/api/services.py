@@ -11,10 +11,11 @@ import msgspec
 from skep.api.lookups import Lookups
 from skep.api.policy import Policy
 from skep.api.request_limits import RequestLimits, RequestLimitSettings
+from skep.api.unified_quotas import UnifiedQuotas
 from skep.domain.actions import Over
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
-from skep.domain.ids import CellUuid
+from skep.domain.ids import CellUuid, ProjectId
 from skep.domain.instances import Instance
 from skep.domain.nested.aliases import DeviceAlias
 from skep.http.limits import MAX_JSON_BODY
@@ -158,3 +159,15 @@ class ApiServices:
     """What each project, and each address without a token, may ask."""
     observe: Callable[[str, str, int, float], None] = _unobserved
     """Metrics: method, route template, status, seconds."""
+    unified_quotas: UnifiedQuotas | None = None
+    """None: quotas are Skep's own."""
+
+    async def quotas_of(self, project: ProjectId | None) -> dict[str, int]:
+        """Return what `database.api.quotas` takes as the defaults of a project; None: of any.
+
+        Raises Unavailable where Keystone decides the limits and does not say them.
+        """
+        configured = self.settings.quotas.limits()
+        if self.unified_quotas is None:
+            return configured
+        return await self.unified_quotas.of(project, configured)

@@ -190,6 +190,25 @@ class CellSettings(Section, frozen=True, kw_only=True):
 class QuotaSettings(Section, frozen=True, kw_only=True):
     """What a project may use unless its own quota says otherwise; -1 is unlimited."""
 
+    driver: Annotated[
+        Literal["database", "unified"],
+        Meta(description="Who keeps the limits: Skep's database, or Keystone's unified limits"),
+    ] = "database"
+    endpoint_id: Annotated[
+        str,
+        Meta(description="Id of the compute service's endpoint in Keystone (Nova's [oslo_limit] endpoint_id)"),
+    ] = ""
+    unified_limits_cache_seconds: Annotated[
+        float, Meta(ge=0, le=3600, description="Seconds for which an answer of Keystone about limits is good")
+    ] = 10.0
+    unified_limits_resource_strategy: Annotated[
+        Literal["require", "ignore"],
+        Meta(description="What listed resources without a registered limit are: `require` 0, `ignore` unlimited"),
+    ] = "require"
+    unified_limits_resource_list: Annotated[
+        tuple[str, ...],
+        Meta(description="The resources that this is said of, as Keystone names them"),
+    ] = ("servers",)
     instances: Annotated[int, Meta(ge=-1, description="Servers per project")] = 10
     cores: Annotated[int, Meta(ge=-1, description="Virtual CPUs per project")] = 20
     ram: Annotated[int, Meta(ge=-1, description="Memory per project in MiB")] = 51200
@@ -484,6 +503,11 @@ class Config(Section, frozen=True, kw_only=True):
         if self.images.kind == "glance" and self.identity.kind != "keystone":
             raise ValueError(
                 "images.kind is `glance`, which needs identity.kind = `keystone`: Glance checks its tokens"
+            )
+        if self.quota.driver == "unified" and (self.identity.kind != "keystone" or not self.quota.endpoint_id):
+            raise ValueError(
+                "quota.driver is `unified`, which needs identity.kind = `keystone` and quota.endpoint_id, the id of "
+                "the compute service's endpoint"
             )
         names = [cell.name for cell in self.cells]
         for name in names:

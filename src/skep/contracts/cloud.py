@@ -32,7 +32,7 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_request_id, new_uuid
 from skep.domain.instances import Instance
 from skep.domain.nested.wanted import DeviceRequest
-from skep.domain.quotas import COUNTED, charge_of
+from skep.domain.quotas import COUNTED, UNLIMITED, charge_of
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import VCPU
 from skep.domain.states import SETTLED
@@ -48,7 +48,7 @@ from skep.transport.host_states import host_states
 PROJECT = ProjectId("11111111111111111111111111111111")
 USER = UserId("22222222222222222222222222222222")
 SMALL = Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1)
-NO_LIMITS = dict.fromkeys(COUNTED, quotas.UNLIMITED)
+NO_LIMITS = dict.fromkeys(COUNTED, UNLIMITED)
 
 
 def quick_config(

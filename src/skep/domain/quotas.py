@@ -10,6 +10,14 @@ COUNTED = ("instances", "cores", "ram")
 """The resources of which each server takes a share; summed per project in the transaction that changes them."""
 
 
+UNLIMITED = -1
+"""As a limit."""
+
+
+class FixedLimits(dict[str, int]):
+    """Limits of a project that another service decides: nothing that is stored here changes them."""
+
+
 class QuotaCharge(msgspec.Struct, frozen=True, kw_only=True):
     """What one server (or one move) takes from its project's quota. Credit is deleting its row, once."""
 

@@ -235,6 +235,7 @@ class HttpServices:
                 tell=lambda limit: self.process.metrics.requests_refused.labels(limit).inc(),
             ),
             observe=self._observe,
+            unified_quotas=mapping.unified_quotas(config.quota, self.neighbours.limits),
         )
 
     def _admin(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from skep.api.console_proxy import ConsoleLimits
 from skep.api.request_limits import RequestLimitSettings
 from skep.api.services import ApiSettings, QuotaDefaults
+from skep.api.unified_quotas import LimitsService, UnifiedQuotas
 from skep.config.pci import PciSettings
-from skep.config.sections import Config, ConsolesSettings
+from skep.config.sections import Config, ConsolesSettings, QuotaSettings
 from skep.domain.nested.aliases import DeviceAlias
 from skep.domain.nested.wanted import DeviceMatch
 from skep.http.rates import RateSettings
@@ -81,6 +82,13 @@ def console_limits(section: ConsolesSettings) -> ConsoleLimits:
         longest=section.max_seconds,
         origins=frozenset(section.allowed_origins),
     )
+
+
+def unified_quotas(quota: QuotaSettings, limits: LimitsService | None) -> UnifiedQuotas | None:
+    """Return how quotas follow Keystone's limits; None where they are Skep's own."""
+    if limits is None:
+        return None
+    return UnifiedQuotas(limits, quota.unified_limits_resource_strategy, quota.unified_limits_resource_list)
 
 
 def identity_settings(

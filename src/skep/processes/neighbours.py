@@ -16,6 +16,7 @@ from skep.neighbours.images.base import ImageRecords, ImageService, ImagesOfUser
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.images.glance_of_users import GlanceOfUsers
 from skep.neighbours.service_session import CredentialsRefused, ServiceCredentials
+from skep.neighbours.unified_limits import UnifiedLimits
 from skep.processes import mapping
 from skep.processes.directory import StateDirectory
 from skep.standalone.identity.service import StandaloneIdentity
@@ -48,6 +49,8 @@ class Neighbours:
         self._keystone: KeystoneIdentity | None = None
         self.users: StandaloneIdentity | None = None
         self.store: StandaloneImages | None = None
+        self.limits: UnifiedLimits | None
+        """Keystone's, where these are the quotas."""
         self.identity: IdentityService
         self.images: ImageService
         self.image_records: ImageRecords
@@ -63,6 +66,12 @@ class Neighbours:
                 settings, api, clock, said=lambda outcome: metrics.sign_ins.labels(outcome).inc()
             )
             metrics.sign_ins_waiting.set_function(lambda: users.passwords.waiting)
+        self.limits = None
+        if config.quota.driver == "unified" and self._keystone is not None:
+            quota = config.quota
+            self.limits = UnifiedLimits(
+                self._keystone.session, quota.endpoint_id, quota.unified_limits_cache_seconds, clock
+            )
         if config.images.kind == "glance" and self._keystone is not None:
             self.images = self.image_records = GlanceImages(self._keystone.session, config.images.endpoint)
             self.images_of_users = GlanceOfUsers(self._keystone.session, config.images.endpoint)

@@ -7,14 +7,14 @@ import sqlalchemy as sa
 from skep.database.api import aggregates, flavors, quotas
 from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, ProjectId, UserId
-from skep.domain.quotas import COUNTED, charge_of
+from skep.domain.quotas import COUNTED, UNLIMITED, charge_of
 
 PROJECT, USER = ProjectId("p"), UserId("u")
 FLAVOR = Flavor(flavorid="1", name="m1.tiny", vcpus=2, memory_mb=512, root_gb=1, is_public=False)
 
 
 def test_a_charge_is_taken_within_the_limits_and_refused_beyond(api: sa.Connection) -> None:
-    limits = {**dict.fromkeys(COUNTED, quotas.UNLIMITED), "cores": 4}
+    limits = {**dict.fromkeys(COUNTED, UNLIMITED), "cores": 4}
     one, two, three = (InstanceUuid(name) for name in ("one", "two", "three"))
     assert quotas.charge(api, PROJECT, USER, {one: charge_of(FLAVOR)}, limits) is None
     assert quotas.charge(api, PROJECT, USER, {two: charge_of(FLAVOR)}, limits) is None

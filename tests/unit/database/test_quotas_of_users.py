@@ -18,14 +18,14 @@ from skep.database.api.tables import quota_charges
 from skep.database.engine import Database
 from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, ProjectId, UserId
-from skep.domain.quotas import COUNTED, charge_of
+from skep.domain.quotas import COUNTED, UNLIMITED, charge_of
 from skep.processes.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.needs_part("postgres")
 
 PROJECT, USER = ProjectId("p"), UserId("u")
 FLAVOR = Flavor(flavorid="1", name="m1.tiny", vcpus=1, memory_mb=512, root_gb=1)
-FREE = dict.fromkeys(COUNTED, quotas.UNLIMITED)
+FREE = dict.fromkeys(COUNTED, UNLIMITED)
 OF_USER = {**FREE, "instances": 1}
 
 

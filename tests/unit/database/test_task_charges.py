@@ -14,11 +14,11 @@ from skep.database.api.tables import instance_mappings
 from skep.domain.errors import QuotaExceeded
 from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid
-from skep.domain.quotas import COUNTED, charge_of
+from skep.domain.quotas import COUNTED, UNLIMITED, charge_of
 from skep.domain.quotas import NOTHING as NONE
 from tests.support.rows import CELL, FLAVOR, ONE, PROJECT, USER, context, request, server
 
-FREE = dict.fromkeys(COUNTED, quotas.UNLIMITED)
+FREE = dict.fromkeys(COUNTED, UNLIMITED)
 WHOLE = {"instances": 1, "cores": 1, "ram": 512}
 NOTHING = dict.fromkeys(COUNTED, 0)
 OWED = charge_of(FLAVOR)

@@ -17,6 +17,7 @@ from skep.api.request_limits import RequestLimits, RequestLimitSettings
 from skep.api.routes import ROUTES
 from skep.api.routing import Route
 from skep.api.services import ApiServices, ApiSettings
+from skep.api.unified_quotas import UnifiedQuotas
 from skep.contracts.databases import new_database
 from skep.database.api import host_mappings
 from skep.database.engine import Database
@@ -241,6 +242,7 @@ async def api_under_test(
     transport: MemoryTransport | None = None,
     backlog: int = 0,
     limits: RequestLimits | None = None,
+    unified_quotas: UnifiedQuotas | None = None,
 ) -> AsyncIterator[ApiUnderTest]:
     """Open an API over fresh databases in `directory`."""
     database = new_database(directory / "api.db", "api")
@@ -266,6 +268,7 @@ async def api_under_test(
         settings=settings,
         backlog=lambda: backlog,
         limits=limits or RequestLimits(RequestLimitSettings()),
+        unified_quotas=unified_quotas,
         observe=lambda method, template, status, _seconds: observed.append((method, template, status)),
     )
     app = ComputeApi(services, routes)

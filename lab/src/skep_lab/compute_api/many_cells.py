@@ -29,7 +29,7 @@ from skep.domain.flavors import Flavor
 from skep.domain.ids import CELL0, CellUuid, Incarnation, InstanceUuid, NodeUuid, ProjectId, UserId, new_uuid
 from skep.domain.ids import new_request_id as request_id
 from skep.domain.instances import Instance, PowerState
-from skep.domain.quotas import COUNTED, charge_of
+from skep.domain.quotas import COUNTED, UNLIMITED, charge_of
 from skep.domain.request_specs import RequestSpec
 from skep.standalone.images.of_users import EmbeddedOfUsers
 from skep.transport.memory import MemoryTransport
@@ -122,7 +122,7 @@ def _request(now: int, count: int, first: int) -> build_requests.NewRequest:
 
 def _store(connection: sa.Connection, new: build_requests.NewRequest) -> None:
     charges = {one.uuid: charge_of(FLAVOR) for one in new.instances}
-    unlimited = dict.fromkeys(COUNTED, quotas.UNLIMITED)
+    unlimited = dict.fromkeys(COUNTED, UNLIMITED)
     assert quotas.charge(connection, ProjectId(PROJECT), OWNER_ID, charges, unlimited) is None
     build_requests.store(connection, new)
 

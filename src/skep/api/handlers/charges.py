@@ -14,7 +14,7 @@ from skep.database import Connection
 from skep.database.api import quotas, task_charges
 from skep.domain.flavors import Flavor
 from skep.domain.instances import Instance, State
-from skep.domain.quotas import COUNTED
+from skep.domain.quotas import COUNTED, UNLIMITED
 
 
 async def bear(request: ApiRequest, instance: Instance) -> None:
@@ -28,13 +28,15 @@ async def bear(request: ApiRequest, instance: Instance) -> None:
 
 async def restore(request: ApiRequest, instance: Instance) -> None:
     """Charge a server that is soft-deleted. Raises QuotaExceeded."""
-    unit = partial(_restore, request=request, instance=instance)
+    defaults = await request.services.quotas_of(instance.project_id)
+    unit = partial(_restore, request=request, instance=instance, defaults=defaults)
     await request.services.database.write(unit, intake=True)
 
 
 async def resize(request: ApiRequest, instance: Instance, flavor: Flavor) -> None:
     """Charge a server for the larger of its flavor and the one that it is to get. Raises QuotaExceeded."""
-    unit = partial(_resize, request=request, instance=instance, flavor=flavor)
+    defaults = await request.services.quotas_of(instance.project_id)
+    unit = partial(_resize, request=request, instance=instance, flavor=flavor, defaults=defaults)
     await request.services.database.write(unit, intake=True)
 
 
@@ -47,27 +49,29 @@ async def refused(request: ApiRequest, instance: Instance) -> None:
 async def restore_anyhow(request: ApiRequest, instance: Instance) -> None:
     """Charge a server that is soft-deleted, if it is, whatever the limits are: an administrator says what it is."""
     if instance.state is State.SOFT_DELETED:
-        unlimited = dict.fromkeys(COUNTED, quotas.UNLIMITED)
+        unlimited = dict.fromkeys(COUNTED, UNLIMITED)
         unit = partial(_charge, request=request, instance=instance, limits=unlimited, user_limits=None)
         await request.services.database.write(unit, intake=True)
 
 
-def _restore(connection: Connection, request: ApiRequest, instance: Instance) -> None:
-    limits, of_user = _limits(connection, request, instance)
+def _restore(connection: Connection, request: ApiRequest, instance: Instance, defaults: Mapping[str, int]) -> None:
+    limits, of_user = _limits(connection, instance, defaults)
     _charge(connection, request, instance, limits, of_user)
 
 
-def _resize(connection: Connection, request: ApiRequest, instance: Instance, flavor: Flavor) -> None:
+def _resize(
+    connection: Connection, request: ApiRequest, instance: Instance, flavor: Flavor, defaults: Mapping[str, int]
+) -> None:
     task_id, now = request.context.request_id, request.services.clock.now()
-    limits, of_user = _limits(connection, request, instance)
+    limits, of_user = _limits(connection, instance, defaults)
     task_charges.charge_larger(connection, instance, flavor, task_id, now, limits, user_limits=of_user)
 
 
 def _limits(
-    connection: Connection, request: ApiRequest, instance: Instance
+    connection: Connection, instance: Instance, defaults: Mapping[str, int]
 ) -> tuple[Mapping[str, int], Mapping[str, int] | None]:
     """Return the limits of a server's project, and those of its user where some were set."""
-    project, user, defaults = instance.project_id, instance.user_id, request.services.settings.quotas.limits()
+    project, user = instance.project_id, instance.user_id
     of_user = None
     if quotas.has_user_limits(connection, project, user):
         of_user = quotas.limits(connection, project, user, defaults=defaults)

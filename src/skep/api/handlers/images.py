@@ -177,7 +177,7 @@ async def _set(request: ApiRequest, image: DescribedImage, items: dict[str, str]
     for name in items.keys() - image.properties.keys():
         _check_name(name)
     services, project = request.services, request.context.project_id
-    defaults = services.settings.quotas.limits()
+    defaults = await services.quotas_of(project)
     limits = await services.database.read(lambda connection: quotas.limits(connection, project, defaults=defaults))
     check_metadata(items, limits["metadata_items"])
     return (await services.images_of_users.change(image, items, request.context, request.token)).properties

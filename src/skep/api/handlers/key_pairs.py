@@ -59,6 +59,7 @@ async def create(request: ApiRequest) -> Answer:
     asked = request.body["keypair"]
     user, name, kind = _whose(request, asked.get("user_id")), asked["name"], asked.get("type", "ssh")
     now = request.services.clock.now()
+    defaults = await request.services.quotas_of(request.context.project_id)
     private_key = None
     if "public_key" in asked:
         public_key = asked["public_key"]
@@ -66,14 +67,14 @@ async def create(request: ApiRequest) -> Answer:
         if print_ is None:
             raise invalid_field("keypair.public_key", public_key, EXPECTED[kind])
     else:
-        await request.services.database.read(lambda c: _check(c, request, user, name))
+        await request.services.database.read(lambda c: _check(c, request, user, name, defaults))
         public_key, private_key = await asyncio.to_thread(generate, kind, user, now)
         print_ = fingerprint(kind, public_key)
         assert print_ is not None, "a key was generated that is none"
     pair = KeyPair(name=name, type=kind, public_key=public_key, fingerprint=print_)
 
     def unit(connection: Connection) -> StoredKeyPair:
-        _check(connection, request, user, name)
+        _check(connection, request, user, name, defaults)
         stored = key_pairs.add(connection, user, pair, now)
         assert stored is not None, "a name that was free is taken"
         return stored
@@ -121,9 +122,8 @@ def _whose(request: ApiRequest, named: str | None) -> UserId:
     return user
 
 
-def _check(connection: Connection, request: ApiRequest, user: UserId, name: str) -> None:
+def _check(connection: Connection, request: ApiRequest, user: UserId, name: str, defaults: dict[str, int]) -> None:
     """Raise QuotaExceeded or Conflict where the user can have no key pair more, or none of this name."""
-    defaults = request.services.settings.quotas.limits()
     limits = quotas.limits(connection, request.context.project_id, user, defaults=defaults)
     if 0 <= limits["key_pairs"] <= key_pairs.count(connection, user):
         raise QuotaExceeded("Quota exceeded, too many key pairs.")

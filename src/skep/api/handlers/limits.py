@@ -34,7 +34,7 @@ async def show(request: ApiRequest) -> Answer:
     if other and other != project:
         request.authorize(rule="os_compute_api:limits:other_project", project_id=other)
         project = ProjectId(other)
-    defaults = request.services.settings.quotas.limits()
+    defaults = await request.services.quotas_of(project)
 
     def unit(connection: Connection) -> tuple[dict[str, int], dict[str, int], int]:
         return (

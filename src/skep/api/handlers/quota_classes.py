@@ -5,12 +5,13 @@ from __future__ import annotations
 from skep.api.requests import Answer, ApiRequest
 from skep.database import Connection
 from skep.database.api import quotas
+from skep.domain.quotas import FixedLimits
 
 
 async def show(request: ApiRequest) -> Answer:
     """`GET /os-quota-class-sets/{name}`."""
     name = request.params["name"]
-    configured = request.services.settings.quotas.limits()
+    configured = await request.services.quotas_of(None)
     limits = await request.services.database.read(lambda c: quotas.class_limits(c, name, defaults=configured))
     return Answer({"quota_class_set": {"id": name, **limits}})
 
@@ -18,10 +19,11 @@ async def show(request: ApiRequest) -> Answer:
 async def update(request: ApiRequest) -> Answer:
     """`PUT /os-quota-class-sets/{name}`."""
     name, wanted = request.params["name"], request.body["quota_class_set"]
-    configured = request.services.settings.quotas.limits()
+    configured = await request.services.quotas_of(None)
 
     def unit(connection: Connection) -> dict[str, int]:
-        quotas.set_class_limits(connection, name, wanted)
+        if not isinstance(configured, FixedLimits):
+            quotas.set_class_limits(connection, name, wanted)
         return quotas.class_limits(connection, name, defaults=configured)
 
     return Answer({"quota_class_set": await request.services.database.write(unit)})

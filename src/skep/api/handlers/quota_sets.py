@@ -10,6 +10,7 @@ from skep.database import Connection
 from skep.database.api import quotas, server_groups
 from skep.domain.errors import BadRequest
 from skep.domain.ids import ProjectId, UserId
+from skep.domain.quotas import UNLIMITED, FixedLimits
 
 SHOW = "os_compute_api:os-quota-sets:show"
 
@@ -40,18 +41,23 @@ async def defaults(request: ApiRequest) -> Answer:
     project = request.params["project"]
     if request.allowed(SHOW, project_id=project):
         await check_project(request, project)
-    configured = request.services.settings.quotas.limits()
+    configured = await request.services.quotas_of(None)
     limits = await request.services.database.read(lambda c: quotas.default_limits(c, defaults=configured))
     return Answer({"quota_set": {"id": project, **limits}})
 
 
 async def update(request: ApiRequest) -> Answer:
-    """`PUT /os-quota-sets/{project}`. Without `force` no limit may be below what is used."""
+    """`PUT /os-quota-sets/{project}`. Without `force` no limit may be below what is used.
+
+    Limits that Keystone decides are not changed here, as in Nova.
+    """
     project, user = await _whose(request)
     body = request.body["quota_set"]
     wanted = {name: limit for name, limit in body.items() if name not in _OPTIONS}
     forced = body.get("force", False)
-    configured = request.services.settings.quotas.limits()
+    configured = await request.services.quotas_of(project)
+    if isinstance(configured, FixedLimits):
+        return Answer({"quota_set": configured})
 
     def unit(connection: Connection) -> dict[str, int]:
         if not forced:
@@ -67,7 +73,8 @@ async def update(request: ApiRequest) -> Answer:
 async def delete(request: ApiRequest) -> Answer:
     """`DELETE /os-quota-sets/{project}`: back to the defaults."""
     project, user = await _whose(request, must_exist=False)
-    await request.services.database.write(lambda c: quotas.remove_limits(c, project, user))
+    if request.services.unified_quotas is None:
+        await request.services.database.write(lambda c: quotas.remove_limits(c, project, user))
     return Answer()
 
 
@@ -81,7 +88,7 @@ async def _whose(request: ApiRequest, *, must_exist: bool = True) -> tuple[Proje
 
 
 async def _limits(request: ApiRequest, project: ProjectId, user: UserId | None) -> dict[str, int]:
-    configured = request.services.settings.quotas.limits()
+    configured = await request.services.quotas_of(project)
     return await request.services.database.read(lambda c: quotas.limits(c, project, user, defaults=configured))
 
 
@@ -92,7 +99,7 @@ def _used(connection: Connection, project: ProjectId, user: UserId | None) -> di
 
 def _check_used(wanted: dict[str, int], used: dict[str, int]) -> None:
     for name, limit in wanted.items():
-        if limit != quotas.UNLIMITED and limit < used.get(name, 0):
+        if limit != UNLIMITED and limit < used.get(name, 0):
             raise BadRequest(
                 f"Quota limit {limit} for {name} must be greater than or equal to already used and "
                 f"reserved {used[name]}."
@@ -102,5 +109,5 @@ def _check_used(wanted: dict[str, int], used: dict[str, int]) -> None:
 def _check_project_limits(wanted: dict[str, int], project: dict[str, int]) -> None:
     for name, limit in wanted.items():
         most = project[name]
-        if most != quotas.UNLIMITED and (limit == quotas.UNLIMITED or limit > most):
+        if most != UNLIMITED and (limit == UNLIMITED or limit > most):
             raise BadRequest(f"Quota limit {limit} for {name} must be less than or equal to {most}.")

@@ -193,7 +193,8 @@ async def _store(
         now=now,
         secrets=services.seal(msgspec.json.encode(secrets)),
     )
-    unit = partial(_write_unless_kept, wanted=wanted, new=new, question=question, services=services)
+    defaults = await services.quotas_of(context.project_id)
+    unit = partial(_write_unless_kept, wanted=wanted, new=new, question=question, services=services, defaults=defaults)
     try:
         return await services.database.write(unit, intake=True)
     except OutcomeUnknown as error:
@@ -212,12 +213,13 @@ def _write_unless_kept(
     new: NewRequest,
     question: KeyedCreate | None,
     services: ApiServices,
+    defaults: dict[str, int],
 ) -> Given | KeptAnswer:
     """Write the request and keep its answer under the key, or return what is kept there."""
     kept = None if question is None else kept_answers.find(connection, question, new.now)
     if kept is not None:
         return kept
-    given = _given(wanted, new, _write(connection, wanted, new, services.settings.quotas.limits()))
+    given = _given(wanted, new, _write(connection, wanted, new, defaults))
     if question is not None:
         kept_answers.keep(connection, question, services.seal(msgspec.json.encode(given)), new.now)
     return given

@@ -49,7 +49,7 @@ async def create(request: ApiRequest) -> Answer:
         user_id=context.user_id,
         created_at=services.clock.now(),
     )
-    defaults = services.settings.quotas.limits()
+    defaults = await services.quotas_of(context.project_id)
 
     def unit(connection: Any) -> bool:
         limits = quotas.limits(connection, context.project_id, context.user_id, defaults=defaults)

@@ -190,7 +190,7 @@ async def _prepare(
 async def _check_metadata(request: ApiRequest, metadata: dict[str, str]) -> None:
     services, project = request.services, request.context.project_id
     if request.version < UNCHECKED_SINCE:
-        defaults = services.settings.quotas.limits()
+        defaults = await services.quotas_of(project)
         limits = await services.database.read(partial(quotas.limits, project=project, defaults=defaults))
         check_metadata(metadata, limits["metadata_items"])
     for key in metadata:

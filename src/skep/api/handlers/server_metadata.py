@@ -65,7 +65,7 @@ async def delete(request: ApiRequest) -> Answer:
 
 async def _change(request: ApiRequest, items: dict[str, str], *, keep: bool) -> dict[str, str]:
     services, project = request.services, request.context.project_id
-    defaults = services.settings.quotas.limits()
+    defaults = await services.quotas_of(project)
     limits = await services.database.read(lambda connection: quotas.limits(connection, project, defaults=defaults))
 
     def alter(instance: Instance) -> Instance:

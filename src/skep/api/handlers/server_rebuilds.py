@@ -91,7 +91,7 @@ async def prepare(request: ApiRequest, found: LocatedServer, asked: dict[str, An
     _refuse_absent(asked)
     image = await _image(request, server, asked["imageRef"])
     files = injected_files(asked)
-    unit = partial(quotas.limits, project=server.project_id, defaults=services.settings.quotas.limits())
+    unit = partial(quotas.limits, project=server.project_id, defaults=await services.quotas_of(server.project_id))
     check_limits(asked.get("metadata") or {}, files, await services.database.read(unit))
     await _check_inside(request, found, image)
     if server.image is None or image.id != server.image.id:

@@ -64,6 +64,8 @@ CLASS_UPDATE = Body(
     fields(asked("quota_class_set", fields(*_each(CLASS_RESOURCES, LIMIT, Direction.REQUEST)), required=True))
 )
 
+ANY_QUERY = Query()
+"""Nova never looks at what stands there."""
 QUERY = Query((Parameter(name="user_id", type=ANY_TEXT),), closed_since=75)
 
 SHOWN = AnswerShape(fields(shown("quota_set", fields(shown("id", TEXT), *_AMOUNTS))))
@@ -77,7 +79,7 @@ CLASS_UPDATED = AnswerShape(fields(shown("quota_class_set", fields(*_CLASS_AMOUN
 # --- limits ----------------------------------------------------------------------------------------
 
 LIMITS_QUERY = Query(
-    (Parameter(name="tenant_id", type=ANY_TEXT), Parameter(name="reserved", type=ANY_TEXT)), closed_since=75
+    (Parameter(name="tenant_id", type=ANY_TEXT), Parameter(name="reserved", type=ANY_TEXT, until=74)), closed_since=75
 )
 LIMITS = AnswerShape(
     fields(

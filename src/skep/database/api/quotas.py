@@ -18,9 +18,8 @@ from skep.database.api.tables import instance_mappings, quota_charges, quota_cla
 from skep.database.upsert import insert
 from skep.domain.ids import CellUuid, InstanceUuid, ProjectId, UserId
 from skep.domain.instances import Instance
-from skep.domain.quotas import COUNTED, QuotaCharge, charge_of
+from skep.domain.quotas import COUNTED, UNLIMITED, FixedLimits, QuotaCharge, charge_of
 
-UNLIMITED = -1
 DEFAULT_CLASS = "default"
 """Its limits stand in for the configured defaults of all projects."""
 MAX_NAMED = 500
@@ -59,6 +58,8 @@ def limits(
     connection: sa.Connection, project: ProjectId, user: UserId | None = None, *, defaults: Mapping[str, int]
 ) -> dict[str, int]:
     """Return the limits of a project, or of one user of it, by resource: what was set, else the defaults."""
+    if isinstance(defaults, FixedLimits):
+        return dict(defaults)
     found = default_limits(connection, defaults=defaults)
     rows = connection.execute(_LIMITS, {"of": project, "user": user or _WHOLE_PROJECT})
     found.update((row.resource, row.hard_limit) for row in rows if row.resource in found)
@@ -94,6 +95,8 @@ def default_limits(connection: sa.Connection, *, defaults: Mapping[str, int]) ->
 
 def class_limits(connection: sa.Connection, name: str, *, defaults: Mapping[str, int]) -> dict[str, int]:
     """Return the limits of a quota class."""
+    if isinstance(defaults, FixedLimits):
+        return dict(defaults)
     rows = connection.execute(_CLASS_LIMITS, {"of": name})
     return {**defaults, **{row.resource: row.hard_limit for row in rows if row.resource in defaults}}
 
