@@ -25,7 +25,7 @@ async def index(request: ApiRequest) -> Answer:
 
     def unit(connection: Connection) -> tuple[StoredKeyPair, ...]:
         if marker is not None and key_pairs.get(connection, user, marker) is None:
-            raise BadRequest(f"marker [{marker[:255]}] not found")
+            raise BadRequest(f"Marker {marker[:255]} could not be found.")
         return key_pairs.page(connection, user, limit=limit, after=marker)
 
     found = await request.services.database.read(unit)
