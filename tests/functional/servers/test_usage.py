@@ -116,6 +116,15 @@ async def test_without_a_period_it_is_that_of_the_question(cloud: ServersUnderTe
     assert usage == {} or usage["total_hours"] < 0.1
 
 
+async def test_what_is_still_to_come_is_not_used_yet(cloud: ServersUnderTest) -> None:
+    await filled(cloud)
+    until_now = (await cloud.good("GET", f"{PATH}/{PROJECT}?start=2026-01-01T00:00:00", token="member"))["tenant_usage"]
+    later = "start=2026-01-01T00:00:00&end=2100-01-01T00:00:00"
+    usage = (await cloud.good("GET", f"{PATH}/{PROJECT}?{later}", token="member"))["tenant_usage"]
+    assert usage["stop"] < "2100"
+    assert usage["total_hours"] == pytest.approx(until_now["total_hours"], abs=1)
+
+
 @pytest.mark.parametrize(
     ("query", "version"),
     [

@@ -79,7 +79,8 @@ async def _place_of(request: ApiRequest, project: str | None, marker: str) -> tu
 
 def _period(request: ApiRequest) -> Period:
     now = request.services.clock.now()
-    since, until = _time(request, "start", now), _time(request, "end", now)
+    # A period that ends later ends now: what is still to come is not used yet.
+    since, until = _time(request, "start", now), min(now, _time(request, "end", now))
     if since > until or (since == until and request.first("end") is not None):
         raise BadRequest("Invalid start time. The start time cannot occur after the end time.")
     return Period(since, until)
