@@ -140,6 +140,31 @@ def settled(servers: int, hosts: int, cells: int, seconds: float, form: Format) 
 
 
 @bench.command()
+@click.option("--servers", type=click.IntRange(100, 1_000_000), default=10_000, show_default=True, help="Servers.")
+@click.option("--projects", type=click.IntRange(1, 1000), default=100, show_default=True, help="Projects.")
+@click.option("--hosts", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Fake hosts in all.")
+@click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells.")
+@click.option("--rate", type=click.FloatRange(1, 10_000), default=200, show_default=True, help="Requests a second.")
+@click.option("--seconds", type=click.FloatRange(1, 3600), default=30, show_default=True, help="How long to ask.")
+@format_option
+def reads(servers: int, projects: int, hosts: int, cells: int, rate: float, seconds: float, form: Format) -> None:
+    """Ask one process with many servers for lists and single things at an even rate, and measure the answers.
+
+    A request that finds the former ones unanswered is sent all the same, and waiting counts. Exit status 1: not all
+    answers were good.
+
+    \b
+    Example: skep bench reads --json
+             skep bench reads --servers 1000 --projects 10 --rate 50 --seconds 10
+    """
+    from skep.cli.benchmarks.reads import run
+
+    figures = run(servers=servers, projects=projects, hosts=hosts, cells=cells, rate=rate, seconds=seconds)
+    _show(figures, form)
+    sys.exit(1 if figures.failed else 0)
+
+
+@bench.command()
 @click.option("--servers", type=click.IntRange(30, 100_000), default=600, show_default=True, help="Servers to create.")
 @click.option("--hosts", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Fake hosts in all.")
 @click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells.")

@@ -8,6 +8,7 @@ import math
 import sqlite3
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,11 @@ def run(*, servers: int, hosts: int, cells: int, seconds: float) -> SettledFigur
     each = math.ceil(servers / (per_cell * cells))
     with tempfile.TemporaryDirectory(prefix="skep-bench-") as name:
         root = Path(name)
-        config = _config(root, each)
+        config = roomy_config(root, each)
         with cloud_process(root, config, cells=cells, hosts=per_cell) as cloud:
             compute, token = cloud.wait_ready(per_cell * cells)
-            template = asyncio.run(_first_servers(cloud, compute, token))
-        filled = _Filling(root / "state", template).fill(servers)
+            template = asyncio.run(first_server(cloud, compute, token))
+        filled = Filling(root / "state", template).fill(servers)
         with cloud_process(root, config, cells=cells, hosts=per_cell) as cloud:
             cloud.wait_ready(per_cell * cells)
             time.sleep(SETTLE_SECONDS)
@@ -63,7 +64,7 @@ def run(*, servers: int, hosts: int, cells: int, seconds: float) -> SettledFigur
     )
 
 
-async def _first_servers(cloud: CloudProcess, compute: str, token: str) -> str:
+async def first_server(cloud: CloudProcess, compute: str, token: str) -> str:
     """Create one real server, whose rows the others are copies of; return its id."""
     headers = {"X-Auth-Token": token}
     async with httpx.AsyncClient(headers=headers, timeout=60) as client:
@@ -79,12 +80,14 @@ async def _first_servers(cloud: CloudProcess, compute: str, token: str) -> str:
     raise Unavailable(f"the first server is {shown['status']}, not ACTIVE")
 
 
-class _Filling:
+class Filling:
     """Copies the rows of one running server, and its guest, over all hosts of a stopped cloud."""
 
-    def __init__(self, state: Path, template: str) -> None:
+    def __init__(self, state: Path, template: str, projects: Sequence[str] = ()) -> None:
+        """`projects`: to which the copies belong in turn; without any, to that of the template."""
         self._state = state
         self._template = template
+        self._projects = projects
         self._api = sqlite3.connect(state / "db" / "api.db", isolation_level=None)
         self._api.row_factory = sqlite3.Row
 
@@ -101,14 +104,28 @@ class _Filling:
         guest = self._guest(rows["instances"])
         source.close()
         share = math.ceil((servers - 1) / len(hosts))
+        self._fill_sums(share * len(hosts))
         for host in hosts:
             uuids = [new_uuid() for _ in range(share)]
             self._fill_cell(names[host["cell"]], host, rows, uuids)
             self._fill_above(host, uuids)
             self._fill_host(names[host["cell"]], host["host"], guest, uuids)
-        self._api.execute("UPDATE quota_sums SET instances = instances + ?", (share * len(hosts),))
         self._api.close()
         return share * len(hosts) + 1
+
+    def _fill_sums(self, servers: int) -> None:
+        if not self._projects:
+            self._api.execute("UPDATE quota_sums SET instances = instances + ?", (servers,))
+            return
+        sums = dict(self._api.execute("SELECT * FROM quota_sums").fetchone())
+        marks = ", ".join("?" for _ in sums)
+        for project in self._projects:
+            row = {**sums, "project_id": project, "instances": math.ceil(servers / len(self._projects))}
+            statement = f"INSERT INTO quota_sums ({', '.join(row)}) VALUES ({marks})"  # noqa: S608
+            self._api.execute(statement, list(row.values()))
+
+    def _owner(self, number: int) -> dict[str, str]:
+        return {"project_id": self._projects[number % len(self._projects)]} if self._projects else {}
 
     def _cell(self, name: str) -> sqlite3.Connection:
         connection = sqlite3.connect(self._state / "db" / f"{name}.db", isolation_level=None)
@@ -123,12 +140,20 @@ class _Filling:
             for table, key in (("instances", "uuid"), ("attempts", "instance"), ("actions", "instance")):
                 columns = list(rows[table])
                 marks = ", ".join("?" for _ in columns)
-                own = {name: value for name, value in here.items() if name in columns}
+                own = [
+                    {name: value for name, value in {**here, **self._owner(number)}.items() if name in columns}
+                    for number in range(len(uuids))
+                ]
                 connection.executemany(
                     f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})",  # noqa: S608
                     (
-                        list(({**rows[table], **own, key: uuid} | _body(table, instance, uuid, here)).values())
-                        for uuid in uuids
+                        list(
+                            (
+                                {**rows[table], **own[number], key: uuid}
+                                | _body(table, instance, uuid, {**here, **self._owner(number)})
+                            ).values()
+                        )
+                        for number, uuid in enumerate(uuids)
                     ),
                 )
             connection.execute("COMMIT")
@@ -147,7 +172,10 @@ class _Filling:
             marks = ", ".join("?" for _ in row)
             self._api.executemany(
                 f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})",  # noqa: S608
-                (list({**row, "instance": uuid}.values()) for uuid in uuids),
+                (
+                    list({**row, "instance": uuid, **(self._owner(number) if "project_id" in row else {})}.values())
+                    for number, uuid in enumerate(uuids)
+                ),
             )
         self._api.execute("COMMIT")
 
@@ -166,7 +194,7 @@ def _body(table: str, instance: dict[str, Any], uuid: str, here: dict[str, Any])
     return {"body": json.dumps({**instance, "uuid": uuid, **here}).encode()} if table == "instances" else {}
 
 
-def _config(root: Path, each: int) -> str:
+def roomy_config(root: Path, each: int) -> str:
     """Return a configuration whose hosts have room for `each` servers, and whose log is short."""
     return f"""{benchmark_config(root)}
 vcpus = {each + 10}
