@@ -115,6 +115,29 @@ class IdentitySettings(KeystoneSection, frozen=True, kw_only=True):
         int, Meta(ge=1, le=900, description="Seconds of the longest delay after wrong passwords")
     ] = 300
 
+    lockout_failure_attempts: Annotated[
+        int, Meta(ge=0, description="Wrong passwords of a user from all addresses that lock the user out; 0: never")
+    ] = 0
+    lockout_duration: Annotated[int, Meta(ge=1, le=86_400, description="Seconds that a user is locked out")] = 1800
+    password_regex: Annotated[
+        str, Meta(description="Pattern that new passwords must match from their beginning; empty: any password")
+    ] = ""
+    password_regex_description: Annotated[
+        str, Meta(description="What users are told of the pattern; empty: the pattern")
+    ] = ""
+    minimum_password_length: Annotated[
+        int, Meta(ge=0, le=255, description="Characters that new passwords have at least")
+    ] = 0
+    unique_last_password_count: Annotated[
+        int,
+        Meta(
+            ge=0, le=10, description="Passwords of a user, with the new one, that are all different; below 2: no rule"
+        ),
+    ] = 0
+    password_expires_days: Annotated[
+        int, Meta(ge=0, le=36_500, description="Days after which a password has to be changed; 0: never")
+    ] = 0
+
 
 class ImagesSettings(GlanceSection, frozen=True, kw_only=True):
     """The image service from which servers boot: the embedded one, or Glance."""

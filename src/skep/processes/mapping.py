@@ -105,6 +105,13 @@ def identity_settings(
         password_threads=section.password_threads,
         sign_in_failures=section.sign_in_failures,
         sign_in_longest_delay=section.sign_in_longest_delay,
+        lockout_failure_attempts=section.lockout_failure_attempts,
+        lockout_duration=section.lockout_duration,
+        password_regex=section.password_regex,
+        password_regex_description=section.password_regex_description,
+        minimum_password_length=section.minimum_password_length,
+        unique_last_password_count=section.unique_last_password_count,
+        password_expires_days=section.password_expires_days,
     )
 
 

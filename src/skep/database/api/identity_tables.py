@@ -41,8 +41,17 @@ users = sa.Table(
     sa.Column("tokens_invalid_before", sa.BigInteger, nullable=False, default=0),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("domain_id", sa.Text, nullable=False, server_default="default", index=True),
+    sa.Column("password_expires_at", sa.BigInteger),
 )
 """`tokens_invalid_before` rises when a password changes or a user is disabled: older tokens end there."""
+
+former_passwords = sa.Table(
+    "former_passwords",
+    metadata,
+    sa.Column("user_id", sa.ForeignKey("users.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("ended_at", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("password_hash", sa.Text, nullable=False),
+)
 
 groups = sa.Table(
     "groups",

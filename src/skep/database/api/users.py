@@ -26,6 +26,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens issued at this time or before are no longer valid."""
     created_at: int = 0
     domain_id: str = FIRST_DOMAIN
+    password_expires_at: int | None = None
+    """Microseconds since the epoch; None: the password does not end."""
 
     def __repr__(self) -> str:
         """Leaves the password's hash out, so that no log line can hold it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from skep.domain.clock import SECOND
@@ -35,6 +35,10 @@ class Rules:
     longest_delay_of_address: int = 60
     forgotten_after: int = 900
     """Seconds after its last failure that a count is forgotten; longer than any delay."""
+    lockout: int = 0
+    """Failures of one user from all addresses after which the user is locked out everywhere; 0: never."""
+    lockout_duration: int = 1800
+    """Seconds after the last failure."""
     remembered: int = 10_000
     """Users, addresses and pairs of both that are remembered, each; of more the oldest are forgotten."""
 
@@ -88,12 +92,14 @@ class SignInAttempts:
         self._pairs: _Counts[Applicant] = _Counts(self.rules)
         self._addresses: _Counts[str] = _Counts(self.rules)
         self._users: _Counts[str] = _Counts(self.rules)
+        locked = replace(self.rules, forgotten_after=self.rules.lockout_duration)
+        self._locked: _Counts[str] = _Counts(locked)
         self._proven: OrderedDict[Applicant, None] = OrderedDict()
 
     @property
     def remembered(self) -> int:
         """How many entries there are."""
-        return len(self._pairs) + len(self._addresses) + len(self._users) + len(self._proven)
+        return len(self._pairs) + len(self._addresses) + len(self._users) + len(self._locked) + len(self._proven)
 
     def is_proven(self, who: Applicant) -> bool:
         """Tell whether this user signed in from this address before."""
@@ -106,11 +112,18 @@ class SignInAttempts:
         proven = who in self._proven
         attacked = self._users.get(who.user, now).count >= rules.attacked_after
         free = 1 if attacked and not proven else rules.free
-        seconds = _left(self._pairs.get(who, now), free, rules.longest_delay, now)
+        seconds = max(_left(self._pairs.get(who, now), free, rules.longest_delay, now), self._locked_out(who.user, now))
         if proven:
             return seconds
         failures = self._addresses.get(who.address, now)
         return max(seconds, _left(failures, rules.free_of_address, rules.longest_delay_of_address, now))
+
+    def _locked_out(self, user: str, now: int) -> int:
+        """Return how many seconds a user is locked out everywhere."""
+        found, duration = self._locked.get(user, now), self.rules.lockout_duration
+        if not self.rules.lockout or found.count < self.rules.lockout:
+            return 0
+        return min(duration, max(0, -((now - found.last - duration * SECOND) // SECOND)))
 
     def failed(self, who: Applicant, now: int) -> None:
         """Count a wrong password."""
@@ -118,11 +131,14 @@ class SignInAttempts:
         self._pairs.add(who, now)
         self._addresses.add(who.address, now)
         self._users.add(who.user, now)
+        if self.rules.lockout:
+            self._locked.add(who.user, now)
 
     def succeeded(self, who: Applicant) -> None:
         """Note a right password: this user is known at this address, and its failures there are forgotten."""
         who = _known_as(who)
         self._pairs.forget(who)
+        self._locked.forget(who.user)
         self._proven[who] = None
         self._proven.move_to_end(who)
         if len(self._proven) > self.rules.remembered:

@@ -20,7 +20,8 @@ async def set_password(database: Database, passwords: Passwords, clock: Clock, n
         user = users.by_name(connection, name)
         if user is None:
             return False
-        users.update(connection, msgspec.structs.replace(user, password_hash=hashed, tokens_invalid_before=now))
+        changes = {"password_hash": hashed, "tokens_invalid_before": now, "password_expires_at": None}
+        users.update(connection, msgspec.structs.replace(user, **changes))
         return True
 
     return await database.write(unit)

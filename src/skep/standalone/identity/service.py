@@ -30,6 +30,7 @@ from skep.standalone.identity.credentials import (
     UserReference,
 )
 from skep.standalone.identity.grants import Grant
+from skep.standalone.identity.password_rules import PasswordRules
 from skep.standalone.identity.passwords import Passwords
 from skep.standalone.identity.settings import IdentitySettings
 from skep.standalone.identity.tokens import TokenPayload, Tokens, new_audit_id
@@ -59,11 +60,16 @@ class StandaloneIdentity:
     ) -> None:
         """Open the service; `said` is told how each check of a password ended.
 
-        Raises Misconfigured when the key file cannot be used.
+        Raises Misconfigured when the key file cannot be used, or a setting is wrong.
         """
         self._said = said
         self._attempts = SignInAttempts(
-            Rules(free=settings.sign_in_failures, longest_delay=settings.sign_in_longest_delay)
+            Rules(
+                free=settings.sign_in_failures,
+                longest_delay=settings.sign_in_longest_delay,
+                lockout=settings.lockout_failure_attempts,
+                lockout_duration=settings.lockout_duration,
+            )
         )
         self.settings = settings
         self.database = database
@@ -71,6 +77,7 @@ class StandaloneIdentity:
         self.passwords = Passwords(
             cost=settings.scrypt_cost, threads=settings.password_threads, waiting=settings.passwords_waiting
         )
+        self.password_rules = PasswordRules(settings)
         self._tokens = Tokens(KeyRing(settings.key_file))
         self._cache: TokenCache[Grant] = TokenCache(settings.cache_size)
 
@@ -193,7 +200,11 @@ class StandaloneIdentity:
             return None
         given = auth.identity.password.user
         user = await self.database.read(lambda connection: _find_user(connection, given))
-        return await self.proven(user, given.id or given.name or "", given.password, address)
+        found = await self.proven(user, given.id or given.name or "", given.password, address)
+        if found.password_expires_at is not None and found.password_expires_at <= self.clock.now():
+            # Told to nobody but who has shown the right one.
+            raise Unauthenticated(f"The password is expired and needs to be changed for user: {found.id}.")
+        return found
 
     async def proven(self, user: User | None, named: str, password: str, address: str) -> User:
         """Return the user, if the password is right. `named` is who was asked for, whether there is such a user or not.

@@ -37,6 +37,20 @@ class IdentitySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Wrong passwords of a user from one address that cost no delay."""
     sign_in_longest_delay: int = 300
     """Seconds of the longest delay after more of them."""
+    lockout_failure_attempts: int = 0
+    """Wrong passwords of a user from all addresses, after which none is looked at for `lockout_duration`; 0: never."""
+    lockout_duration: int = 1800
+    """Seconds."""
+    password_regex: str = ""
+    """What the beginning of a new password must match; empty: anything."""
+    password_regex_description: str = ""
+    """What users are told of it."""
+    minimum_password_length: int = 0
+    """Characters."""
+    unique_last_password_count: int = 0
+    """A new password that a user chooses is none of so many less one, the present one counted; below 2: no matter."""
+    password_expires_days: int = 0
+    """Days after which a password has to be changed; 0: never. It counts for passwords that are set from then on."""
     passwords_waiting: int = 256
     """Sign-ins that may wait for a thread; beyond it the answer is 503 with Retry-After."""
     cache_size: int = 10_000

@@ -26,7 +26,7 @@ def user(value: User, base: str) -> dict[str, Any]:
         "domain_id": value.domain_id,
         "enabled": value.enabled,
         "description": value.description,
-        "password_expires_at": None,
+        "password_expires_at": _ends(value),
         "options": {},
         "links": {"self": f"{base}/v3/users/{value.id}"},
     }
@@ -103,7 +103,7 @@ def token(grant: Grant, settings: IdentitySettings, *, with_catalogue: bool) -> 
             "id": grant.user.id,
             "name": grant.user.name,
             "domain": _domain(grant.user_domain),
-            "password_expires_at": None,
+            "password_expires_at": _ends(grant.user),
         },
         "audit_ids": list(payload.audit_ids),
         "issued_at": f"{isoformat_micro(payload.issued_at)}Z",
@@ -163,6 +163,10 @@ def _of_token(value: ApplicationCredential) -> dict[str, Any]:
     if value.access_rules is not None:
         shown["access_rules"] = [_rule(rule) for rule in value.access_rules]
     return shown
+
+
+def _ends(value: User) -> str | None:
+    return None if value.password_expires_at is None else isoformat_micro(value.password_expires_at)
 
 
 def _domain(value: Domain) -> dict[str, Any]:

@@ -124,7 +124,10 @@ async def update(identity: StandaloneIdentity, request: Request) -> Response:
     password_hash = await _hash(identity, fields)
 
     def unit(connection: Connection) -> User:
-        user = _checked(connection, _changed(find(connection, user_id), fields, password_hash, identity.clock.now()))
+        now, before = identity.clock.now(), find(connection, user_id)
+        user = _checked(connection, _changed(before, fields, password_hash, now, identity.password_rules.ends(now)))
+        if password_hash is not None:
+            identity.password_rules.ended(connection, before, now)
         users.update(connection, user)
         return user
 
@@ -151,7 +154,10 @@ async def change_password(identity: StandaloneIdentity, request: Request) -> Res
     fields = (await read_json(request, PasswordBody)).user
     known = await identity.database.read(lambda connection: users.get(connection, user_id))
     user = await identity.proven(known, user_id, fields.original_password, address_of(request))
-    proven = user.password_hash
+    proven, rules = user.password_hash, identity.password_rules
+    rules.check(fields.password, "user.password")
+    former = await identity.database.read(lambda connection: rules.former(connection, user))
+    await rules.check_new(identity.passwords, fields.password, former)
     password_hash = await identity.passwords.hash(fields.password)
 
     def unit(connection: Connection) -> None:
@@ -160,9 +166,9 @@ async def change_password(identity: StandaloneIdentity, request: Request) -> Res
             # Somebody changed it while we hashed: what was proven no longer holds.
             raise Unauthenticated(UNAUTHENTICATED)
         now = identity.clock.now()
-        users.update(
-            connection, msgspec.structs.replace(current, password_hash=password_hash, tokens_invalid_before=now)
-        )
+        rules.ended(connection, current, now)
+        changes = {"password_hash": password_hash, "tokens_invalid_before": now, "password_expires_at": rules.ends(now)}
+        users.update(connection, msgspec.structs.replace(current, **changes))
 
     await identity.change(unit)
     return Response(status_code=204)
@@ -201,15 +207,19 @@ def _checked(connection: Connection, user: User) -> User:
 
 
 async def _with_fields(identity: StandaloneIdentity, user: User, fields: UserFields) -> User:
-    changed = _changed(user, fields, await _hash(identity, fields), 0)
+    ends = identity.password_rules.ends(identity.clock.now())
+    changed = _changed(user, fields, await _hash(identity, fields), 0, ends)
     return msgspec.structs.replace(changed, tokens_invalid_before=0)
 
 
 async def _hash(identity: StandaloneIdentity, fields: UserFields) -> str | None:
-    return await identity.passwords.hash(fields.password) if isinstance(fields.password, str) else None
+    if not isinstance(fields.password, str):
+        return None
+    identity.password_rules.check(fields.password, "user.password")
+    return await identity.passwords.hash(fields.password)
 
 
-def _changed(user: User, fields: UserFields, password_hash: str | None, now: int) -> User:
+def _changed(user: User, fields: UserFields, password_hash: str | None, now: int, ends: int | None) -> User:
     values: dict[str, Any] = {
         name: value for name in ("name", "email", "enabled") if (value := getattr(fields, name)) is not UNSET
     }
@@ -220,6 +230,7 @@ def _changed(user: User, fields: UserFields, password_hash: str | None, now: int
         values["description"] = fields.description or ""
     if fields.password is not UNSET:
         values["password_hash"] = password_hash
+        values["password_expires_at"] = ends if password_hash is not None else None
     if fields.password is not UNSET or fields.enabled is False:
         values["tokens_invalid_before"] = now
     return msgspec.structs.replace(user, **values)
