@@ -27,6 +27,7 @@ from skep.contracts.cloud import hosts_up
 from skep.database.engine import Unit
 from skep.domain.errors import SkepError
 from skep.processes.all_in_one import AllInOneCloud, make_cloud
+from skep.super_conductor import moves
 from skep.telemetry import logs
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.steps import CrashPoint, Steps
@@ -34,6 +35,8 @@ from skep_lab.crash.forks import take
 from skep_lab.crash.points import Point
 from skep_lab.crash.power import cut_power
 
+LINGER_SECONDS = 0.3
+"""For how long the row of a server stays that was unshelved in another cell: a walk has no releases that need it."""
 LOOKS, LOOK_SECONDS = 40, 0.05
 """How often it is looked whether the hosts of a new process are up, and how far apart."""
 
@@ -185,6 +188,7 @@ async def _return(cloud: AllInOneCloud, host: str) -> None:
 def run_child(order: str, environment: Mapping[str, str], orders: Any, said: Any, log: Any) -> None:
     """Be the child: serve what the file `order` says, in its directory, with what `skep_lab.crash.forks` passes."""
     take(environment, orders, said, log)
+    moves.LINGER_SECONDS = LINGER_SECONDS
     os.chdir(Path(order).parent)
     wanted = msgspec.json.decode(Path(order).read_bytes(), type=StartOrder)
     logs.configure(wanted.config.log.level, wanted.config.log.format)

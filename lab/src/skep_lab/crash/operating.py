@@ -36,12 +36,15 @@ def operate(walk: Walk, operation: Operation, point: Point) -> None:
     walk.create(operation.server, TWO)
     chosen, *others = walk.wait_statuses("ACTIVE")
     walk.write_disk(chosen, chosen.encode())
+    lived = walk.host_of(chosen)
     _bring(walk, operation, chosen)
     shown, home = _shown(walk, chosen), walk.host_of(chosen) if operation.goes is not None else ""
     name = walk.process.answer(f"/servers/{chosen}")["server"]["name"]
     if not operation.after:
         walk.asked.created.discard(chosen)
-    if operation.source == "down":
+    if operation.leaves_cell:
+        walk.set_down(lived, down=True)
+    elif operation.source == "down":
         walk.set_down(home, down=True)
     elif operation.source == "lost":
         walk.lose(home)
@@ -54,7 +57,7 @@ def operate(walk: Walk, operation: Operation, point: Point) -> None:
     )
     if stored and not operation.after:
         walk.asked.deleted.add(chosen)
-    walk.process.start(down=operation.source == "down")
+    walk.process.start(down=operation.source == "down" or operation.leaves_cell)
     if operation.wish and not stored:
         ask()
         stored = True
@@ -69,7 +72,9 @@ def operate(walk: Walk, operation: Operation, point: Point) -> None:
     if chosen in statuses:
         assert _shown(walk, chosen) == shown | (operation.shows if stored else {})
         _see_where(walk, operation, chosen, home, stored=stored)
-    if operation.source == "down":
+    if operation.leaves_cell:
+        walk.set_down(lived, down=False)
+    elif operation.source == "down":
         walk.set_down(home, down=False)
 
 

@@ -38,12 +38,13 @@ BEFORE_BEGIN = (AWAIT, AWAIT_SHELVED, BEAR, RESTORE, CHARGE_SIZES)
 IMAGE = "{image}"
 """Stands in a body for the image that servers are made of."""
 
-CloudKind = Literal["plain", "keeping", "alone"]
+CloudKind = Literal["plain", "keeping", "alone", "apart"]
 """Of a walk: two cells of two hosts; likewise, and it keeps deleted and shelved servers; one host, to which servers may
-be resized that are on it."""
+be resized that are on it; two cells of one host each."""
 PLAIN: CloudKind = "plain"
 KEEPING: CloudKind = "keeping"
 ALONE: CloudKind = "alone"
+APART: CloudKind = "apart"
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +82,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the server is on another host afterwards; None: nobody looks."""
     source: Literal["up", "down", "lost"] = "up"
     """What its host is when it is asked: in use, said to be down while it lives, or without power until it returns."""
+    leaves_cell: bool = False
+    """Whether the hosts of its cell are said to be down when it is asked, so that a server goes to another cell."""
     wish: Literal["", "abort", "force_complete"] = ""
     """Of a live migration under way that would never end by itself; asked again until it is stored."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skep_lab.crash.move_operations import MOVES
 from skep_lab.crash.operation import (
+    APART,
     AWAIT,
     AWAIT_SHELVED,
     BEAR,
@@ -60,6 +61,16 @@ OPERATIONS = (
         writes=(AWAIT_SHELVED, UNSHELVE),
         steps=("reschedule", "dispatch", "claim", "may_build", "prepare", "may_spawn", "spawn", "built"),
         shelves=True,
+    ),
+    Operation(
+        name="unshelve-elsewhere",
+        body={"unshelve": None},
+        before="SHELVED_OFFLOADED",
+        writes=(AWAIT_SHELVED, UNSHELVE),
+        steps=(*"reschedule move stage map settle dispatch claim may_build prepare may_spawn spawn built".split(),),
+        shelves=True,
+        cloud=APART,
+        leaves_cell=True,
     ),
     Operation(
         name="shelve-offload",

@@ -20,7 +20,7 @@ from skep.config.sections import QuotaSettings, RetentionSettings
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.http_cloud import http_config
 from skep.processes.seeds import FLAVORS
-from skep_lab.crash.operation import ALONE, KEEPING, PLAIN, CloudKind
+from skep_lab.crash.operation import ALONE, APART, KEEPING, PLAIN, CloudKind
 from skep_lab.crash.points import Point
 from skep_lab.crash.process import POLL_SECONDS, CrashProcess
 from skep_lab.witnesses import witness, witness_guests, witness_rows
@@ -69,7 +69,7 @@ class Walk:
         if self._keeps:
             kept = RetentionSettings(reclaim_instance_interval=86_400, shelved_offload_time=-1)
             config = msgspec.structs.replace(config, retention=kept)
-        cells, hosts = (1, 1) if kind == ALONE else (CELLS, HOSTS)
+        cells, hosts = {ALONE: (1, 1), APART: (CELLS, 1)}.get(kind, (CELLS, HOSTS))
         self.process = CrashProcess(root, config, cells=cells, hosts=hosts)
         self.asked = Asked()
 
