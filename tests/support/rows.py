@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from skep.database.api.build_requests import NewRequest
 from skep.database.cell import (
     attempts,
+    between_cells,
     builds,
     cold_moves,
     deletes,
@@ -29,6 +30,7 @@ from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
 from skep.domain.ids import CellUuid, Incarnation, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId
 from skep.domain.instances import Fault, Instance, PowerState, State, Task
+from skep.domain.moves import STEPS
 from skep.domain.request_specs import RequestSpec
 
 PROJECT = ProjectId("p")
@@ -108,6 +110,7 @@ LIVED = (
     *LEFT_IN,
     State.RESCUED,
     State.RESIZED,
+    State.AWAY,
     State.SHELVED,
     State.SHELVED_OFFLOADED,
     State.DELETED,
@@ -165,6 +168,17 @@ def _delete(connection: sa.Connection, now: int) -> None:
     assert deletes.finish_if_closed(connection, ONE, now)
 
 
+def _away(connection: sa.Connection, now: int) -> None:
+    begun = cold_moves.begin(connection, _server(connection), ACTIONS["migrate"], context("req-move"), now)
+    assert begun is not None
+    step = STEPS["hand_over"]
+    connection.execute(cell_tables.migrations.update().values(step=step.name, dest_cell="cell2"))
+    connection.execute(cell_tables.instances.update().values(task=step.task.value))
+    assert between_cells.freeze(
+        connection, connection.execute(sa.select(cell_tables.migrations.c.uuid)).scalar_one(), 0, now
+    )
+
+
 def move(connection: sa.Connection, host: str, *, now: int = 10) -> None:
     """Move server `ONE` to another host."""
     assert cold_moves.begin(connection, _server(connection), ACTIONS["migrate"], context("req-move"), now) is not None
@@ -192,6 +206,7 @@ _FURTHER: dict[State, Callable[[sa.Connection, int], None]] = {
     State.SHELVED: shelve,
     State.SHELVED_OFFLOADED: _offload,
     State.DELETED: _delete,
+    State.AWAY: _away,
 }
 """What brings a server that runs into a state."""
 

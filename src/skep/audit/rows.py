@@ -58,6 +58,9 @@ async def rows_without_mapping(sources: Sources, cell: Cell) -> list[Difference]
 
 def _row_difference(row: Whereabouts, mapping: Mapping | None, cell: Cell) -> Difference | None:
     staged = row.state == State.STAGED
+    if row.state == State.AWAY and mapping is not None and mapping.deleted_at is None:
+        # It has what a move between cells needs here, for as long as the row of the server says that it does.
+        return None
     if row.lingers and mapping is not None and mapping.attempt > row.attempt:
         return None
     if mapping is not None and mapping.deleted_at is None:

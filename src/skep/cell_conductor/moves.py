@@ -17,11 +17,13 @@ from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.deletes import Deletes
 from skep.cell_conductor.listening import Listening
 from skep.cell_conductor.parts import Parts
+from skep.cell_conductor.reschedule import NOBODY_ABOVE
 from skep.cell_conductor.tasks import YES_SECONDS
 from skep.database import Connection
 from skep.database.cell import (
     abandoned_moves,
     agents,
+    between_cells,
     cold_moves,
     evacuations,
     listing,
@@ -54,6 +56,8 @@ from skep.transport.base import compute, scheduler_for
 log = get_logger(__name__)
 
 BATCH = 50
+MEETING = frozenset({"prepare", "put_aside"})
+"""The steps by which hosts of different cells find out whether they see one exchange."""
 WISH_OF_TIMEOUT = {"abort": "abort", "force_complete": "complete"}
 """What the setting for live migrations that take too long wishes of their copying."""
 SILENT = BuildFailure(kind=FailureKind.RESCHEDULE, error=move_steps.SILENT, message="The host did not answer")
@@ -175,6 +179,11 @@ class Moves:
 
     async def _no_host(self, chosen: WaitingMove, why: str) -> None:
         parts = self._parts
+        if parts.max_cells > 1:
+            seeking = partial(between_cells.seek, known=chosen.move, why=why, now=parts.clock.now())
+            if await parts.database.write(seeking):
+                await parts.tell_above()
+                return
         unit = partial(cold_moves.no_host, known=chosen.move, why=why, now=parts.clock.now())
         over = await parts.database.write(unit)
         if over:
@@ -217,6 +226,7 @@ class Moves:
         if looks:
             await self._give_up_silent()
             await self._confirm_old()
+            await self._seek_no_more()
         return len(orders) >= BATCH or abandoned >= BATCH
 
     def _begin_queued(self, connection: Connection, now: int, nodes: tuple[NodeUuid, ...] | None = None) -> int:
@@ -260,6 +270,7 @@ class Moves:
             preserve=order.preserve,
             secrets=order.secrets,
             target=known.dest_attempt or 0,
+            between_cells=known.is_between_cells and known.step in MEETING,
             wish=known.wish or "",
         )
         await parts.transport.cast(compute(parts.cell.uuid, held.host), message, known.context)
@@ -319,6 +330,15 @@ class Moves:
                 continue
             log.warning("host was silent at the deadline of a move", instance=one.instance, host=host, step=one.step)
             await self._fail(one.uuid, one.step, attempt, host, SILENT, one.context.request_id)
+
+    async def _seek_no_more(self) -> None:
+        """End moves for which nobody above looks for another cell: conductors there may be older than this one."""
+        parts = self._parts
+        before = parts.before(2 * parts.settings.not_ready_deadline)
+        for one in await parts.database.read(partial(between_cells.forsaken, since=before, limit=BATCH)):
+            why = f"{(one.error or '').rstrip('.')}. {NOBODY_ABOVE}"
+            unit = partial(between_cells.not_found, known=one, why=why, now=parts.clock.now())
+            await self._ended(await parts.database.write(unit))
 
     async def _confirm_old(self) -> None:
         """Confirm moves that nobody has confirmed within the window that the operator set."""
@@ -406,7 +426,7 @@ class Moves:
         )
         moved: Moved | None = await parts.database.write(unit)
         if moved is not None:
-            if moved.instance is not None and moved.step == STEPS[name].next:
+            if moved.instance is not None and moved.step in (STEPS[name].next, STEPS[name].elsewhere):
                 self._notify(name, moved.before, moved.instance, "end")
             await self._went_on(moved)
         return moved
@@ -440,6 +460,8 @@ class Moves:
         gone_on = moved.step is not None and moved.step == moved.before.row.next
         if not gone_on or moved.step in EVACUATING:
             self._deletes.undoing.nudge()
+        if moved.before.is_between_cells:
+            await self._parts.tell_above()
         await self._ended(list(moved.over))
 
     def _notify(self, name: str, known: Move, instance: Instance, when: str) -> None:

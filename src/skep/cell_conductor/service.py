@@ -26,7 +26,7 @@ from skep.cell_conductor.reschedule import Reschedules
 from skep.cell_conductor.sessions import Sessions
 from skep.cell_conductor.speakers import Speakers
 from skep.cell_conductor.tasks import Tasks
-from skep.database.cell import recovery
+from skep.database.cell import between_cells, recovery
 from skep.database.cell.tables import leases, time
 from skep.database.clocks import DatabaseClock
 from skep.domain.context import RequestContext
@@ -116,6 +116,7 @@ class CellConductor:
             host=parts.runs_on,
             on_clock=parts.on_clock,
             time=self._time,
+            understands=between_cells.UNDERSTANDS,
         )
         self._subscription: Subscription | None = None
         self._acting: asyncio.Task[None] | None = None

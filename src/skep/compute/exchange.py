@@ -21,6 +21,7 @@ from skep.domain.decoding import json_decoder
 from skep.domain.ids import is_uuid
 
 MANIFEST = "manifest.json"
+MARK = ".seen"
 BLOCK = 1024 * 1024
 
 
@@ -44,10 +45,32 @@ class Exchange:
         except (OSError, msgspec.DecodeError) as error:
             raise DriverError("StorageUnavailable", f"disks of move {move} not taken: {error}") from error
 
+    async def meet(self, move: str) -> None:
+        """Leave a mark by which the other host of a move sees that it has this exchange, too.
+
+        Raises DriverError `StorageUnavailable`.
+        """
+        mark = self._of(move).with_suffix(MARK)
+
+        def leave() -> None:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mark.touch()
+
+        try:
+            await asyncio.to_thread(leave)
+        except OSError as error:
+            raise DriverError("StorageUnavailable", f"the exchange cannot be written: {error}") from error
+
+    async def meets(self, move: str) -> bool:
+        """Tell whether the other host of a move has left its mark here."""
+        return await asyncio.to_thread(self._of(move).with_suffix(MARK).exists)
+
     async def withdraw(self, move: str) -> None:
         """Remove the files of a move; none is no error."""
         for home in (self._of(move), self._fresh(move)):
             await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(self._of(move).with_suffix(MARK).unlink, missing_ok=True)
 
     def place(self, move: str, attempt: int) -> Path:
         """Return the directory where both sides of a live migration to this attempt meet; it need not be there."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from skep.compute import config_drives, evacuations
+from skep.compute import config_drives, evacuations, move_orders
 from skep.compute.attempts import OpenAttempt, OrderVerdict
 from skep.compute.drivers.base import (
     DriverError,
@@ -192,7 +192,7 @@ class Moves:
 
     async def prepare(self, order: MoveStep) -> Result:
         """Hold room for the target, and write down what will be made for it."""
-        return await self._begin(order, replaces=False)
+        return await move_orders.meet(self._host, order, await self._begin(order, replaces=False))
 
     async def prepare_anew(self, order: MoveStep) -> Result:
         """Hold room for the target of an evacuation, and make its disks from the image."""
@@ -274,6 +274,8 @@ class Moves:
 
     async def put_aside(self, order: MoveStep) -> Result:
         """Stop the guest for good and offer its disks."""
+        if not await move_orders.met(self._host, order):
+            return move_orders.apart(self._host, order)
         put = await self._stop_for_good(order)
         if isinstance(put, BuildFailure):
             return put

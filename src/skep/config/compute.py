@@ -270,7 +270,8 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
         str,
         Meta(
             description="Directory that all hosts of the cell see, through which the disks of a moved server go from "
-            "one to the other; empty: the host takes part in no move, but for the fake hosts of `skep up`"
+            "one to the other, also to another cell whose hosts see it; empty: the host takes part in no move, but "
+            "for the fake hosts of `skep up`"
         ),
     ] = ""
     driver: Annotated[

@@ -47,10 +47,12 @@ def renew(
     *,
     length: int | None = None,
     ahead: float | None = None,
+    understands: str | None = None,
 ) -> None:
     """Say that `owner`, which runs on `host`, lives until `lapses_at` (microseconds since the epoch).
 
     `length`: of the lease, microseconds; `ahead`: seconds by which the process' clock is ahead of the database's.
+    `understands`: what it can go on with, in a database whose table says it.
     """
     clock_ahead = None if ahead is None else round(ahead * SECOND)
     values = {
@@ -61,7 +63,10 @@ def renew(
         "length": length,
         "clock_ahead": clock_ahead,
     }
-    connection.execute(written(connection, leases, "owner", "lapses_at", "length", "clock_ahead"), values)
+    changed = ("lapses_at", "length", "clock_ahead")
+    if understands is not None:
+        values["understands"] = understands
+    connection.execute(written(connection, leases, "owner", *changed), values)
 
 
 def drop(connection: sa.Connection, leases: Leases, owner: Incarnation) -> None:

@@ -39,6 +39,8 @@ class Capability(enum.StrEnum):
     """Give the ephemeral disks of an attempt to the one that takes its place."""
     LIVE_MIGRATE = "live_migrate"
     """Move a guest that runs to another host."""
+    MOVE_BETWEEN_CELLS = "move_between_cells"
+    """Take part in a cold move whose other host is in another cell: `move`, and an agent that knows of cells."""
     ATTACH = "attach"
     """Attach volumes and interfaces to a guest, and detach them."""
     CONSOLE_OUTPUT = "console_output"

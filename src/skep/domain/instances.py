@@ -32,6 +32,8 @@ class State(enum.StrEnum):
     """Frozen while it moves to another cell: the mapping names the row that is the server."""
     MOVED = "moved"
     """Moved to another cell: no user sees the row, which stays until its attempts are closed."""
+    AWAY = "away"
+    """In another cell, by a move: this row keeps what the move has here, and the mapping names the row that counts."""
     ACTIVE = "active"
     STOPPED = "stopped"
     PAUSED = "paused"

@@ -17,6 +17,11 @@
           │                     └──────────> rebuild_take_back <──(back)──┘
           └─ refused: over
 
+    a cold move for which its cell has no host (`between_cells.py`):
+
+    select ──> seek ──> prepare ──> put_aside ──> transfer ──> hand_over ──(switch)──> take_up
+    revert_receive ──> revert_hand_over ──(switch)──> revert_take_up
+
 A rebuild stays on its host: the attempts of both sides are there. `docs/moves.md` says of each step what it writes and
 why it may be repeated.
 """
@@ -89,6 +94,12 @@ class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
     """`instance.NAME` tells that its host was told, before `starts`."""
     opens: str | None = None
     """`instance.NAME.start` tells, too, that it is done; what `NAME` stands for goes on after it."""
+    elsewhere: str | None = None
+    """The step after it in a move between cells; None: `next`."""
+    elsewhere_failed: str | None = None
+    """The step that follows a failure in a move between cells; None: `on_failure`."""
+    above: bool = False
+    """A super conductor takes it: it concerns two cells."""
     closes: str | None = None
     """`instance.NAME.end` tells, too, that it is done, and that what another step opened is over."""
 
@@ -112,6 +123,7 @@ _ROWS = (
         status="pre-migrating",
         next="put_aside",
         on_failure="select",
+        elsewhere_failed="seek",
         event="compute_prep_resize",
         ends="resize_prep",
     ),
@@ -136,7 +148,37 @@ _ROWS = (
         task=Task.RESIZE_MIGRATING,
         status="migrating",
         next="take_up",
+        elsewhere="hand_over",
         on_failure="take_back",
+    ),
+    MoveRow(
+        name="seek",
+        side=None,
+        above=True,
+        holder="source",
+        task=Task.RESIZE_PREP,
+        status="pre-migrating",
+        next="prepare",
+    ),
+    MoveRow(
+        name="hand_over",
+        side=None,
+        above=True,
+        holder="source",
+        task=Task.RESIZE_MIGRATING,
+        status="migrating",
+        next="take_up",
+        on_failure="take_back",
+    ),
+    MoveRow(
+        name="revert_hand_over",
+        side=None,
+        above=True,
+        holder="target",
+        task=Task.RESIZE_REVERTING,
+        status="reverting",
+        next="revert_take_up",
+        on_failure="revert_take_back",
     ),
     MoveRow(
         name="take_up",
@@ -178,6 +220,7 @@ _ROWS = (
         task=Task.RESIZE_REVERTING,
         status="reverting",
         next="revert_take_up",
+        elsewhere="revert_hand_over",
         on_failure="revert_take_back",
     ),
     MoveRow(
@@ -364,8 +407,19 @@ SWITCHES = {
 }
 """The end of these steps gives the server to another attempt, in one statement."""
 
-CHOICES = frozenset(row.name for row in _ROWS if row.side is None)
-"""Steps that choose a host."""
+CHOICES = frozenset(row.name for row in _ROWS if row.side is None and not row.above)
+"""Steps in which a cell conductor chooses a host."""
+
+SEEK = "seek"
+"""The step in which a super conductor chooses a host in another cell."""
+
+HANDING_OVER = frozenset(row.name for row in _ROWS if row.above and row.name != SEEK)
+"""Steps in which a super conductor gives the server to another cell."""
+
+OF_SIDE: dict[Side, frozenset[str]] = {
+    side: frozenset(row.name for row in _ROWS if row.side == side) for side in get_args(Side)
+}
+"""The steps that the host of this side takes."""
 
 EVACUATING = frozenset(row.name for row in _ROWS if row.task in (Task.EVACUATING, Task.EVACUATE_SPAWNING))
 BEFORE_RELEASE = frozenset({"evacuate_select", "evacuate_prepare", "evacuate_release"})
@@ -397,6 +451,12 @@ _ORDERS = sorted({row.order for row in _ROWS if row.order})
 MOVE_STEPS: dict[str, Step] = {
     **{f"move_{order}": Step(f"move_{order}", "compute") for order in _ORDERS},
     "move_select": Step("move_select", "cell_conductor"),
+    "seek": Step("seek", "super_conductor"),
+    "stage_move": Step("stage_move", "super_conductor"),
+    "follow_move": Step("follow_move", "super_conductor"),
+    "hand_over": Step("hand_over", "super_conductor"),
+    "land": Step("land", "super_conductor"),
+    "fold": Step("fold", "super_conductor"),
     "may_move": Step("may_move", "cell_conductor"),
     "moved": Step("moved", "cell_conductor"),
 }

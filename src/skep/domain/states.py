@@ -14,6 +14,9 @@ follows each of them, and ERROR; restored, it is ACTIVE. SHELVED follows all but
 An offloaded server is built anew from its image: RESCHEDULING and what follows, in another cell too, until it is ACTIVE
 or SHELVED_OFFLOADED again. One that was MOVED may come back: it is STAGED over that row.
 
+A cold move to another cell has a row in both: the one where the server is not is AWAY. ACTIVE, STOPPED and RESIZED
+become AWAY where it was, and AWAY becomes one of them where it is then (`database/cell/between_cells.py`).
+
 Any state may become ERROR or DELETED. Deleting is a *task* beside the state, so that users see what is being deleted.
 """
 
@@ -56,6 +59,9 @@ _BY_GUEST = frozenset({State.ACTIVE, State.STOPPED, State.PAUSED, State.SUSPENDE
 
 _PUT_AWAY = frozenset({State.SOFT_DELETED, State.SHELVED})
 """States in which a host keeps a guest that is off."""
+
+_BETWEEN_CELLS = frozenset({State.RESIZED, State.AWAY})
+"""States that a cold move makes of a server, where it is then and where it was."""
 
 TABLE: dict[State, StateRow] = {
     State.STAGED: StateRow(
@@ -140,14 +146,14 @@ TABLE: dict[State, StateRow] = {
         status="ACTIVE",
         settled=True,
         on_host=True,
-        followers=frozenset({*_BY_GUEST, *_PUT_AWAY, State.RESIZED, State.ERROR, State.DELETED} - {State.ACTIVE}),
+        followers=frozenset({*_BY_GUEST, *_PUT_AWAY, *_BETWEEN_CELLS, State.ERROR, State.DELETED} - {State.ACTIVE}),
     ),
     State.STOPPED: StateRow(
         vm_state="stopped",
         status="SHUTOFF",
         settled=True,
         on_host=True,
-        followers=frozenset({*_BY_GUEST, *_PUT_AWAY, State.RESIZED, State.ERROR, State.DELETED} - {State.STOPPED}),
+        followers=frozenset({*_BY_GUEST, *_PUT_AWAY, *_BETWEEN_CELLS, State.ERROR, State.DELETED} - {State.STOPPED}),
     ),
     State.PAUSED: StateRow(
         vm_state="paused",
@@ -195,7 +201,14 @@ TABLE: dict[State, StateRow] = {
         status="VERIFY_RESIZE",
         settled=True,
         on_host=True,
-        followers=frozenset({State.ACTIVE, State.STOPPED, State.ERROR, State.DELETED}),
+        followers=frozenset({State.ACTIVE, State.STOPPED, State.AWAY, State.ERROR, State.DELETED}),
+    ),
+    State.AWAY: StateRow(
+        vm_state="active",
+        status="ACTIVE",
+        visible=False,
+        frozen=True,
+        followers=frozenset({State.ACTIVE, State.STOPPED, State.RESIZED, State.MOVED, State.ERROR, State.DELETED}),
     ),
     State.ERROR: StateRow(
         vm_state="error",

@@ -98,6 +98,8 @@ class MoveStep(Cast, frozen=True, kw_only=True):
     """The attempt that the move goes to; 0: a conductor that does not send it, and knows no live migration."""
     wish: str = ""
     """What is to become of copying that is under way: one of `skep.domain.moves.WISHES`; empty: it goes on."""
+    between_cells: bool = False
+    """Its two hosts are in different cells: a source looks whether it sees the exchange of the target."""
 
 
 OF_CHANGE_POWER = frozenset({Task.POWERING_ON, Task.POWERING_OFF, Task.REBOOTING, Task.REBOOTING_HARD})

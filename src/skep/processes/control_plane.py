@@ -268,7 +268,7 @@ class ControlPlane:
             self._flusher,
             key=self.directory.secrets_key,
             images=self._images,
-            exchange=self.directory.exchange(cell.name),
+            exchange=self.directory.exchange,
         )
         await made.start()
         self.drivers[host] = made.driver

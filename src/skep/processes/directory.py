@@ -116,9 +116,10 @@ class StateDirectory:
         """Return the directory of a fake host: its journal and its guests."""
         return self.root / "hosts" / cell / host
 
-    def exchange(self, cell: str) -> Path:
-        """Return where disks go from one fake host of a cell to another."""
-        return self.root / "exchange" / cell
+    @property
+    def exchange(self) -> Path:
+        """Where disks go from one fake host to another, also of another cell."""
+        return self.root / "exchange"
 
     def hosts(self, cell: str) -> tuple[str, ...]:
         """Return the fake hosts that a cell has here, `host2` before `host10`."""

@@ -77,6 +77,7 @@ class Lease:
         host: str = "",
         on_clock: Told = ignore,
         time: Time | None = None,
+        understands: str | None = None,
     ) -> None:
         self._database = database
         self._table = table
@@ -85,6 +86,7 @@ class Lease:
         self._host = host
         self._clock = clock
         self._time = time
+        self._understands = understands
         self._lapse = round(seconds * SECOND)
         self._watch = ClockWatch(database.name, on_clock)
         self._loop = Loop(f"lease-{role}", self._renew, every=min(1.0, seconds / 3))
@@ -112,6 +114,7 @@ class Lease:
                 self._host,
                 length=self._lapse,
                 ahead=self._clock.ahead,
+                understands=self._understands,
             )
             lease_rows.remove_lapsed(connection, self._table, now - 100 * self._lapse)
             return self._time.advance(connection, self._owner, now) if self._time is not None else None

@@ -11,8 +11,10 @@ from typing import Any, Literal
 from skep.database.api.instance_mappings import Taken
 from skep.database.cell.builds import Staged, Work
 from skep.domain import notifications
+from skep.domain.context import RequestContext
 from skep.domain.instances import Fault
 from skep.domain.request_specs import RequestSpec
+from skep.telemetry.endings import CONDUCTOR
 from skep.telemetry.notifier import Notifier
 
 PUBLISHER = "nova-conductor:super"
@@ -42,6 +44,12 @@ def stays(notifier: Notifier, work: Work, fault: Fault) -> None:
     """Emit the error of a server for which no other cell has a host."""
     payload = notifications.compute_task_error(work.instance, work.spec, fault.message)
     _no_host(notifier, payload, work.context.request_id)
+
+
+def no_host_for_move(notifier: Notifier, work: Work, name: str, context: RequestContext, message: str) -> None:
+    """Emit the error `name` of a move for which no cell has a host."""
+    payload = notifications.compute_task_error(work.instance, work.spec, message)
+    notifier.emit(name, payload, publisher_id=CONDUCTOR, request=context.request_id, priority="ERROR")
 
 
 def _no_host(notifier: Notifier, payload: dict[str, Any], request: str) -> None:

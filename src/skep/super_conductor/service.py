@@ -26,6 +26,7 @@ from skep.reconciler.beginnings import until_done
 from skep.reconciler.lease import Lease, Time
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.super_conductor.auditor import Auditor
+from skep.super_conductor.between_cells import BetweenCells
 from skep.super_conductor.builds import Builds
 from skep.super_conductor.charges import Charges
 from skep.super_conductor.contents import Contents
@@ -61,6 +62,7 @@ class SuperConductor:
         self._removals = Loop("removals", Removals(parts).run, every=resend)
         self._epoch = Loop("epoch", hosts.follow_epoch, every=1.0)
         self._moves = Loop("moves", Moves(parts).run, every=resend)
+        self._between_cells = Loop("between cells", BetweenCells(parts).run, every=resend)
         self._leftovers = Loop("leftovers", Leftovers(parts).run, every=resend)
         self._sweeper = Loop("sweeper", Sweeper(parts).run, every=parts.settings.sweep_seconds)
         self._auditor = Loop("audit", Auditor(parts).run, every=parts.settings.audit_seconds)
@@ -94,6 +96,7 @@ class SuperConductor:
             self._removals,
             self._epoch,
             self._moves,
+            self._between_cells,
             self._leftovers,
             self._sweeper,
             self._auditor,
@@ -166,4 +169,5 @@ class SuperConductor:
         self._charges.nudge()
         self._agents.nudge()
         self._moves.nudge()
+        self._between_cells.nudge()
         self._recovery.nudge()

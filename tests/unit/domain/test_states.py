@@ -77,6 +77,7 @@ STATUSES = {
     (State.ERROR, Task.REBOOTING_HARD): "HARD_REBOOT",
     (State.DELETED, None): "DELETED",
     (State.MOVED, None): "DELETED",
+    (State.AWAY, None): "ACTIVE",
     (State.ACTIVE, Task.MIGRATING): "MIGRATING",
     (State.PAUSED, Task.MIGRATING): "MIGRATING",
 }
@@ -122,7 +123,7 @@ def test_the_tasks_are_named_as_nova_names_them() -> None:
 
 @pytest.mark.parametrize("state", State)
 def test_the_vm_state_of_every_state(state: State) -> None:
-    others = {State.SOFT_DELETED: "soft-delete"}
+    others = {State.SOFT_DELETED: "soft-delete", State.AWAY: "active"}
     assert vm_state(state) == ("building" if state in BUILD_STATES else others.get(state, state.value))
 
 
@@ -161,15 +162,19 @@ def test_the_point_of_no_return_is_passed_only_by_builds_under_way() -> None:
         State.SOFT_DELETED,
         State.SHELVED,
         State.RESIZED,
+        State.AWAY,
         State.ERROR,
     }
 
 
+ALL_OVER = (
+    "active stopped paused suspended rescued soft_deleted shelved shelved_offloaded resized away error deleted moved"
+)
 SETS: dict[str, tuple[frozenset[State], str]] = {
     "build states": (BUILD_STATES, "staged scheduled building spawning rescheduling handed_back leaving"),
     "build over": (
         BUILD_OVER,
-        "active stopped paused suspended rescued soft_deleted shelved shelved_offloaded resized error deleted moved",
+        ALL_OVER,
     ),
     "settled": (
         SETTLED,
@@ -180,8 +185,8 @@ SETS: dict[str, tuple[frozenset[State], str]] = {
         "scheduled building spawning active stopped paused suspended rescued soft_deleted shelved resized",
     ),
     "placeless": (PLACELESS, "rescheduling handed_back leaving"),
-    "unseen": (UNSEEN, "staged moved"),
-    "frozen": (FROZEN, "staged leaving"),
+    "unseen": (UNSEEN, "staged away moved"),
+    "frozen": (FROZEN, "staged leaving away"),
     "ends": (ENDS, "deleted moved"),
     "built by host": (BUILT_BY_HOST, "scheduled building spawning"),
     "guest on host": (GUEST_ON_HOST, "active stopped paused suspended rescued soft_deleted shelved resized"),
@@ -196,8 +201,9 @@ def test_the_sets_of_the_table(name: str) -> None:
 
 
 def test_a_state_is_building_settled_or_at_an_end() -> None:
-    assert set(State) == BUILD_STATES | SETTLED | ENDS
-    assert len(BUILD_STATES) + len(SETTLED) + len(ENDS) == len(State)
+    """Or its row is away: the one that is its server says the rest."""
+    assert set(State) == BUILD_STATES | SETTLED | ENDS | {State.AWAY}
+    assert len(BUILD_STATES) + len(SETTLED) + len(ENDS) + 1 == len(State)
     assert not PLACELESS & ON_HOST
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skep_lab.crash.operation import (
     ALONE,
+    APART,
     BEGIN_EVACUATION,
     BEGIN_MOVE,
     BEGIN_REBUILD,
@@ -32,6 +33,23 @@ BACK = {
     "move_take_up": (1, 0),
     "may_move": (2, 2),
     "moved": (3, 5),
+}
+# Between cells: what is newer is copied at least so often until the server is handed over, or back.
+COLD_ELSEWHERE = {
+    **COLD,
+    "seek": (1, 2),
+    "stage_move": (1, 1),
+    "follow_move": (4, 4),
+    "hand_over": (1, 2),
+    "land": (1, 1),
+}
+BACK_ELSEWHERE = {
+    **BACK,
+    "moved": (3, 3),
+    "follow_move": (3, 3),
+    "hand_over": (1, 2),
+    "land": (1, 1),
+    "fold": (1, 1),
 }
 EVACUATED = {
     "move_select": (1, 1),
@@ -109,6 +127,44 @@ MOVES = (
         passes=BACK,
         shows={"flavor": "m1.tiny"},
         cloud=ALONE,
+        goes=False,
+    ),
+    Operation(
+        name="migrate-elsewhere",
+        body={"migrate": None},
+        after="VERIFY_RESIZE",
+        writes=(BEGIN_MOVE,),
+        passes=COLD_ELSEWHERE,
+        cloud=APART,
+        goes=True,
+    ),
+    Operation(
+        name="migrate-elsewhere-and-fail",
+        body={"migrate": None},
+        writes=(BEGIN_MOVE,),
+        server=STAYING,
+        passes={"move_take_back": (1, 0), "may_move": (2, 2), "moved": (4, 4), "follow_move": (4, 4), "fold": (1, 1)},
+        cloud=APART,
+        goes=False,
+    ),
+    Operation(
+        name="revert-elsewhere",
+        body={"revertResize": None},
+        before="VERIFY_RESIZE",
+        brought=RESIZE,
+        writes=(BEGIN_MOVE,),
+        passes=BACK_ELSEWHERE,
+        shows={"flavor": "m1.tiny"},
+        cloud=APART,
+        goes=True,
+    ),
+    Operation(
+        name="confirm-elsewhere",
+        body={"confirmResize": None},
+        before="VERIFY_RESIZE",
+        writes=(WRITE,),
+        passes={"fold": (1, 1)},
+        cloud=APART,
         goes=False,
     ),
     Operation(

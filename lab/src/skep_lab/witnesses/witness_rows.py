@@ -14,13 +14,15 @@ import psycopg
 
 GUEST_STATES = ("active", "stopped", "paused", "suspended", "rescued", "soft_deleted", "resized", "shelved")
 """States of a server whose host has its guest."""
+AWAY = "away"
+"""State of the row of a server that a move has taken to another cell, until its user has confirmed it."""
 SETTLED = (*GUEST_STATES, "shelved_offloaded", "error")
 """States of servers that are built."""
 
 _KEPT = (
     "SELECT m.instance, m.source_host, m.source_attempt FROM migrations m JOIN instances k ON k.uuid = m.instance "
     "WHERE m.step IS NULL AND m.status = 'finished' AND m.dest_attempt = k.attempt "
-    "AND k.state = 'resized' AND k.deleted_at IS NULL"
+    "AND k.state IN ('resized', 'away') AND k.deleted_at IS NULL"
 )
 """What the host that a server left keeps of it, until its user has confirmed the move."""
 _UNOWNED = "owner IS NOT NULL AND owner NOT IN (SELECT owner FROM leases WHERE lapses_at > :now)"
@@ -68,7 +70,7 @@ _IN_CELL = {
     "finished move of a server that waits for nothing": (
         "SELECT m.instance FROM migrations m LEFT JOIN instances i ON i.uuid = m.instance "
         "WHERE m.step IS NULL AND m.status = 'finished' "
-        "AND (i.uuid IS NULL OR i.deleted_at IS NOT NULL OR i.state NOT IN ('resized', 'error'))"
+        "AND (i.uuid IS NULL OR i.deleted_at IS NOT NULL OR i.state NOT IN ('resized', 'away', 'error'))"
     ),
     "row owned by nobody living": f"SELECT uuid FROM instances WHERE {_UNOWNED}",
     "secret of a server that is built": (
@@ -141,6 +143,7 @@ def read_databases(urls: Mapping[str, str]) -> Rows:
     """
     mapped: dict[str, Mapped] = {}
     rows: list[Row] = []
+    away: list[Row] = []
     leaked: list[str] = []
     kept: set[tuple[str, str, int]] = set()
     for name in sorted(urls, key=lambda name: (name != "api", name)):
@@ -149,9 +152,15 @@ def read_databases(urls: Mapping[str, str]) -> Rows:
                 mapped = _mapped(connection)
                 leaked += _leaked(connection, "api", _ABOVE)
             else:
-                rows += _rows(connection, name)
+                found = list(_rows(connection, name))
+                rows += [row for row in found if row.state != AWAY]
+                away += [row for row in found if row.state == AWAY]
                 leaked += _leaked(connection, name, _IN_CELL)
                 kept |= {(host, instance, attempt) for instance, host, attempt in connection.execute(_KEPT, {})}
+    rest = {row.uuid for row in rows if row.state in ("resized", "error")}
+    leaked += [
+        f"{row.cell}: away of a server that does not come back: {row.uuid}" for row in away if row.uuid not in rest
+    ]
     return Rows(mapped=mapped, rows=tuple(rows), leaked=tuple(leaked), kept=frozenset(kept))
 
 

@@ -28,6 +28,7 @@ from skep.api.handlers import (
 from skep.api.handlers.guest_secrets import SealedArguments
 from skep.api.handlers.server_images import PreparedImage
 from skep.api.handlers.server_lookup import PAUSE_SECONDS, TRIES, LocatedServer, find, refuse_if_locked
+from skep.api.handlers.server_shelving import CROSS_CELL
 from skep.api.requests import Answer, ApiRequest, Handler
 from skep.database import Connection
 from skep.database.cell import agents, offloads, row_actions, tasks, unshelves
@@ -232,6 +233,7 @@ async def _move(request: ApiRequest, action: Action, asked: Any) -> Answer:
         context=request.context,
         host=host,
         forced=live and live_migrations.is_forced(request, asked),
+        elsewhere=request.allowed(CROSS_CELL, project_id=instance.project_id, user_id=instance.user_id),
     )
     if action.name == "resize":
         over = await _begin_resize(request, found, unit, await server_moves.new_size(request, instance, asked))

@@ -22,7 +22,7 @@ from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import instances
 from skep.domain.errors import Conflict, NotFound, Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.instances import Instance, State, Task
+from skep.domain.instances import Instance, PowerState, State, Task
 
 TRIES = 50
 PAUSE_SECONDS = 0.02
@@ -97,9 +97,9 @@ async def look_up(services: ApiServices, uuid: InstanceUuid, *, deleted: bool = 
             row = await read_cell(services, mapping.cell, partial(instances.get, uuid=uuid, deleted=deleted))
         except Unavailable as error:
             raise CellUnreadable(mapping, groups) from error
-        if row is not None:
+        if row is not None and not (row.state is State.AWAY and await _moved(services, mapping)):
             return LocatedServer(instance=_overlaid(row, mapping), mapping=mapping, groups=groups)
-        if not await _moved(services, mapping):
+        if row is None and not await _moved(services, mapping):
             return None
     return None
 
@@ -174,7 +174,7 @@ async def _moved(services: ApiServices, seen: Mapping) -> bool:
 
 def _overlaid(instance: Instance, mapping: Mapping) -> Instance:
     """Show what is true of the server and not written into its row yet: that it is settled, that it is to go."""
-    if instance.state is State.STAGED:
+    if instance.state in (State.STAGED, State.AWAY):
         instance = msgspec.structs.replace(instance, state=settled(instance))
     if mapping.delete_intent_at is not None and instance.deleted_at is None and instance.task is None:
         instance = msgspec.structs.replace(instance, task=Task.DELETING)
@@ -182,5 +182,9 @@ def _overlaid(instance: Instance, mapping: Mapping) -> Instance:
 
 
 def settled(instance: Instance) -> State:
-    """Return the state that a staged row gets in a moment, when its mapping names its cell."""
+    """Return the state that a frozen row gets in a moment, when its mapping names its cell."""
+    if instance.state is State.AWAY:
+        if instance.task is Task.RESIZE_REVERTING:
+            return State.RESIZED
+        return State.ACTIVE if instance.power_state is PowerState.RUNNING else State.STOPPED
     return State.SCHEDULED if instance.host is not None else State.ERROR

@@ -101,6 +101,7 @@ def begin(
     host: str | None = None,
     size: Size | None = None,
     forced: bool = False,
+    elsewhere: bool = False,
 ) -> list[Over] | None:
     """Begin a move or a revert of a server as it is in its cell; None when its row does not allow it.
 
@@ -118,4 +119,4 @@ def begin(
         )
     if action.name == "live_migrate":
         return live_moves.begin(connection, row, action, context, now, wanted_host=host, forced=forced)
-    return cold_moves.begin(connection, row, action, context, now, wanted_host=host, size=size)
+    return cold_moves.begin(connection, row, action, context, now, wanted_host=host, size=size, elsewhere=elsewhere)

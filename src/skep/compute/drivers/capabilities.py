@@ -62,7 +62,8 @@ def able(driver: Driver, *, stores_images: bool = False, exchanges: bool = False
         Capability.MOVE: exchanges,
         Capability.LIVE_MIGRATE: exchanges,
     }
-    return frozenset({Capability.EVACUATE, *(one for one in capabilities_of(driver) if needs.get(one, True))})
+    found = {Capability.EVACUATE, *(one for one in capabilities_of(driver) if needs.get(one, True))}
+    return frozenset({*found, Capability.MOVE_BETWEEN_CELLS} if Capability.MOVE in found else found)
 
 
 def missing(capability: Capability, host: str) -> str:

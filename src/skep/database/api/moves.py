@@ -58,6 +58,33 @@ def move(connection: sa.Connection, placement: StagedMember, before: CellUuid, a
     )
 
 
+def hand_over(
+    connection: sa.Connection, instance: InstanceUuid, before: CellUuid, after: CellUuid, attempt: int
+) -> bool:
+    """Point the mapping at the other cell of a move between cells; True also where it names it under `attempt` already.
+
+    False when somebody wants the server deleted, or the move was given up (`stays`).
+    """
+    of = sa.and_(mappings.instance == instance, mappings.delete_intent_at.is_(None), mappings.deleted_at.is_(None))
+    moved = connection.execute(
+        instance_mappings.update()
+        .where(of, mappings.cell == before, mappings.attempt <= attempt)
+        .values(cell=after, attempt=attempt)
+    ).rowcount
+    if moved:
+        return True
+    there = sa.and_(mappings.cell == after, mappings.attempt == attempt)
+    found = sa.select(mappings.instance).where(mappings.instance == instance, there)
+    return connection.execute(found).first() is not None
+
+
+def stays(connection: sa.Connection, instance: InstanceUuid, cell: CellUuid, attempt: int) -> bool:
+    """Have nobody point the mapping at another cell under `attempt`; False where it names another cell than `cell`."""
+    mine = sa.and_(mappings.instance == instance, mappings.cell == cell)
+    raised = sa.case((mappings.attempt > attempt, mappings.attempt), else_=attempt + 1)
+    return connection.execute(instance_mappings.update().where(mine).values(attempt=raised)).rowcount == 1
+
+
 def give_back(connection: sa.Connection, owner: Incarnation, instance: InstanceUuid) -> None:
     """Let anybody take the server again."""
     connection.execute(

@@ -65,7 +65,11 @@ _let_go = sa.and_(
     sa.or_(
         row.task == Task.DELETING.value,
         row.deleted_at.is_not(None),
-        sa.and_(row.task.is_(None), row.state.not_in((State.RESIZED.value, State.ERROR.value))),
+        sa.and_(
+            row.task.is_(None),
+            row.state.not_in((State.RESIZED.value, State.ERROR.value)),
+            row.state != State.AWAY.value,
+        ),
     ),
 )
 _TAKEN_AWAY = tuple(

@@ -24,7 +24,7 @@ from skep.domain.builds import Placed
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict
 from skep.domain.guests import state_after
-from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId, new_uuid
+from skep.domain.ids import CellUuid, Incarnation, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId, new_uuid
 from skep.domain.instances import Fault, Instance, State, Task
 from skep.domain.moves import CHOICES, STEPS, MoveRow, Side, Size
 from skep.domain.providers import Allocation
@@ -74,6 +74,29 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     new_size: bytes | None
     forced: bool
     wish: str | None
+    elsewhere: bool = False
+    """Another cell may have the server if this one has no room."""
+    source_cell: CellUuid | None = None
+    """Where its source is, and the attempt by which a revert comes back; None: in this cell."""
+    dest_cell: CellUuid | None = None
+    """Where its target is; None: in this cell, or nowhere yet."""
+    turn: int = 0
+    """Grows with each change: of the rows of a move between cells the one with the higher is newer."""
+
+    @property
+    def is_between_cells(self) -> bool:
+        """Whether its two hosts are in different cells."""
+        return self.source_cell is not None or self.dest_cell is not None
+
+    @property
+    def follows(self) -> str | None:
+        """Return the step after this one."""
+        return self.row.elsewhere or self.row.next if self.is_between_cells else self.row.next
+
+    @property
+    def after_failure(self) -> str | None:
+        """Return the step that follows a failure of this one."""
+        return self.row.elsewhere_failed or self.row.on_failure if self.is_between_cells else self.row.on_failure
 
     @property
     def row(self) -> MoveRow:
@@ -158,7 +181,7 @@ _CONFIRM = (
     .values(status="confirmed", updated_at=sa.bindparam("now"))
     .returning(move.source_attempt, move.was)
 )
-_REVERT = migrations.update().where(_RESTING).returning(*COLUMNS)
+_REVERT = migrations.update().where(_RESTING).values(turn=move.turn + 1).returning(*COLUMNS)
 
 
 def begin(
@@ -170,10 +193,11 @@ def begin(
     *,
     wanted_host: str | None = None,
     size: Size | None = None,
+    elsewhere: bool = False,
 ) -> list[Over] | None:
     """Begin a cold move of a server, to another size where one is given; return what that ended.
 
-    None when the row does not allow it.
+    None when the row does not allow it. `elsewhere`: another cell may have the server if this one has no room.
     """
     work = builds.work(connection, server.uuid)
     over = tasks.begin_over(connection, server.uuid, action, context, now) if work is not None else None
@@ -199,6 +223,7 @@ def begin(
             old_size=None if size is None else dump(old),
             new_size=None if size is None else dump(size),
             wanted_host=wanted_host,
+            elsewhere=elsewhere,
             was=server.state.value,
             task_id=context.request_id,
             step=first.name,
@@ -230,6 +255,9 @@ def begin_revert(
     if begun is None or number is None:
         raise _none_finished(server)
     known = move_of(begun)
+    if known.source_cell is not None:
+        # The source is in another cell: the attempt by which the server comes back is begun there.
+        return over
     kept = connection.execute(
         sa.select(attempt_rows.c.allocation).where(
             attempt_rows.c.instance == server.uuid,

@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell.instances import instance_of, live_columns
-from skep.database.cell.tables import SOFT_DELETED, UNDER_WAY, instances
+from skep.database.cell.tables import AWAY, SOFT_DELETED, UNDER_WAY, instances
 from skep.database.cell.unreadable import or_none
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State, Task
@@ -111,8 +111,9 @@ def list_all(connection: sa.Connection, query: ListQuery) -> list[Instance]:
     Whether a frozen one is shown, and in which state, is its mapping's to say.
     """
     of_any_state = msgspec.structs.replace(query, states=None, statuses=None, task=None)
-    staged = sa.select(*live_columns).where(UNDER_WAY, row.state.in_(_FROZEN), *_conditions(of_any_state))
-    readable = (or_none(one, instance_of) for one in connection.execute(staged))
+    frozen = (sa.and_(UNDER_WAY, row.state.in_(_FROZEN)), AWAY)
+    wanted = [sa.select(*live_columns).where(of_state, *_conditions(of_any_state)) for of_state in frozen]
+    readable = (or_none(one, instance_of) for query in wanted for one in connection.execute(query))
     found = [one for one in readable if one is not None and query.accepts_details(one)]
     found.extend(_settled(connection, query, _conditions(query)))
     return found

@@ -30,7 +30,7 @@ MINE = sa.and_(
 )
 """Says of an instance that it still is that of a move."""
 
-CHANGE = migrations.update().where(migrations.c.uuid == sa.bindparam("of_move"))
+CHANGE = migrations.update().where(migrations.c.uuid == sa.bindparam("of_move")).values(turn=migrations.c.turn + 1)
 CHANGE_SERVER = instances.update().where(MINE)
 IS_HELD = sa.select(row.uuid).where(MINE)
 HELD = sa.select(*builds.work_columns).where(MINE)

@@ -49,7 +49,18 @@ from skep.domain.clock import SECOND
 from skep.domain.guests import state_after
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Fault, Instance, PowerState, State
-from skep.domain.moves import CHOICES, EVACUATING, ON_HOSTS, STEPS, SWITCHES, SWITCHES_BACK, Side
+from skep.domain.moves import (
+    CHOICES,
+    EVACUATING,
+    HANDING_OVER,
+    OF_SIDE,
+    ON_HOSTS,
+    SEEK,
+    STEPS,
+    SWITCHES,
+    SWITCHES_BACK,
+    Side,
+)
 from skep.domain.server_migrations import QUEUED
 from skep.messages.to_scheduler import Slot
 
@@ -110,6 +121,12 @@ def due(
     return [one for one in orders if one is not None]
 
 
+_HERE = sa.or_(
+    sa.and_(move.step.in_(sorted(OF_SIDE["source"] | OF_SIDE["back"])), move.source_cell.is_(None)),
+    sa.and_(move.step.in_(sorted(OF_SIDE["target"])), move.dest_cell.is_(None)),
+)
+"""Says of a move that the host of its step is one of this cell."""
+
 _DUE = (
     migrations.update()
     .where(
@@ -117,7 +134,7 @@ _DUE = (
             sa.select(move.uuid)
             .where(
                 move.step.is_not(None),
-                move.step.in_(sorted(ON_HOSTS)),
+                _HERE,
                 move.status != QUEUED,
                 sa.or_(resending.due(move.sent_at, move.step_at), live_moves.wished()),
                 ~resting.move_rests(move.instance, move.source_host, move.dest_host),
@@ -156,9 +173,13 @@ def _order(connection: sa.Connection, known: Move, home: CellUuid) -> DueStep | 
     group = work.spec.group if enters else None
     evacuates = known.step in EVACUATING
     request = evacuations.request_of(connection, known) if evacuates else None
+    server = work.instance
+    if server.state is State.AWAY:
+        # Agents know nothing of cells.
+        server = msgspec.structs.replace(server, state=State(known.was))
     due_step = DueStep(
         move=known,
-        instance=known.sized(side, work.instance),
+        instance=known.sized(side, server),
         attempt=attempt,
         assignment=assignment,
         slot=None if group is None else slot_of(known.instance, attempt, node, group),
@@ -221,7 +242,7 @@ def done(
     judged = step in SWITCHES or known.row.side != known.row.holder
     if judged and (goes_to is None or not attempts.is_under_way(connection, known.instance, goes_to)):
         return failed(connection, uuid, step, attempt, host, LOST, now, most_hosts, task_id=task_id)
-    follows = known.row.next
+    follows = known.follows
     after = STEPS[follows] if follows is not None else None
     values: dict[str, Any] = {**anew(now), "step": follows}
     if after is not None:
@@ -231,8 +252,8 @@ def done(
     changed: dict[str, Any] = {"step_at": now, "changed_at": now, "updated_at": now}
     if after is not None:
         changed["task"] = after.task.value
-    if step in SWITCHES:
-        changed |= _switched(connection, known, SWITCHES[step])
+    if step in SWITCHES and follows not in HANDING_OVER:
+        changed |= switched(connection, known, SWITCHES[step])
         if step in EVACUATING:
             evacuations.released(connection, known, now)
     change_server(connection, known, changed)
@@ -300,7 +321,7 @@ def failed(
     if known is None:
         return None
     said = live_moves.why_ended(known, why)
-    follows = known.row.on_failure
+    follows = known.after_failure
     if rebuilds.is_lost(known, why):
         return _moved(connection, known, _end_lost(connection, known, host, why, now), None)
     if follows is None and not known.row.gives_up:
@@ -323,10 +344,10 @@ def failed(
         values |= over_with("error", now, said)
     else:
         values["status"] = STEPS[follows].status
-    if follows in CHOICES:
+    if follows in CHOICES or follows == SEEK:
         tried = [*load(known.tried.encode(), list[str]), known.dest_node]
         values |= {"tried": dump(tried).decode(), "dest_host": None, "dest_node": None, "dest_attempt": None}
-        if known.wanted_host is not None or len(tried) >= most_hosts:
+        if follows != SEEK and (known.wanted_host is not None or len(tried) >= most_hosts):
             values |= over_with("error", now, said)
     change(connection, known, values)
     if values["step"] is None:
@@ -334,7 +355,7 @@ def failed(
     else:
         changed: dict[str, Any] = {"task": STEPS[values["step"]].task.value, "changed_at": now}
         if step in SWITCHES_BACK:
-            changed |= _switched(connection, known, SWITCHES_BACK[step])
+            changed |= switched(connection, known, SWITCHES_BACK[step])
         change_server(connection, known, changed)
     return _moved(connection, known, ended, values["step"])
 
@@ -376,7 +397,7 @@ def _overdue(*, listened: bool) -> sa.Select[Any]:
     # An evacuation goes on without the host that it leaves.
     told = move.step.in_(sorted(ON_HOSTS - {"evacuate_release"}))
     rests = resting.move_rests(move.instance, move.source_host, move.dest_host)
-    given_up = sa.and_(move.step.is_not(None), told, sa.or_(silent, lost), ~rests)
+    given_up = sa.and_(move.step.is_not(None), told, _HERE, sa.or_(silent, lost), ~rests)
     return sa.select(*COLUMNS).where(given_up).limit(sa.bindparam("most", type_=sa.Integer))
 
 
@@ -407,7 +428,7 @@ def _at_step(name: str) -> sa.Select[Any]:
     return move_statements.at_step(STEPS[name], (*COLUMNS, move.granted))
 
 
-def _switched(connection: sa.Connection, known: Move, side: Side) -> dict[str, Any]:
+def switched(connection: sa.Connection, known: Move, side: Side) -> dict[str, Any]:
     """Return the columns of a server that another attempt holds from now on; keep what the one before it held."""
     to, size = known.at(side), known.size(side)
     assert to.attempt is not None

@@ -170,7 +170,7 @@ def left(connection: sa.Connection, uuid: InstanceUuid, now: int, upto: int | No
             instances.update()
             .where(
                 row.uuid == uuid,
-                moving(before(State.MOVED), State.MOVED),
+                moving(before(State.MOVED) - {State.AWAY}, State.MOVED),
                 *([] if upto is None else [row.attempt <= upto, _lingered(now)]),
             )
             .values(

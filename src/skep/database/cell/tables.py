@@ -20,6 +20,9 @@ SQLite see that `instances_work` holds all of its rows, and leaves the settled o
 SOFT_DELETED = sa.text(f"state = '{State.SOFT_DELETED}'")
 """Says of an instance that it is soft-deleted; for `instances_soft_deleted`, as above."""
 
+AWAY = sa.text(f"state = '{State.AWAY}'")
+"""Says of an instance that it is in another cell, by a move between them; for `instances_away`, as above."""
+
 SHELVED = sa.text(f"state = '{State.SHELVED}'")
 """Says of an instance that it is shelved on its host; for `instances_shelved`, as above."""
 
@@ -86,6 +89,7 @@ instances = sa.Table(
     sa.Index("instances_work", "state", "step_at", **where(UNDER_WAY)),
     sa.Index("instances_tasks", "task", **where("task IS NOT NULL")),
     sa.Index("instances_soft_deleted", "step_at", **where(SOFT_DELETED)),
+    sa.Index("instances_away", "state", "uuid", **where(AWAY)),
     sa.Index("instances_shelved", "step_at", **where(SHELVED)),
     sa.Index("instances_purge", "deleted_at", **where("deleted_at IS NOT NULL")),
     sa.Index(
@@ -188,6 +192,10 @@ migrations = sa.Table(
     sa.Column("back_attempt", sa.Integer),
     sa.Column("forced", sa.Boolean, nullable=False, default=False, server_default=sa.false()),
     sa.Column("wish", sa.Text),
+    sa.Column("elsewhere", sa.Boolean, nullable=False, default=False, server_default=sa.false()),
+    sa.Column("source_cell", sa.Text),
+    sa.Column("dest_cell", sa.Text),
+    sa.Column("turn", sa.Integer, nullable=False, default=0, server_default="0"),
     *(
         sa.Column(f"{kind}_{part}", sa.BigInteger)
         for kind in ("memory", "disk")
@@ -205,7 +213,9 @@ begin the step; `task_id`: the request that asked for what is under way; `was`: 
 it comes to nothing; `tried`: nodes that refused, as JSON; `back_attempt`: the attempt on the source by which a revert
 comes back; `old_size`, `new_size`: what a resize changes (`domain.moves.Size`), null for a plain move. Of a live one
 also `forced`: `wanted_host` is taken unasked; `wish`: what its source is to do with the copying, one of
-`domain.moves.WISHES`; and how many bytes were copied."""
+`domain.moves.WISHES`; and how many bytes were copied. `elsewhere`: another cell may have the server if this one has no
+room. A move between cells has a row in both: `source_cell`, `dest_cell` name the other one (null: this one), and the
+row of the higher `turn` is the newer."""
 
 actions = sa.Table(
     "actions",
@@ -320,9 +330,11 @@ leases = sa.Table(
     sa.Column("host", sa.Text, nullable=False, server_default=sa.text("''")),
     sa.Column("length", sa.BigInteger),
     sa.Column("clock_ahead", sa.BigInteger),
+    sa.Column("understands", sa.Text),
 )
 """Which process runs own work here. `length`: how far ahead a lease lies when it is renewed; `clock_ahead`: by how much
-its process' clock is ahead of the database's; microseconds both."""
+its process' clock is ahead of the database's; microseconds both. `understands`: what the process can go on with, as
+JSON; null: it is of before 0.8."""
 
 identity = sa.Table(
     "cell_identity",

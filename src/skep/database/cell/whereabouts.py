@@ -12,7 +12,7 @@ from skep.database.cell.moves import SINCE_0_8
 from skep.database.cell.tables import UNDER_WAY, attempts, instances, migrations
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State, Task
-from skep.domain.moves import CHOICES
+from skep.domain.moves import CHOICES, SEEK
 from skep.domain.states import ON_HOST, PLACELESS, stored
 
 row = instances.c
@@ -65,7 +65,7 @@ def chosen_for_moves(connection: sa.Connection, uuids: Sequence[str]) -> set[tup
     """
     move = migrations.c
     query = sa.select(move.instance, move.dest_attempt).where(
-        move.step.in_(sorted(CHOICES)), move.dest_attempt.is_not(None), move.instance.in_(uuids)
+        move.step.in_(sorted({*CHOICES, SEEK})), move.dest_attempt.is_not(None), move.instance.in_(uuids)
     )
     return {(one.instance, one.dest_attempt) for one in connection.execute(query)}
 

@@ -110,7 +110,7 @@ def _scheduler(config: Config) -> tuple[tuple[str, str], ...]:
 
 
 def _host(config: Config, cell: Cell) -> tuple[tuple[str, str], ...]:
-    exchange = str(StateDirectory(Path(config.state.directory).absolute()).exchange(cell.name))
+    exchange = str(StateDirectory(Path(config.state.directory).absolute()).exchange)
     known = tuple(CellSettings(name=one.name, transport_url=one.transport_url) for one in config.cells)
     mine = [one for one in known if one.name == cell.name]
     return (
