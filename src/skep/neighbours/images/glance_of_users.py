@@ -101,9 +101,10 @@ def _parameters(selection: ImageSelection) -> dict[str, str]:
     asked = dict(selection.properties)
     asked |= {"limit": str(selection.limit), "sort": "created_at:desc"}
     if selection.name is not None:
-        asked["name"] = _listed([selection.name])
+        # With the operator none is read in the name itself. Quotes of a list cannot hold every name.
+        asked["name"] = f"eq:{selection.name}"
     if selection.statuses:
-        asked["status"] = _listed(selection.statuses)
+        asked["status"] = f"in:{','.join(selection.statuses)}"
     for name, value in (("min_disk", selection.min_disk), ("min_ram", selection.min_ram)):
         if value is not None:
             asked[name] = str(value)
@@ -112,12 +113,6 @@ def _parameters(selection: ImageSelection) -> dict[str, str]:
     if selection.marker is not None:
         asked["marker"] = selection.marker
     return asked
-
-
-def _listed(values: list[str] | tuple[str, ...]) -> str:
-    """Return values as Glance's `in:` takes them, so that none of them is read as an operator."""
-    quoted = ('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values)
-    return f"in:{','.join(quoted)}"
 
 
 def _checked(response: httpx.Response, asked_for: str) -> httpx.Response:

@@ -67,6 +67,8 @@ def _narrowed(query: ImageQuery, name: str, value: str) -> ImageQuery:
 
 
 def _values(name: str, value: str) -> tuple[str, ...]:
+    if value.startswith("eq:"):
+        return (value.removeprefix("eq:"),)
     if not value.startswith("in:"):
         return (value,)
     try:
