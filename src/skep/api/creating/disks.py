@@ -16,6 +16,9 @@ from skep.domain.invalid_input import invalid_field
 GIB = 1024**3
 MIB_PER_GIB = 1024
 
+SIGNATURE = "img_signature"
+"""Property of an image that wants to be verified before a server is made of it."""
+
 MOST_DEVICES = 16
 """Disks that a request may name: each of its servers keeps all of them."""
 
@@ -147,6 +150,9 @@ def check_image(image: Image, flavor: Flavor, *, may_have_no_disk: bool, key: st
     """
     if image.status != "active":
         raise invalid_field(f"{key}.imageRef", image.id, f"an active image, this one is {image.status}")
+    if SIGNATURE in image.properties:
+        expected = f"an image without {SIGNATURE}, since signatures of images are not verified here"
+        raise invalid_field(f"{key}.imageRef", image.id, expected)
     check_size(image, flavor, f"{key}.flavorRef")
     if flavor.root_gb == 0 and not may_have_no_disk:
         raise Forbidden("Only volume-backed servers are allowed for flavors with zero disk.")

@@ -122,6 +122,7 @@ def test_images_and_flavors() -> None:
         Image(id="i", size=2**30 + 1),
         Image(id="i", min_disk=2),
         Image(id="i", min_ram=65),
+        Image(id="i", properties={"img_signature": "x"}),
     ):
         with pytest.raises(BadRequest):
             check_image(image, flavor, may_have_no_disk=True)
