@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,6 +21,8 @@ IMAGE_BYTES = 1 << 20
 """Of the image of all servers, so of their disks and of their snapshots."""
 OVERLAP = 2_000_000
 """Microseconds that a poll asks for again: what was written meanwhile."""
+LOOKS_AT_ALL = 15
+"""After so many polls one asks for all changes since the action began."""
 IMAGE = "IMAGE"
 """Stands in a request for the id of the image of all servers."""
 LARGER = "bench"
@@ -139,12 +142,15 @@ class ActionsLoad:
         return None
 
     async def _until(self, status: str, uuids: Sequence[str]) -> None:
-        """Follow servers as a client does, with `changes-since`, until they have a status and no task."""
-        end = time.monotonic() + SETTLE_SECONDS
-        while True:
+        """Follow servers as a client does, with `changes-since`, until they have a status and no task.
+
+        Now and then all changes are asked for: a database that stalls shows one later than the overlap of two looks.
+        """
+        end, begun = time.monotonic() + SETTLE_SECONDS, self._since
+        for looks in itertools.count(1):
             asked_at = isoformat(Clock().now() - OVERLAP)
             await self._look()
-            self._since = asked_at
+            self._since = begun if looks % LOOKS_AT_ALL == 0 else asked_at
             elsewhere = sum(self._seen.get(uuid) != (status, None) for uuid in uuids)
             if not elsewhere:
                 return
