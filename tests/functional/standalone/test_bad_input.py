@@ -19,6 +19,16 @@ NESTED = st.recursive(
 )
 USER_FIELDS = ("name", "password", "email", "enabled", "description", "default_project_id", "options")
 IMAGE_FIELDS = ("name", "tags", "min_disk", "id", "visibility", "protected", "disk_format", "own", "owner")
+CREDENTIAL_FIELDS = ("description", "secret", "roles", "expires_at", "unrestricted", "access_rules", "project_id")
+RULE = st.fixed_dictionaries({}, optional=dict.fromkeys(("id", "service", "method", "path"), NESTED))
+CREDENTIAL = st.fixed_dictionaries(
+    {"name": NESTED | st.text(max_size=8)},
+    optional={**dict.fromkeys(CREDENTIAL_FIELDS, NESTED), "access_rules": NESTED | st.lists(RULE, max_size=3)},
+)
+ASSIGNMENT_FILTERS = (
+    "user.id", "group.id", "role.id", "scope.project.id", "scope.domain.id", "scope.system", "effective",
+    "include_names", "scope.OS-INHERIT:inherited_to",
+)  # fmt: skip
 USER = st.fixed_dictionaries({}, optional=dict.fromkeys(USER_FIELDS, NESTED))
 IMAGE = st.fixed_dictionaries({}, optional=dict.fromkeys(IMAGE_FIELDS, NESTED))
 OPERATION = st.fixed_dictionaries(
@@ -51,9 +61,46 @@ async def test_bytes_for_json(identity: httpx.AsyncClient, raw: bytes) -> None:
 @given(fields=USER)
 async def test_users(identity: httpx.AsyncClient, fields: dict[str, Any]) -> None:
     headers = {"X-Auth-Token": await token(identity, "admin", "admin")}
-    for key in ("user", "project", "role"):
+    for key in ("user", "project", "role", "domain", "group"):
         response = await identity.post(f"/v3/{key}s", **_json({key: fields}, headers))
         assert response.status_code < 500, response.text
+
+
+@quick
+@given(fields=CREDENTIAL, proof=st.dictionaries(st.sampled_from(["id", "secret", "name", "user"]), NESTED))
+async def test_application_credentials(identity: httpx.AsyncClient, fields: Any, proof: Any) -> None:
+    held = await token(identity, "demo", "demo")
+    headers = {"X-Auth-Token": held, "X-Subject-Token": held}
+    user = (await identity.get("/v3/auth/tokens", headers=headers)).json()["token"]["user"]["id"]
+    path = f"/v3/users/{user}/application_credentials"
+    response = await identity.post(path, **_json({"application_credential": fields}, headers))
+    assert response.status_code < 500, response.text
+    assert (await identity.get(path, headers=headers)).status_code == 200
+    shown = {"methods": ["application_credential"], "application_credential": proof}
+    signed_in = await identity.post("/v3/auth/tokens", **_json({"auth": {"identity": shown}}))
+    assert signed_in.status_code < 500, signed_in.text
+
+
+@quick
+@given(query=st.dictionaries(st.sampled_from(ASSIGNMENT_FILTERS), st.text(max_size=8)))
+async def test_lists_of_assignments(identity: httpx.AsyncClient, query: dict[str, str]) -> None:
+    headers = {"X-Auth-Token": await token(identity, "admin", "admin")}
+    response = await identity.get("/v3/role_assignments", params=query, headers=headers)
+    assert response.status_code in (200, 400), response.text
+
+
+@quick
+@given(body=NESTED, path=st.sampled_from(["members", "import"]))
+async def test_members_and_imports(
+    identity: httpx.AsyncClient, images: httpx.AsyncClient, body: Any, path: str
+) -> None:
+    headers = {"X-Auth-Token": await token(identity, "demo", "demo")}
+    made = await images.post("/v2/images", **_json({}, headers))
+    image = f"/v2/images/{made.json()['id']}"
+    for said in (body, {"member": body}, {"method": body}):
+        answer = await images.post(f"{image}/{path}", **_json(said, headers))
+        assert answer.status_code < 500, answer.text
+    assert (await images.get(image, headers=headers)).status_code == 200
 
 
 @quick
