@@ -129,12 +129,20 @@ def delete(connection: sa.Connection, image_id: str) -> None:
 
 def activate(connection: sa.Connection, image: StoredImage, *, size: int, md5: str, sha512: str, now: int) -> bool:
     """Say that the bytes are stored; false when the image is gone (or made anew) or has its bytes already."""
-    statement = (
-        images.update()
-        .where(images.c.id == image.id, images.c.created_at == image.created_at, images.c.status == "queued")
-        .values(status=ACTIVE, size=size, checksum=md5, os_hash_algo="sha512", os_hash_value=sha512, updated_at=now)
+    mine = {"of": image.id, "made_at": image.created_at}
+    values = {"size": size, "checksum": md5, "os_hash_value": sha512, "updated_at": now}
+    return connection.execute(_ACTIVATE, {**mine, **values}).rowcount > 0
+
+
+_ACTIVATE = (
+    images.update()
+    .where(
+        images.c.id == sa.bindparam("of"),
+        images.c.created_at == sa.bindparam("made_at"),
+        images.c.status == "queued",
     )
-    return connection.execute(statement).rowcount > 0
+    .values(status=ACTIVE, os_hash_algo="sha512")
+)
 
 
 def active(connection: sa.Connection) -> list[tuple[str, int]]:
@@ -174,9 +182,15 @@ def _is_shared_with(connection: sa.Connection, viewer: Viewer, row: Any) -> bool
 
 def usage(connection: sa.Connection, project: str | None) -> Usage:
     """Return what a project has."""
-    columns = sa.func.count(), sa.func.coalesce(sa.func.sum(images.c.size), 0)
-    number, size = connection.execute(sa.select(*columns).where(images.c.owner == project)).one()
+    if project is None:
+        number, size = connection.execute(_USAGE.where(images.c.owner.is_(None))).one()
+    else:
+        number, size = connection.execute(_USAGE_OF, {"by": project}).one()
     return Usage(int(number), int(size))
+
+
+_USAGE = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(images.c.size), 0))
+_USAGE_OF = _USAGE.where(images.c.owner == sa.bindparam("by"))
 
 
 def select(connection: sa.Connection, query: ImageQuery, viewer: Viewer) -> ImagePage:

@@ -148,22 +148,34 @@ def begin_queued(connection: sa.Connection, now: int, at_once: int, nodes: Colle
 
     `nodes`: of the hosts that they leave; None: all. Return how many still wait.
     """
-    queued = sa.and_(move.step == PREPARING, move.status == QUEUED)
     if nodes is None:
-        nodes = [NodeUuid(node) for node in connection.scalars(sa.select(move.source_node).where(queued).distinct())]
+        nodes = [NodeUuid(node) for node in connection.scalars(_QUEUED_ON)]
     return sum(_begin_queued_of(connection, node, now, at_once) for node in sorted(nodes))
 
 
 def _begin_queued_of(connection: sa.Connection, node: NodeUuid, now: int, at_once: int) -> int:
     # Whoever else counts those of this host waits until this is written.
-    connection.execute(agents.update().where(agents.c.node == node).values(registered_at=agents.c.registered_at))
-    mine = sa.and_(move.step.in_((PREPARING, COPYING)), move.source_node == node)
-    found = connection.execute(sa.select(move.uuid, move.status).where(mine).order_by(move.created_at, move.id)).all()
+    connection.execute(_HOLD, {"on": node})
+    found = connection.execute(_LEAVING, {"on": node}).all()
     waiting = [one.uuid for one in found if one.status == QUEUED]
     free = max(0, at_once - (len(found) - len(waiting))) if at_once else len(waiting)
-    begun = migrations.update().where(move.uuid.in_(waiting[:free]), move.status == QUEUED)
-    connection.execute(begun.values(status=STEPS[PREPARING].status, step_at=now, updated_at=now))
+    if waiting[:free]:
+        connection.execute(_GIVE_TURN, {"uuids": waiting[:free], "step_at": now, "updated_at": now})
     return len(waiting[free:])
+
+
+_QUEUED_ON = sa.select(move.source_node).where(move.step == PREPARING, move.status == QUEUED).distinct()
+_HOLD = agents.update().where(agents.c.node == sa.bindparam("on")).values(registered_at=agents.c.registered_at)
+_LEAVING = (
+    sa.select(move.uuid, move.status)
+    .where(move.step.in_((PREPARING, COPYING)), move.source_node == sa.bindparam("on"))
+    .order_by(move.created_at, move.id)
+)
+_GIVE_TURN = (
+    migrations.update()
+    .where(move.uuid.in_(sa.bindparam("uuids", expanding=True)), move.status == QUEUED)
+    .values(status=STEPS[PREPARING].status)
+)
 
 
 def end_late(connection: sa.Connection, now: int, seconds_per_gib: float, wish: str, limit: int) -> list[Move]:

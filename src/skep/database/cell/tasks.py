@@ -209,7 +209,8 @@ def enter(connection: sa.Connection, host: str, phases: Mapping[tuple[InstanceUu
     for task in of(connection, mine):
         entered = task.action.phases.get(phases[task.instance, task.task_id])
         if entered not in (None, task.task):
-            connection.execute(instances.update().where(_is(task)).values(task=entered, changed_at=now, updated_at=now))
+            values = {"task": entered, "changed_at": now, "updated_at": now}
+            connection.execute(_ENTER, {**_named(task), **values})
 
 
 def known(connection: sa.Connection, named: Sequence[Named]) -> KnownTasks:
@@ -341,6 +342,20 @@ def _is(task: HostTask) -> sa.ColumnElement[bool]:
         row.task_id == task.task_id,
         row.task.in_(sorted({task.task, *task.action.tasks})),
     )
+
+
+_ENTER = instances.update().where(
+    row.uuid == sa.bindparam("of"),
+    row.attempt == sa.bindparam("of_attempt"),
+    row.task_id == sa.bindparam("asked"),
+    row.task.in_(sa.bindparam("doing", expanding=True)),
+)
+
+
+def _named(task: HostTask) -> dict[str, Any]:
+    """Name the parameters of `_ENTER`, which writes the columns of a row that still has this task."""
+    doing = sorted({task.task, *task.action.tasks})
+    return {"of": task.instance, "of_attempt": task.attempt, "asked": task.task_id, "doing": doing}
 
 
 def done(

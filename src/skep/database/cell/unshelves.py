@@ -30,6 +30,42 @@ UNSHELVE = ACTIONS["unshelve_offloaded"]
 _BUILT = frozenset(stored(BUILD_STATES))
 
 
+_OFFLOADED = sa.and_(
+    row.uuid == sa.bindparam("of"),
+    row.attempt == sa.bindparam("of_attempt"),
+    row.state == State.SHELVED_OFFLOADED.value,
+    row.task.is_(None),
+    row.deleted_at.is_(None),
+    row.refused_id.is_distinct_from(sa.bindparam("asked")),
+)
+_READ = sa.select(
+    row.uuid, row.spec, row.body, row.shelved, row.launched_at, row.left_cells, numbers.given().label("given")
+).where(_OFFLOADED)
+_BEGIN = instances.update().where(_OFFLOADED, moving(State.SHELVED_OFFLOADED, State.RESCHEDULING))
+_BUILT_ONE = (
+    instances.update()
+    .where(
+        row.uuid == sa.bindparam("of"),
+        row.attempt == sa.bindparam("of_attempt"),
+        row.host == sa.bindparam("on"),
+        row.task.is_distinct_from(Task.DELETING.value),
+        moving(BUILT_BY_HOST | {State.ERROR}, State.ACTIVE),
+        row.launched_at.is_(None),
+        row.shelved.is_not(None),
+    )
+    .values(
+        state=State.ACTIVE.value,
+        task=None,
+        fault=None,
+        secrets=None,
+        shelved=None,
+        owner=None,
+        **dict.fromkeys(("step_at", "changed_at", "updated_at"), sa.bindparam("now")),
+    )
+    .returning(*asked.COLUMNS)
+)
+
+
 def begin(
     connection: sa.Connection,
     server: Instance,
@@ -45,17 +81,8 @@ def begin(
 
     `pin` is the zone that it stays in from now on; None: any. `elsewhere`: another cell may have it if this one cannot.
     """
-    mine = sa.and_(
-        row.uuid == server.uuid,
-        row.attempt == server.attempt,
-        row.state == State.SHELVED_OFFLOADED.value,
-        row.task.is_(None),
-        row.deleted_at.is_(None),
-        row.refused_id.is_distinct_from(context.request_id),
-    )
-    found = connection.execute(
-        sa.select(row.uuid, row.spec, row.body, row.shelved, row.launched_at, row.left_cells).where(mine)
-    ).first()
+    mine = {"of": server.uuid, "of_attempt": server.attempt, "asked": context.request_id}
+    found = connection.execute(_READ, mine).first()
     if found is None or not found.shelved:
         return False
     shelved: Shelved = load(found.shelved, Shelved)
@@ -71,36 +98,32 @@ def begin(
     )
     asked_for: Instance = load(found.body, Instance)
     body = msgspec.structs.replace(asked_for, pinned_availability_zone=pin)
-    highest = connection.execute(sa.select(numbers.given()).where(row.uuid == server.uuid)).scalar_one()
     kept = msgspec.structs.replace(
         shelved,
         image=image,
         launched_at=found.launched_at or shelved.launched_at,
-        above=highest,
+        above=found.given,
         elsewhere=elsewhere,
         left=len(load(found.left_cells, tuple[CellUuid, ...])),
     )
     request = ActionRequest(action=UNSHELVE.name, context=context, arguments=msgspec.structs.asdict(wanted))
-    connection.execute(
-        instances.update()
-        .where(mine, moving(State.SHELVED_OFFLOADED, State.RESCHEDULING))
-        .values(
-            state=State.RESCHEDULING.value,
-            task_id=context.request_id,
-            action_request=dump(request),
-            shelved=dump(kept),
-            launched_at=None,
-            spec=dump(spec),
-            body=dump(body),
-            alternates=dump(()),
-            owner=None,
-            sent_at=None,
-            fault=None,
-            step_at=now,
-            changed_at=now,
-            updated_at=now,
-        )
-    )
+    values = {
+        "state": State.RESCHEDULING.value,
+        "task_id": context.request_id,
+        "action_request": dump(request),
+        "shelved": dump(kept),
+        "launched_at": None,
+        "spec": dump(spec),
+        "body": dump(body),
+        "alternates": dump(()),
+        "owner": None,
+        "sent_at": None,
+        "fault": None,
+        "step_at": now,
+        "changed_at": now,
+        "updated_at": now,
+    }
+    connection.execute(_BEGIN, {**mine, **values})
     actions.begin(connection, [actions.action_of(server.uuid, UNSHELVE.record, context, now)])
     return True
 
@@ -115,32 +138,9 @@ def built(
     now: int,
 ) -> Ended | None:
     """Write that the guest of an unshelved instance runs; None when this attempt is part of no unshelve."""
-    found = connection.execute(
-        instances.update()
-        .where(
-            row.uuid == uuid,
-            row.attempt == attempt,
-            row.host == host,
-            row.task.is_distinct_from(Task.DELETING.value),
-            moving(BUILT_BY_HOST | {State.ERROR}, State.ACTIVE),
-            row.launched_at.is_(None),
-            row.shelved.is_not(None),
-        )
-        .values(
-            state=State.ACTIVE.value,
-            task=None,
-            power_state=int(power_state),
-            launched_at=launched_at,
-            fault=None,
-            secrets=None,
-            shelved=None,
-            owner=None,
-            step_at=now,
-            changed_at=now,
-            updated_at=now,
-        )
-        .returning(*asked.COLUMNS)
-    ).first()
+    mine = {"of": uuid, "of_attempt": attempt, "on": host}
+    values = {"power_state": int(power_state), "launched_at": launched_at}
+    found = connection.execute(_BUILT_ONE, {**mine, **values, "now": now}).first()
     if found is None:
         return None
     attempts.finish(connection, uuid, attempt, host, now, "built", keep_open=True)
