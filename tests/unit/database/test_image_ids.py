@@ -26,7 +26,7 @@ def engine(tmp_path: Path) -> Iterator[sa.Engine]:
 
 def by_the_last_release(connection: sa.Connection, image: StoredImage) -> None:
     """Make an image as a release does that knows nothing of used ids."""
-    values = {column.name: getattr(image, column.name) for column in table.c}
+    values = {column.name: getattr(image, column.name) for column in table.c if hasattr(image, column.name)}
     connection.execute(table.insert().values(values))
 
 
