@@ -38,6 +38,16 @@ async def test_a_flavor_has_all_keys_of_its_microversion(api: ApiUnderTest) -> N
     newest = (await api.good("GET", "/flavors/1", version="2.75"))["flavor"]
     assert set(newest) - set(oldest) == {"description", "extra_specs"}
     assert newest["swap"] == 0
+    given_up = {"rxtx_factor", "OS-FLV-DISABLED:disabled"}
+    assert set(newest) - set((await api.good("GET", "/flavors/1", version="2.102"))["flavor"]) == given_up
+
+
+async def test_the_factor_that_nova_gave_up_is_refused_since_2_102(api: ApiUnderTest) -> None:
+    body = {"flavor": {"name": "old", "ram": 64, "vcpus": 1, "disk": 1, "rxtx_factor": 1.0}}
+    refused = await api.ask("POST", "/flavors", body, version="2.102")
+    assert refused.status_code == 400
+    assert "rxtx_factor" in refused.text
+    await api.good("POST", "/flavors", body, version="2.101")
 
 
 async def test_an_id_is_made_up_where_none_is_given(api: ApiUnderTest) -> None:
