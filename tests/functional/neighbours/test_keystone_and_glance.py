@@ -53,10 +53,13 @@ class Both:
         async with httpx.AsyncClient(base_url=self.neighbours.auth_url, timeout=PATIENCE) as keystone:
             return await sign_in(keystone, user, project)
 
-    async def status(self, token: str, path: str = "/servers", method: str = "GET", body: Any = None) -> int:
+    async def status(
+        self, token: str, path: str = "/servers", method: str = "GET", body: Any = None, service: str | None = None
+    ) -> int:
+        headers = {"X-Auth-Token": token} | ({} if service is None else {"X-Service-Token": service})
         async with httpx.AsyncClient(timeout=PATIENCE) as client:
             url = f"{self.cloud.api_url}{path}"
-            return (await client.request(method, url, headers={"X-Auth-Token": token}, json=body)).status_code
+            return (await client.request(method, url, headers=headers, json=body)).status_code
 
 
 def _configured(file: Path, root: Path, neighbours: RealNeighbours, port: int, password: str = PASSWORD) -> None:
@@ -114,6 +117,8 @@ async def test_a_cloud_beside_keystone_and_glance(both: Both, tmp_path: Path) ->
     assert await both.status(bound, "/servers") == 401
     assert await both.status(bound, f"/servers/{made['id']}", "DELETE") == 401
 
+    await _is_asked_by_a_service(both, bound)
+
     # A token that was revoked changes nothing any more; reading ends with what is remembered of it.
     token = await both.token()
     assert await both.status(token) == 200
@@ -147,3 +152,11 @@ async def test_a_cloud_beside_keystone_and_glance(both: Both, tmp_path: Path) ->
     )
     with pytest.raises(Unavailable, match="does not answer"):
         await make_cloud(elsewhere, cells=1, hosts=1).start()
+
+
+async def _is_asked_by_a_service(both: Both, bound: str) -> None:
+    # A service that works on the user's request shows its own token beside it: the rules were kept where he asked.
+    service = await both.token("skep", "service")
+    assert await both.status(bound, service=service) == 200
+    assert await both.status(bound, service=await both.token()) == 401
+    assert await both.status(await both.token(), service="forged") == 401
