@@ -37,7 +37,19 @@ def _cells(things: Things) -> Iterator[Row]:
         yield Row(method="DELETE", path=f"{path}/{{id}}", right="admin", thing=one, fill=fill)
     machine = {"host": "h7", "node": new_uuid(), "public_key": base64.b64encode(b"m" * 32).decode()}
     # It is for machines, which have no other proof than the token: whoever has another is as good as without any.
-    every = ("cell", "namespace", "admin", "member", "reader", "manager", "service", "guest", "nobody", "system")
+    every = (
+        "cell",
+        "namespace",
+        "admin",
+        "member",
+        "reader",
+        "manager",
+        "service",
+        "guest",
+        "nobody",
+        "system",
+        "domain",
+    )
     but = {OPEN_TO_ENROLMENT: 200, "with a credential that was taken back": 403, **dict.fromkeys(every, 401)}
     but |= {"cell": 403, "namespace": 403}
     yield Row(method="POST", path="/enrolments", right="any", body=machine, but=but)
@@ -75,7 +87,10 @@ def _placement(things: Things) -> Iterator[Row]:
         right="reader",
         thing=server,
         fill={"id": server},
-        but={"guest": 404, "service": 404, "system": 404, "system of foreign": 404},
+        but={
+            **dict.fromkeys(("guest", "service"), 404),
+            **dict.fromkeys(("system", "system of foreign", "domain", "domain of foreign"), 404),
+        },
     )
     decided = partial(
         Row, method="POST", path="/recovery/servers/{id}", right="admin", thing=server, fill={"id": server}
@@ -89,7 +104,7 @@ def _placement(things: Things) -> Iterator[Row]:
     asserted = {"cell": "cell1", "epoch": "e", "claims": [{**claim, "resources": {"VCPU": 1}}]}
     row = partial(Row, method="POST", right="cell", thing=things.node)
     # The node is of another cell than the one that the body names.
-    other = {"admin of foreign": 404, "system of foreign": 404}
+    other = dict.fromkeys(("admin of foreign", "system of foreign", "domain of foreign"), 404)
     yield row(path="/claims/assert", body=asserted, but=other)
     yield Row(
         method="POST",
