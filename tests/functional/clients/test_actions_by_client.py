@@ -18,7 +18,7 @@ from skep.config.compute import FakeFailure
 from skep.config.sections import RetentionSettings
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.http_cloud import http_config, serving_cloud
-from tests.support.openstack import openstack, openstack_quiet
+from tests.support.openstack import openstack, openstack_quiet, refusal
 
 
 async def test_pausing_and_suspending(tmp_path: Path) -> None:
@@ -26,18 +26,18 @@ async def test_pausing_and_suspending(tmp_path: Path) -> None:
         yaml = cloud.clouds_yaml
         await openstack(yaml, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "one")
 
-        async def comes_to(word: str, status: str) -> None:
-            await openstack_quiet(yaml, "server", word, "one")
+        async def comes_to(status: str, *command: str) -> None:
+            await openstack_quiet(yaml, *command, "one")
 
             async def is_so() -> bool:
                 return bool((await openstack(yaml, "server", "show", "one"))["status"] == status)
 
             await eventually(is_so, f"the server is {status}")
 
-        await comes_to("pause", "PAUSED")
-        await comes_to("unpause", "ACTIVE")
-        await comes_to("suspend", "SUSPENDED")
-        await comes_to("resume", "ACTIVE")
+        await comes_to("PAUSED", "server", "pause")
+        await comes_to("ACTIVE", "server", "unpause")
+        await comes_to("SUSPENDED", "server", "suspend")
+        await comes_to("ACTIVE", "server", "resume")
         events = await openstack(yaml, "server", "event", "list", "one")
         assert {event["Action"] for event in events} == {"create", "pause", "unpause", "suspend", "resume"}
 
@@ -217,6 +217,9 @@ async def test_migrating_with_confirm_and_revert(tmp_path: Path) -> None:
         assert await shown() == ("VERIFY_RESIZE", second)
         await openstack_quiet(yaml, "server", "migration", "confirm", "one")
         await _is(yaml, ("ACTIVE", second))
+        # The former words for both, which the client still takes.
+        assert "vm_state active" in await refusal(yaml, "server", "migrate", "confirm", "one")
+        assert "vm_state active" in await refusal(yaml, "server", "migrate", "revert", "one")
         listed = await openstack(yaml, *newest, "server", "migration", "list")
         assert [(one["Type"], one["Status"], one["Dest Compute"]) for one in listed] == [
             ("migration", "confirmed", second),

@@ -76,7 +76,7 @@ async def refused(url: str, **more: Any) -> None:
 
 async def test_consoles(shared_cloud: AllInOneCloud) -> None:
     yaml = shared_cloud.clouds_yaml
-    one, _ = await server(shared_cloud, "one"), await server(shared_cloud, "two")
+    one, two = await server(shared_cloud, "one"), await server(shared_cloud, "two")
     # A serial line says which guest it is of.
     url = await address(shared_cloud, "one")
     async with attended(url) as console:
@@ -97,6 +97,8 @@ async def test_consoles(shared_cloud: AllInOneCloud) -> None:
     other = await address(shared_cloud, "two")
     await refused(other, origin="http://evil.example")
     bare, _, token = other.partition("?token=")
+    told = await openstack(yaml, "--os-compute-api-version", "2.31", "console", "connection", "show", token)
+    assert told["instance_uuid"] == two
     async with attended(bare, additional_headers={"Cookie": f"token={token}"}, origin="http://127.0.0.1") as console:
         await heard(console, b"two:~# ")
         # It ends with the guest.

@@ -88,3 +88,4 @@ async def test_properties_of_a_server_are_taken_away(shared_cloud: AllInOneCloud
     await openstack_quiet(yaml, "server", "unset", "--property", "a", "--tag", "blue", "--description", "one")
     shown = await openstack(yaml, "server", "show", "one")
     assert (shown["properties"], shown["tags"], shown["description"]) == ({}, [], "")
+    assert shown["id"] in await openstack_quiet(yaml, "project", "cleanup", "--dry-run", "--auth-project")

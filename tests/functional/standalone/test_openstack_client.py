@@ -95,6 +95,11 @@ async def test_projects_and_users(openstack: Run) -> None:
         ("member", "new@Default", "new@Default")
     ]
     assert "403" in refused
+    await openstack("project", "set", "--description", "changed", "new")
+    assert (await openstack("project", "show", "new", "-f", "json"))["description"] == "changed"
+    passwords = ("--original-password", "new-password", "--password", "newest-password")
+    await openstack("user", "password", "set", *passwords, user="new")
+    assert (await openstack("user", "show", "new", "-f", "json"))["default_project_id"] == project["id"]
     await openstack("user", "delete", "new")
     await openstack("project", "delete", "new")
     users, projects = await asyncio.gather(
@@ -253,6 +258,7 @@ async def test_sharing_images(openstack: Run, served: ServedNeighbours, tmp_path
     await openstack("image", "add", "project", image, project, user="demo")
     members = await openstack("image", "member", "list", image, "-f", "json", user="demo")
     assert [(one["Member ID"], one["Status"]) for one in members] == [(project, "pending")]
+    assert (await openstack("image", "member", "get", image, project, "-f", "json"))["status"] == "pending"
     await openstack("image", "set", "--accept", image)
     shared = ("image", "list", "--shared", "--member-status", "accepted", "-f", "json")
     assert [one["ID"] for one in await openstack(*shared)] == [image]
@@ -267,6 +273,7 @@ async def test_changing_images(openstack: Run, served: ServedNeighbours, tmp_pat
     (tmp_path / "disk.raw").write_bytes(b"12345")
     make = ("image", "create", "--disk-format", "raw", "--container-format", "bare", "-f", "json")
     image = (await openstack(*make, "--file", "disk.raw", "--private", "mine", user="demo"))["id"]
+    assert (await openstack("image", "import", "info", "-f", "json", user="demo"))["import-methods"] == []
     await openstack("image", "set", "--deactivate", image, user="demo")
     listed, refused = await asyncio.gather(
         openstack("image", "list", "--status", "deactivated", "-f", "json", user="demo"),
