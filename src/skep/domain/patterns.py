@@ -13,6 +13,7 @@ MAX_LENGTH = 255
 MAX_MEMORY = 65_536
 """Bytes of an expression when it is compiled: they bound the work for each character of a text, and repeats of repeats
 need many."""
+_AHEAD = "(?="
 
 
 class Pattern:
@@ -43,6 +44,45 @@ class Pattern:
     def found_in(self, text: str) -> bool:
         """Tell whether it matches any part of a text."""
         return self._compiled.search(text) is not None
+
+    def begins(self, text: str) -> bool:
+        """Tell whether it matches a text from its beginning."""
+        return self._compiled.match(text) is not None
+
+
+def parted(text: str) -> list[str]:
+    """Return the expressions that a text must all match from its beginning, for one that begins with look-aheads.
+
+    `(?=.*[0-9])(?=.*[a-z]).{7,}` is three: RE2 has no look-ahead, but what is looked for at the beginning can be asked
+    for one after the other. Raises ValueError where a look-ahead does not end.
+    """
+    rest, parts = text.removeprefix("^"), []
+    while rest.startswith(_AHEAD):
+        end = _closing(rest)
+        parts.append(rest[len(_AHEAD) : end])
+        rest = rest[end + 1 :]
+    return [*parts, rest]
+
+
+def _closing(text: str) -> int:
+    """Return where the bracket closes with which a text begins. Raises ValueError where it does not."""
+    depth, in_class, at = 0, False, 0
+    while at < len(text):
+        letter = text[at]
+        if letter == "\\":
+            at += 1
+        elif in_class:
+            in_class = letter != "]"
+        elif letter == "[":
+            in_class = True
+            at += text[at + 1 : at + 2] == "^"
+            at += text[at + 1 : at + 2] == "]"  # there it is a letter of the class
+        elif letter in "()":
+            depth += 1 if letter == "(" else -1
+            if not depth:
+                return at
+        at += 1
+    raise ValueError("missing )")
 
 
 def _reason(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skep.domain.patterns import MAX_LENGTH, MAX_MEMORY, Pattern
+from skep.domain.patterns import MAX_LENGTH, MAX_MEMORY, Pattern, parted
 
 MOST_STEPS = MAX_MEMORY // 16
 
@@ -56,3 +56,31 @@ def test_the_work_for_each_byte_is_bounded(pattern: str) -> None:
     compiled = Pattern(pattern)
     assert compiled.steps <= MOST_STEPS
     assert not compiled.found_in("a" * 39 + "!")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (r"^(?=.*\d)(?=.*[a-zA-Z]).{7,}$", [r".*\d", ".*[a-zA-Z]", ".{7,}$"]),
+        ("(?=(a|b)c).*", ["(a|b)c", ".*"]),
+        (r"(?=\)[)]x)[(]", [r"\)[)]x", "[(]"]),
+        ("(?=[])]a)b", ["[])]a", "b"]),
+        ("(?=[^])]a)b", ["[^])]a", "b"]),
+        (".{4,}", [".{4,}"]),
+    ],
+)
+def test_what_is_looked_for_at_the_beginning_is_asked_for_apart(text: str, parts: list[str]) -> None:
+    assert parted(text) == parts
+
+
+@pytest.mark.parametrize("text", ["(?=a", "(?=[)]", "(?=\\)"])
+def test_a_look_ahead_must_end(text: str) -> None:
+    with pytest.raises(ValueError, match="missing"):
+        parted(text)
+
+
+def test_each_part_matches_from_the_beginning() -> None:
+    every = [Pattern(part) for part in parted(r"(?=.*\d)(?=.*[a-z]).{4,}$")]
+    assert all(one.begins("ab12") for one in every)
+    for refused in ("abcd", "1234", "a1"):
+        assert not all(one.begins(refused) for one in every)

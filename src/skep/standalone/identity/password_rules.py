@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 from skep.database import Connection
 from skep.database.api import former_passwords
 from skep.database.api.users import User
 from skep.domain.clock import SECOND
 from skep.domain.errors import BadRequest, Misconfigured
+from skep.domain.patterns import Pattern, parted
 from skep.standalone.identity.passwords import Passwords
 from skep.standalone.identity.settings import IdentitySettings
 
 DAY = 86_400 * SECOND
 MOST_MATCHED = 255
-"""Characters of a password that a pattern is tried on: one that backtracks costs no more than that."""
+"""Characters of a password that a pattern is tried on."""
 
 
 class PasswordRules:
@@ -24,9 +23,9 @@ class PasswordRules:
         """Raises Misconfigured for a pattern that is none."""
         self._settings = settings
         try:
-            self._pattern = re.compile(settings.password_regex)
-        except re.error as error:
-            raise Misconfigured(f"identity.password_regex: expected a regular expression: {error}") from error
+            self._patterns = [Pattern(part) for part in parted(settings.password_regex)]
+        except ValueError as error:
+            raise Misconfigured(f"identity.password_regex: expected a regular expression, {error}") from error
 
     def check(self, password: str, field: str) -> None:
         """Refuse a new password that is not as it must be.
@@ -40,7 +39,7 @@ class PasswordRules:
             return
         if len(password) > MOST_MATCHED:
             raise BadRequest(f"{field}: expected at most {MOST_MATCHED} characters")
-        if self._pattern.match(password) is None:
+        if not all(pattern.begins(password) for pattern in self._patterns):
             wanted = self._settings.password_regex_description or f"a match of {self._settings.password_regex}"
             raise BadRequest(f"{field}: the password does not meet the requirements, expected {wanted}")
 
