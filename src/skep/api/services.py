@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from skep.api.key_generation import KeyGenerator
 from skep.api.lookups import Lookups
 from skep.api.policy import Policy
 from skep.api.request_limits import RequestLimits, RequestLimitSettings
@@ -155,6 +156,7 @@ class ApiServices:
     lookups: Lookups = field(default_factory=Lookups)
     """Flavors, images and hosts as read a moment ago. Whoever changes a flavor calls `lookups.flavors.forget`."""
     running: Callable[[], Awaitable[tuple[RunningService, ...]]] = _nothing_running
+    key_generator: KeyGenerator = field(default_factory=KeyGenerator)
     limits: RequestLimits = field(default_factory=lambda: RequestLimits(RequestLimitSettings()))
     """What each project, and each address without a token, may ask."""
     observe: Callable[[str, str, int, float], None] = _unobserved

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from skep.api.public_keys import EXPECTED, fingerprint, generate
+from skep.api.public_keys import EXPECTED, fingerprint
 from skep.api.requests import Answer, ApiRequest
 from skep.database import Connection
 from skep.database.api import key_pairs, quotas
@@ -68,7 +67,7 @@ async def create(request: ApiRequest) -> Answer:
             raise invalid_field("keypair.public_key", public_key, EXPECTED[kind])
     else:
         await request.services.database.read(lambda c: _check(c, request, user, name, defaults))
-        public_key, private_key = await asyncio.to_thread(generate, kind, user, now)
+        public_key, private_key = await request.services.key_generator.generate(kind, user, now)
         print_ = fingerprint(kind, public_key)
         assert print_ is not None, "a key was generated that is none"
     pair = KeyPair(name=name, type=kind, public_key=public_key, fingerprint=print_)
