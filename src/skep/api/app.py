@@ -108,17 +108,16 @@ class ComputeApi:
         return _encode(versions.document(base, exchange.template) if segments else versions.root(base))
 
     async def _serve(self, exchange: _Exchange, segments: list[str], receive: Receive) -> bytes:
-        context = exchange.context = await self._authenticated(exchange)
+        context = exchange.context = await self._authenticated(exchange, segments)
         with self.services.limits.project(context):
             return await self._served(exchange, context, segments, receive)
 
-    async def _authenticated(self, exchange: _Exchange) -> RequestContext:
+    async def _authenticated(self, exchange: _Exchange, segments: list[str]) -> RequestContext:
         """Return who asks; a request without a valid token counts for its address."""
         services = self.services
+        path = "/" + "/".join(segments)  # as it is routed: slashes at its end mean nothing
         try:
-            return await authenticate(
-                services.identity, exchange.headers, exchange.request_id, exchange.method, exchange.scope["path"]
-            )
+            return await authenticate(services.identity, exchange.headers, exchange.request_id, exchange.method, path)
         except Unauthenticated:
             services.limits.count_address(exchange.scope)
             raise

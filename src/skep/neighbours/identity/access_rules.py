@@ -1,7 +1,7 @@
 """Access rules of application credentials: which requests a token may be shown for.
 
 Keystone answers for a token with rules only to services that promise to keep them. A rule names a service type, a
-method and a pattern of the path: `*` and `{name}` stand for anything without a slash, `**` for anything
+method and a pattern of the path: `*` and `{name}` stand for one or more characters without a slash, `**` for anything
 (https://docs.openstack.org/keystone/latest/user/application_credentials.html#access-rules).
 """
 
@@ -80,12 +80,12 @@ def _pattern(text: str) -> _Pattern:
 
 def _matches(pattern: _Pattern, path: str) -> bool:
     """Tell whether the whole path fits; each character is one step, whatever the pattern."""
-    wild = pattern.any | pattern.any_within_segment
-    places = 1 | (wild & 1) << 1
+    places = 1 | (pattern.any & 1) << 1
     for character in path:
-        stays = places & (pattern.any if character == "/" else wild)
-        places = stays | (places & pattern.letters.get(character, 0)) << 1
-        places |= (places & wild) << 1
+        within = 0 if character == "/" else places & pattern.any_within_segment
+        stays = (places & pattern.any) | within
+        places = stays | (places & pattern.letters.get(character, 0) | within) << 1
+        places |= (places & pattern.any) << 1
         if not places:
             return False
     return bool(places & pattern.end)
