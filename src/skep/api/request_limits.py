@@ -15,6 +15,7 @@ from starlette.types import Scope
 
 from skep.domain.context import RequestContext
 from skep.domain.errors import TooManyRequests
+from skep.http.addresses import network_of
 from skep.http.rates import Concurrency, Rate, RateSettings
 
 
@@ -50,7 +51,7 @@ class RequestLimits:
         """Count a request without a valid token. Raises TooManyRequests."""
         client = scope.get("client")
         with self._telling("address"):
-            self._addresses.take(client[0] if client else "")
+            self._addresses.take(network_of(client[0]) if client else "")
 
     @contextlib.contextmanager
     def project(self, context: RequestContext) -> Iterator[None]:

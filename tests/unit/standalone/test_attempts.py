@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from skep.domain.clock import SECOND
-from skep.standalone.identity.attempts import Applicant, Rules, SignInAttempts, network_of
+from skep.http.addresses import network_of
+from skep.standalone.identity.attempts import Applicant, Rules, SignInAttempts
 
 RULES = Rules(
     free=3, free_of_address=10, attacked_after=20, longest_delay=60, longest_delay_of_address=30, remembered=50

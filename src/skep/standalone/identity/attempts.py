@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from skep.domain.clock import SECOND
+from skep.http.addresses import network_of
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -158,14 +158,3 @@ def _left(failures: _Failures, free: int, longest: int, now: int) -> int:
 def _known_as(who: Applicant) -> Applicant:
     """Return the form to remember: names are cut, and a customer's network of IPv6 counts as one address."""
     return Applicant(who.user[:255], network_of(who.address))
-
-
-def network_of(address: str) -> str:
-    """Return the address itself, or its /64 for IPv6."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address[:64]
-    if isinstance(found, ipaddress.IPv6Address):
-        return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
-    return str(found)

@@ -14,12 +14,13 @@ from skep.database.api.users import User
 from skep.database.engine import Database, T, Unit
 from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import Forbidden, Overloaded, TooManyAttempts, Unauthenticated
+from skep.http.addresses import network_of
 from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import EXPIRED_SECONDS, Identity
 from skep.neighbours.identity.token_cache import TokenCache
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import credentials, grants
-from skep.standalone.identity.attempts import Applicant, Rules, SignInAttempts, network_of
+from skep.standalone.identity.attempts import Applicant, Rules, SignInAttempts
 from skep.standalone.identity.credentials import (
     Auth,
     CredentialMethod,
