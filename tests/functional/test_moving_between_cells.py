@@ -340,6 +340,16 @@ async def test_it_stays_where_no_other_cell_has_room_or_may_have_it(tmp_path: Pa
         await nothing_left(cloud)
 
 
+async def test_it_stays_where_moves_between_cells_are_off(tmp_path: Path) -> None:
+    async with two_cells(tmp_path, moves_between_cells=False) as cloud:
+        uuid = await with_disk(cloud)
+        await only_in(cloud, "cell2")
+        await cloud.act(uuid, "migrate")
+        await cloud.calm(uuid, "ACTIVE")
+        assert await cell_of(cloud, uuid) == "cell1"
+        assert "In other cells" not in (await cloud.row(uuid)).fault.message
+
+
 async def test_hosts_that_see_no_common_exchange_are_found_out_before_a_guest_is_touched(tmp_path: Path) -> None:
     async with two_cells(tmp_path) as cloud:
         uuid = await with_disk(cloud)

@@ -179,7 +179,7 @@ class Moves:
 
     async def _no_host(self, chosen: WaitingMove, why: str) -> None:
         parts = self._parts
-        if parts.max_cells > 1:
+        if parts.max_cells > 1 and parts.settings.moves_between_cells:
             seeking = partial(between_cells.seek, known=chosen.move, why=why, now=parts.clock.now())
             if await parts.database.write(seeking):
                 await parts.tell_above()

@@ -378,6 +378,14 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
         Meta(description="Whether a resize may stay on the host of the server, where it needs room for both sizes"),
     ] = False
 
+    moves_between_cells: Annotated[
+        bool,
+        Meta(
+            description="Whether a migration or a resize goes to another cell when its own has no room; "
+            "see the limits in moves.md"
+        ),
+    ] = False
+
     fence_grace_seconds: Annotated[
         float,
         Meta(ge=0, description="Seconds in which a fence can be withdrawn; then the host's servers are given up"),
