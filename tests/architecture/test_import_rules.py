@@ -125,4 +125,9 @@ def test_ports_are_served_through_the_listener_alone() -> None:
         for path in sources
         if any(module.split(".")[0] in servers for module in imported(path))
     }
-    assert serving == {"processes/listener.py", "processes/http_connection.py", "contracts/neighbours/served.py"}
+    assert serving == {
+        "processes/listener.py",
+        "processes/websocket_connection.py",
+        "processes/http_connection.py",
+        "contracts/neighbours/served.py",
+    }

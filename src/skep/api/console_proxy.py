@@ -32,6 +32,8 @@ log = structlog.get_logger("skep.api.consoles")
 CONNECT_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 """Between two looks whether the server is still there."""
+FAREWELL_SECONDS = 2.0
+"""In which a client takes the end of its console."""
 COOKIE = "token"
 WELCOME = b"ok\n"
 """What a host says to a secret that is good."""
@@ -167,12 +169,15 @@ class _Line:
         except OSError:
             return "the connection to the host broke"
         finally:
+            # The line of the host is free at once, whatever the client does.
+            self._writer.close()
             for one in tasks:
                 one.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             with contextlib.suppress(Exception):
-                # The client may be gone already.
-                await self._send({"type": "websocket.close", "code": NORMAL})
+                # The client may be gone already, or read nothing: the port cuts it off then.
+                async with asyncio.timeout(FAREWELL_SECONDS):
+                    await self._send({"type": "websocket.close", "code": NORMAL})
 
     async def _to_host(self) -> str:
         while True:
@@ -186,8 +191,9 @@ class _Line:
 
     async def _to_user(self) -> str:
         while data := await self._reader.read(CHUNK):
-            self._heard = time.monotonic()
+            # What the client does not take was not said.
             await self._send({"type": "websocket.send", "bytes": data})
+            self._heard = time.monotonic()
         return "the guest ended it"
 
 

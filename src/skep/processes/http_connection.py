@@ -29,6 +29,7 @@ from skep.processes.http_limits import (
     make_room,
     watch,
 )
+from skep.processes.websocket_connection import WebsocketConnection
 from skep.telemetry.logs import get_logger
 
 MAX_PIPELINED = 16
@@ -49,6 +50,7 @@ class PortGuard:
         self.said = said
         self._most = most
         self._connections: dict[HttpConnection, Watch | None] = {}
+        self._websockets: set[WebsocketConnection] = set()
         self._next_look = 0.0
 
     @property
@@ -82,6 +84,12 @@ class PortGuard:
         """Forget a connection that is gone."""
         self._connections.pop(connection, None)
 
+    def websocket(self, config: Config, server_state: ServerState, app_state: dict[str, Any]) -> WebsocketConnection:
+        """Return what speaks with a client after its request for a websocket."""
+        return WebsocketConnection(
+            config, server_state, app_state, came=self._websockets.add, left=self._websockets.discard
+        )
+
     def look(self, now: float) -> None:
         """End what is overdue; called often, it looks as often as the limits need."""
         if now < self._next_look:
@@ -95,11 +103,18 @@ class PortGuard:
             elif connection.stalled_at is not None and now >= connection.stalled_at + self.limits.send_timeout:
                 self.said("answer_not_taken", 1)
                 connection.end()
+        for websocket in tuple(self._websockets):
+            since = websocket.waits_since(now)
+            if since is not None and now >= since + self.limits.send_timeout:
+                self.said("answer_not_taken", 1)
+                websocket.end()
 
     def end_all(self) -> None:
         """Cut what is left of all connections."""
         for connection in list(self._connections):
             connection.end()
+        for websocket in tuple(self._websockets):
+            websocket.end()
 
 
 class _OverLimit(Exception):

@@ -82,13 +82,14 @@ class Listener:
         """Serve `app` from now on."""
         guard = PortGuard(self._limits, self._most(), self._count_refused)
         connection: Any = partial(HttpConnection, guard=guard)
+        websocket: Any = guard.websocket
         config = uvicorn.Config(
             Forwarded(WholeBodies(app), self._limits.trusted_proxies),
             log_config=None,
             access_log=False,
             lifespan="off",
             http=connection,
-            ws="websockets-sansio" if self._websockets else "none",
+            ws=websocket if self._websockets else "none",
             ws_max_size=MOST_OF_MESSAGE,
             ws_max_queue=QUEUED_MESSAGES,
             ws_per_message_deflate=False,

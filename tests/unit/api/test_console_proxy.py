@@ -1,0 +1,120 @@
+"""The websocket of a console, beside an application server and a host that behave as they like."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from starlette.types import Message
+
+from skep.api import console_proxy
+from skep.api.console_proxy import ConsoleLimits, ConsoleProxy
+from skep.api.console_tokens import ConsoleToken, end_of, write_token
+from skep.api.services import ApiServices
+from skep.contracts.eventually import PATIENCE
+from skep.domain.consoles import SerialDoor
+from skep.domain.ids import CellUuid, InstanceUuid
+
+NOW = 1_800_000_000_000_000
+SECRET = "a" * 64
+HERE = SimpleNamespace(cell=CellUuid("c1"), instance=SimpleNamespace(host="host-1", attempt=1, task=None))
+
+
+async def is_here(_services: ApiServices, _instance: InstanceUuid) -> Any:
+    return HERE
+
+
+class Host:
+    """The port of a host whose guest says much, as long as somebody listens."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.ended = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            await reader.readline()
+            writer.write(b"ok\n")
+            while not writer.is_closing():
+                writer.write(b"x" * 10_000)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+            self.ended.set()
+
+
+class Client:
+    """A websocket client, as an application sees it."""
+
+    def __init__(self, *, reads: bool) -> None:
+        self.sent: list[Message] = []
+        self._reads = reads
+        self._connected = False
+
+    async def receive(self) -> Message:
+        if not self._connected:
+            self._connected = True
+            return {"type": "websocket.connect"}
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(self, message: Message) -> None:
+        if not self._reads and message["type"] != "websocket.accept" and self.sent:
+            await asyncio.Event().wait()
+        self.sent.append(message)
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[tuple[Host, int]]:
+    served = Host()
+    server = await asyncio.start_server(served.serve, "127.0.0.1", 0)
+    yield served, server.sockets[0].getsockname()[1]
+    server.close()
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> ConsoleProxy:
+    monkeypatch.setattr(console_proxy, "look_up", is_here)
+    monkeypatch.setattr(console_proxy, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(console_proxy, "FAREWELL_SECONDS", 0.05)
+    services = SimpleNamespace(
+        unseal=lambda sealed: bytes.fromhex(sealed.decode()), clock=SimpleNamespace(now=lambda: NOW)
+    )
+    return ConsoleProxy(cast(ApiServices, services), ConsoleLimits(most=1, idle=0.2, longest=PATIENCE))
+
+
+def scope(port: int, headers: tuple[tuple[bytes, bytes], ...] = (), **door: Any) -> dict[str, Any]:
+    token = ConsoleToken(
+        instance=InstanceUuid("s1"),
+        cell=CellUuid("c1"),
+        host="host-1",
+        attempt=1,
+        kind="serial",
+        door=SerialDoor(**{"address": "127.0.0.1", "port": port, "secret": SECRET, **door}),
+        until=end_of(NOW, 600),
+    )
+    text = write_token(lambda plain: plain.hex().encode(), token)
+    return {
+        "type": "websocket",
+        "path": "/consoles/serial",
+        "query_string": b"token=" + text.encode(),
+        "headers": [(b"host", b"api.example:8774"), *headers],
+        "client": ("192.0.2.1", 4711),
+        "subprotocols": [],
+    }
+
+
+async def test_a_client_that_reads_nothing_is_idle(proxy: ConsoleProxy, host: tuple[Host, int]) -> None:
+    served, port = host
+    client = Client(reads=False)
+    async with asyncio.timeout(PATIENCE):
+        await proxy(scope(port), client.receive, client.send)
+        await served.ended.wait()
+    assert [one["type"] for one in client.sent] == ["websocket.accept"]
+    assert proxy.open == 0
