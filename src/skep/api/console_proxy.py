@@ -37,6 +37,8 @@ FAREWELL_SECONDS = 2.0
 COOKIE = "token"
 WELCOME = b"ok\n"
 """What a host says to a secret that is good."""
+USUAL_PORTS = {"http": 80, "https": 443}
+"""Of pages whose origin names none, and of the API where the page speaks to it."""
 GOING_AWAY, NORMAL, POLICY = 1001, 1000, 1008
 """Codes with which a websocket ends (RFC 6455, 7.4)."""
 
@@ -94,9 +96,14 @@ class ConsoleProxy:
         origin = headers.get(b"origin")
         if origin is None:
             return
-        host = urlsplit(origin.decode("latin-1")).hostname
-        own = urlsplit(f"//{headers.get(b'host', b'').decode('latin-1')}").hostname
-        if host is None or (host != own and host not in self._limits.origins):
+        try:
+            page = urlsplit(origin.decode("latin-1"))
+            own = urlsplit(f"//{headers.get(b'host', b'').decode('latin-1')}")
+            usual = USUAL_PORTS.get(page.scheme)
+            is_own = (page.hostname, page.port or usual) == (own.hostname, own.port or usual)
+        except ValueError as error:
+            raise Forbidden("Origin, Host: expected addresses.") from error
+        if page.hostname is None or not (is_own or page.hostname in self._limits.origins):
             raise Forbidden("Pages of this origin may not open consoles.")
 
     async def _check(self, token: ConsoleToken) -> None:

@@ -495,7 +495,7 @@ class ConsolesSettings(Section, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description="Hosts of web pages, beside the API's own, whose scripts may open consoles: the names that "
-            "their Origin header has"
+            "their Origin header has, at any port"
         ),
     ] = ()
 

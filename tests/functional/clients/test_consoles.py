@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
@@ -99,7 +100,8 @@ async def test_consoles(shared_cloud: AllInOneCloud) -> None:
     bare, _, token = other.partition("?token=")
     told = await openstack(yaml, "--os-compute-api-version", "2.31", "console", "connection", "show", token)
     assert told["instance_uuid"] == two
-    async with attended(bare, additional_headers={"Cookie": f"token={token}"}, origin="http://127.0.0.1") as console:
+    own = f"http://{urlsplit(url).netloc}"
+    async with attended(bare, additional_headers={"Cookie": f"token={token}"}, origin=own) as console:
         await heard(console, b"two:~# ")
         # It ends with the guest.
         await openstack_quiet(yaml, "server", "delete", "--wait", "two")

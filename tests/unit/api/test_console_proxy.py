@@ -118,3 +118,32 @@ async def test_a_client_that_reads_nothing_is_idle(proxy: ConsoleProxy, host: tu
         await served.ended.wait()
     assert [one["type"] for one in client.sent] == ["websocket.accept"]
     assert proxy.open == 0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ((b"origin", b"http://["),),
+        ((b"origin", b"http://api.example:99999"),),
+        ((b"origin", b"http://api.example"),),
+        ((b"origin", b"http://api.example:80"),),
+        ((b"origin", b"null"),),
+        ((b"origin", b"http://api.example:8774"), (b"host", b"[")),
+    ],
+)
+async def test_other_origins_are_refused(
+    proxy: ConsoleProxy, host: tuple[Host, int], headers: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    served, port = host
+    client = Client(reads=True)
+    await proxy(scope(port, headers), client.receive, client.send)
+    assert [one["type"] for one in client.sent] == ["websocket.close"]
+    assert served.connections == 0
+
+
+@pytest.mark.parametrize("name", [b"http://api.example:8774", b"https://api.example:8774"])
+async def test_the_own_origin_is_taken(proxy: ConsoleProxy, host: tuple[Host, int], name: bytes) -> None:
+    _, port = host
+    client = Client(reads=False)
+    await proxy(scope(port, ((b"origin", name),)), client.receive, client.send)
+    assert [one["type"] for one in client.sent] == ["websocket.accept"]
