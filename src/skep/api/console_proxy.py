@@ -207,17 +207,22 @@ class _Line:
 async def _connected(token: ConsoleToken) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Return a connection to the guest's line. Raises Unreachable, Forbidden when the token was used before."""
     door = token.door
+    writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(door.address, door.port, limit=CHUNK)
             writer.write(door.secret.encode() + b"\n")
             await writer.drain()
             said = await reader.readline()
-    except (OSError, TimeoutError) as error:
-        raise Unreachable(f"The console of host {token.host} cannot be reached.") from error
-    if said != WELCOME:
-        writer.close()
-        raise Forbidden("The token was used before, or the guest is gone.")
+        if said != WELCOME:
+            raise Forbidden("The token was used before, or the guest is gone.")
+    except BaseException as error:
+        if writer is not None:
+            writer.close()
+        if isinstance(error, OSError | TimeoutError | ValueError | OverflowError):
+            # A name that is none, and a line without an end, are errors of values.
+            raise Unreachable(f"The console of host {token.host} cannot be reached.") from error
+        raise
     return reader, writer
 
 

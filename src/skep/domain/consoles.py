@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Annotated
 
 import msgspec
 
@@ -33,9 +34,10 @@ KINDS: Mapping[str, tuple[str, int]] = MappingProxyType(
 class SerialDoor(msgspec.Struct, frozen=True, kw_only=True):
     """Where a host waits for one connection to the serial line of a guest."""
 
-    address: str
-    port: int
-    secret: str
+    address: Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z._:%-]{1,253}\Z")]
+    """An IP address, or the name of a host."""
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    secret: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     """What the connection says first; it is good once."""
 
     def __repr__(self) -> str:

@@ -32,13 +32,14 @@ class Host:
 
     def __init__(self) -> None:
         self.connections = 0
+        self.welcome = b"ok\n"
         self.ended = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
             await reader.readline()
-            writer.write(b"ok\n")
+            writer.write(self.welcome)
             while not writer.is_closing():
                 writer.write(b"x" * 10_000)
                 await writer.drain()
@@ -139,6 +140,45 @@ async def test_other_origins_are_refused(
     await proxy(scope(port, headers), client.receive, client.send)
     assert [one["type"] for one in client.sent] == ["websocket.close"]
     assert served.connections == 0
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        {"address": ""},
+        {"address": "127.0.0.1\n"},
+        {"address": "a/b"},
+        {"port": 0},
+        {"port": 65536},
+        {"secret": "A" * 64},
+        {"secret": "a" * 64 + "\n"},
+        # A name with an empty label, and what nobody serves.
+        {"address": "a..b"},
+        {"address": "a" * 100},
+        {"address": "127.0.0.1", "port": 1},
+    ],
+)
+async def test_a_door_that_leads_nowhere_is_refused(
+    proxy: ConsoleProxy, host: tuple[Host, int], door: dict[str, Any]
+) -> None:
+    served, port = host
+    client = Client(reads=True)
+    await proxy(scope(**{"port": port, **door}), client.receive, client.send)
+    assert [one["type"] for one in client.sent] == ["websocket.close"]
+    assert served.connections == 0
+
+
+@pytest.mark.parametrize("welcome", [b"no\n", b""])
+async def test_a_host_that_does_not_welcome_is_left(
+    proxy: ConsoleProxy, host: tuple[Host, int], welcome: bytes
+) -> None:
+    served, port = host
+    served.welcome = welcome
+    client = Client(reads=True)
+    async with asyncio.timeout(PATIENCE):
+        await proxy(scope(port), client.receive, client.send)
+        await served.ended.wait()
+    assert [one["type"] for one in client.sent] == ["websocket.close"]
 
 
 @pytest.mark.parametrize("name", [b"http://api.example:8774", b"https://api.example:8774"])

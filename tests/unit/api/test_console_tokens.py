@@ -14,7 +14,7 @@ TOKEN = ConsoleToken(
     host="host-1",
     attempt=2,
     kind="serial",
-    door=SerialDoor(address="127.0.0.1", port=4711, secret="sesame"),
+    door=SerialDoor(address="127.0.0.1", port=4711, secret="5e" * 32),
     until=end_of(NOW, 600),
 )
 
