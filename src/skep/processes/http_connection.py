@@ -199,6 +199,10 @@ class HttpConnection(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             if self._upgrades():
+                if self._busy:
+                    # The answers that are due would go into the websocket.
+                    self._refuse_request("malformed", 400, "A websocket begins when all requests are answered.")
+                    return
                 self._guard.leave(self)
                 self.handle_websocket_upgrade()
             return  # Nothing else is spoken here but HTTP/1: the request is answered as it stands.

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
+from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from skep.api.handlers.consoles import PATH
@@ -26,11 +27,16 @@ class Flood:
     """Says much to a websocket, and notes when it is gone."""
 
     def __init__(self) -> None:
+        self.begun = False
         self.ended = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":
+            # What stands behind the request in the connection is read first.
+            await asyncio.sleep(0)
+            await PlainTextResponse("hello")(scope, receive, send)
             return
+        self.begun = True
         try:
             await receive()
             await send({"type": "websocket.accept"})
@@ -73,3 +79,15 @@ async def test_a_client_that_takes_nothing_is_cut(served: tuple[Listener, Flood,
         == 1
     )
     writer.transport.abort()
+
+
+async def test_a_websocket_waits_for_no_answer(served: tuple[Listener, Flood, Metrics]) -> None:
+    listener, flood, _ = served
+    reader, writer = await asyncio.open_connection(LOOPBACK, listener.port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: skep\r\n\r\n" + UPGRADE)
+    async with asyncio.timeout(PATIENCE):
+        said = await reader.read()
+    assert said.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert said.endswith(b"\r\n\r\nhello")
+    assert not flood.begun
+    writer.close()
