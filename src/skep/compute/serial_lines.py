@@ -11,13 +11,14 @@ import contextlib
 import hmac
 import secrets
 import time
+from collections import Counter
 
 import msgspec
 import structlog
 
 from skep.compute.drivers.base import DriverError, SerialConsoleDriver, SerialLine
 from skep.compute.host import Host
-from skep.domain.consoles import CHUNK, MOST_OF_HOST, MOST_SECONDS, SerialDoor
+from skep.domain.consoles import CHUNK, MOST_OF_GUEST, MOST_OF_HOST, MOST_SECONDS, SerialDoor
 from skep.domain.ids import InstanceUuid
 
 log = structlog.get_logger("skep.compute")
@@ -50,6 +51,8 @@ class SerialLines:
         self._address = address
         self._doors: list[_Door] = []
         self._lines: set[asyncio.Task[None]] = set()
+        self._of_guests: Counter[InstanceUuid] = Counter()
+        """How many lines each guest has."""
         self._server: asyncio.Server | None = None
         self._opening = asyncio.Lock()
 
@@ -57,6 +60,9 @@ class SerialLines:
         """Open a door to the line of a guest. Raises TooManyLines, OSError when no port can be had."""
         now = time.monotonic()
         self._doors = [door for door in self._doors if door.until > now]
+        unused = [door for door in self._doors if door.instance == instance]
+        for oldest in unused[: len(unused) + 1 - MOST_OF_GUEST]:
+            self._doors.remove(oldest)
         if len(self._doors) + len(self._lines) >= MOST_OF_HOST:
             raise TooManyLines
         async with self._opening:
@@ -102,6 +108,20 @@ class SerialLines:
         driver = self._host.driver
         if door is None or not self._is_there(door) or not isinstance(driver, SerialConsoleDriver):
             return
+        if self._of_guests[door.instance] >= MOST_OF_GUEST:
+            log.info("serial line refused: too many", host=self._host.name, instance=door.instance)
+            return
+        self._of_guests[door.instance] += 1
+        try:
+            await self._attend(door, driver, reader, writer)
+        finally:
+            self._of_guests[door.instance] -= 1
+            if not self._of_guests[door.instance]:
+                del self._of_guests[door.instance]
+
+    async def _attend(
+        self, door: _Door, driver: SerialConsoleDriver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         line = await driver.serial_line(door.instance)
         log.info("serial line begun", host=self._host.name, instance=door.instance, attempt=door.attempt)
         try:

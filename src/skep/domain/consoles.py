@@ -12,6 +12,8 @@ MOST_SECONDS = 3600
 """For which a door stays open."""
 MOST_OF_HOST = 32
 """Lines, and doors that are still unused, of one host at a time."""
+MOST_OF_GUEST = 2
+"""Lines, and as many unused doors, of one guest at a time: a new door replaces the oldest."""
 CHUNK = 16 * 1024
 """Bytes of a line that are passed on at a time."""
 

@@ -14,7 +14,7 @@ from skep.compute.drivers.fake_serial import LONGEST_LINE, FakeSerialLine
 from skep.compute.host import Host
 from skep.compute.serial_lines import SerialLines, TooManyLines
 from skep.contracts.eventually import PATIENCE
-from skep.domain.consoles import MOST_OF_HOST, SerialDoor
+from skep.domain.consoles import MOST_OF_GUEST, MOST_OF_HOST, SerialDoor
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
 
@@ -109,10 +109,32 @@ async def test_a_line_ends_with_its_attempt(lines: SerialLines, host: _Host, con
 
 
 async def test_lines_and_doors_are_bounded(lines: SerialLines) -> None:
-    for _ in range(MOST_OF_HOST):
-        await lines.open(ONE, 1, 60)
+    for number in range(MOST_OF_HOST):
+        await lines.open(InstanceUuid(f"guest-{number}"), 1, 60)
     with pytest.raises(TooManyLines):
         await lines.open(ONE, 1, 60)
+
+
+async def test_a_new_door_replaces_the_oldest_of_its_guest(lines: SerialLines, connected: Connect) -> None:
+    doors = [await lines.open(ONE, 1, 60) for _ in range(2 * MOST_OF_HOST)]
+    first, _ = await connected(doors[-MOST_OF_GUEST - 1])
+    assert await first.read() == b""
+    for door in doors[-MOST_OF_GUEST:]:
+        reader, _ = await connected(door)
+        await said(reader, b"one:~# ")
+    # This guest has no further line until one of its own ends.
+    reader, _ = await connected(await lines.open(ONE, 1, 60))
+    async with asyncio.timeout(PATIENCE):
+        assert await reader.read() == b""
+
+
+async def test_an_ended_line_makes_room_for_another(lines: SerialLines, connected: Connect) -> None:
+    for _ in range(2 * MOST_OF_GUEST):
+        reader, writer = await connected(await lines.open(ONE, 1, 60))
+        await said(reader, b"one:~# ")
+        writer.write(b"\x04")
+        async with asyncio.timeout(PATIENCE):
+            await reader.read()
 
 
 async def test_closing_ends_lines(lines: SerialLines, connected: Connect) -> None:
