@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import time
 from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
@@ -22,7 +23,7 @@ from skep.api.handlers.consoles import PATH
 from skep.api.handlers.server_lookup import look_up
 from skep.api.services import ApiServices
 from skep.domain.consoles import CHUNK
-from skep.domain.errors import Forbidden, NotFound, Overloaded, SkepError, Unavailable, Unreachable
+from skep.domain.errors import Forbidden, NotFound, Overloaded, SkepError, TooManyRequests, Unavailable, Unreachable
 from skep.domain.instances import Task
 from skep.http import urls
 from skep.http.headers import by_name
@@ -34,6 +35,8 @@ LOOK_SECONDS = 1.0
 """Between two looks whether the server is still there."""
 FAREWELL_SECONDS = 2.0
 """In which a client takes the end of its console."""
+MOST_USED = 10_000
+"""Used tokens that an API process remembers."""
 COOKIE = "token"
 WELCOME = b"ok\n"
 """What a host says to a secret that is good."""
@@ -60,23 +63,38 @@ class ConsoleProxy:
         self._services = services
         self._limits = limits
         self.open = 0
-        """Consoles that are open."""
+        """Consoles that are open, or being opened."""
+        self._used: dict[bytes, int] = {}
+        """Hashes of the secrets of used tokens, and when these end, in the order of their use."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one websocket."""
         await receive()
         try:
             token = self._admitted(scope)
-            await self._check(token)
         except SkepError as error:
-            log.info("console refused", client=_client(scope), error=str(error))
-            await send({"type": "websocket.close", "code": POLICY, "reason": str(error)[:120]})
+            await self._refuse(scope, send, error)
             return
         self.open += 1
         try:
+            await self._check(token)
             await self._hand_through(token, scope, receive, send)
+        except SkepError as error:
+            if isinstance(error, Unavailable):
+                # It may be tried again.
+                self._used.pop(_key(token), None)
+            await self._refuse(scope, send, error)
         finally:
             self.open -= 1
+
+    async def _refuse(self, scope: Scope, send: Send, error: SkepError) -> None:
+        """Close a websocket that was not accepted; it counts for its client's address."""
+        try:
+            self._services.limits.count_address(scope)
+        except TooManyRequests as limited:
+            error = limited
+        log.info("console refused", client=_client(scope), error=str(error))
+        await send({"type": "websocket.close", "code": POLICY, "reason": str(error)[:120]})
 
     def _admitted(self, scope: Scope) -> ConsoleToken:
         if scope["path"] != PATH:
@@ -89,7 +107,21 @@ class ConsoleProxy:
             raise Forbidden("The token is none, or over.")
         if self.open >= self._limits.most:
             raise Overloaded("Too many consoles are open.")
+        self._use(token)
         return token
+
+    def _use(self, token: ConsoleToken) -> None:
+        """Note that a token is used. Raises Forbidden when it was used here before; of other processes its host knows.
+
+        What is noted is forgotten with the end of the token, and the oldest where there is too much of it.
+        """
+        now = self._services.clock.now()
+        key = _key(token)
+        if key in self._used:
+            raise Forbidden("The token was used before.")
+        while self._used and (len(self._used) >= MOST_USED or next(iter(self._used.values())) <= now):
+            del self._used[next(iter(self._used))]
+        self._used[key] = token.until
 
     def _check_origin(self, headers: dict[bytes, bytes]) -> None:
         """Refuse scripts of pages that are not the API's own; other clients name no page."""
@@ -118,12 +150,7 @@ class ConsoleProxy:
             raise NotFound("The server is not there any more.")
 
     async def _hand_through(self, token: ConsoleToken, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            reader, writer = await _connected(token)
-        except SkepError as error:
-            log.info("console refused", client=_client(scope), instance=token.instance, error=str(error))
-            await send({"type": "websocket.close", "code": POLICY, "reason": str(error)[:120]})
-            return
+        reader, writer = await _connected(token)
         binary = "binary" in scope.get("subprotocols", ())
         await send({"type": "websocket.accept", "subprotocol": "binary" if binary else None})
         log.info("console begun", client=_client(scope), instance=token.instance, host=token.host)
@@ -224,6 +251,10 @@ async def _connected(token: ConsoleToken) -> tuple[asyncio.StreamReader, asyncio
             raise Unreachable(f"The console of host {token.host} cannot be reached.") from error
         raise
     return reader, writer
+
+
+def _key(token: ConsoleToken) -> bytes:
+    return hashlib.sha256(token.door.secret.encode()).digest()
 
 
 def _cookie(header: bytes) -> str:

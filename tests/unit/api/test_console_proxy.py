@@ -13,10 +13,13 @@ from starlette.types import Message
 from skep.api import console_proxy
 from skep.api.console_proxy import ConsoleLimits, ConsoleProxy
 from skep.api.console_tokens import ConsoleToken, end_of, write_token
+from skep.api.request_limits import RequestLimits, RequestLimitSettings
 from skep.api.services import ApiServices
 from skep.contracts.eventually import PATIENCE
 from skep.domain.consoles import SerialDoor
+from skep.domain.errors import Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid
+from skep.http.rates import RateSettings
 
 NOW = 1_800_000_000_000_000
 SECRET = "a" * 64
@@ -84,8 +87,9 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> ConsoleProxy:
     monkeypatch.setattr(console_proxy, "look_up", is_here)
     monkeypatch.setattr(console_proxy, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(console_proxy, "FAREWELL_SECONDS", 0.05)
+    limits = RequestLimits(RequestLimitSettings(of_address=RateSettings(per_second=1, burst=2)), now=lambda: 0.0)
     services = SimpleNamespace(
-        unseal=lambda sealed: bytes.fromhex(sealed.decode()), clock=SimpleNamespace(now=lambda: NOW)
+        unseal=lambda sealed: bytes.fromhex(sealed.decode()), clock=SimpleNamespace(now=lambda: NOW), limits=limits
     )
     return ConsoleProxy(cast(ApiServices, services), ConsoleLimits(most=1, idle=0.2, longest=PATIENCE))
 
@@ -187,3 +191,48 @@ async def test_the_own_origin_is_taken(proxy: ConsoleProxy, host: tuple[Host, in
     client = Client(reads=False)
     await proxy(scope(port, ((b"origin", name),)), client.receive, client.send)
     assert [one["type"] for one in client.sent] == ["websocket.accept"]
+
+
+async def asked(proxy: ConsoleProxy, request: dict[str, Any]) -> tuple[str, str]:
+    """Return what a client hears first, and why it was refused."""
+    client = Client(reads=False)
+    async with asyncio.timeout(PATIENCE):
+        await proxy(request, client.receive, client.send)
+    return client.sent[0]["type"], client.sent[0].get("reason", "")
+
+
+async def test_a_used_token_does_not_reach_its_host(proxy: ConsoleProxy, host: tuple[Host, int]) -> None:
+    served, port = host
+    assert (await asked(proxy, scope(port)))[0] == "websocket.accept"
+    assert await asked(proxy, scope(port)) == ("websocket.close", "The token was used before.")
+    assert (await asked(proxy, scope(port, secret="b" * 64)))[0] == "websocket.accept"
+    assert served.connections == 2
+
+
+async def test_refused_websockets_count_for_their_address(proxy: ConsoleProxy, host: tuple[Host, int]) -> None:
+    _, port = host
+    bad = scope(port, ((b"origin", b"null"),))
+    reasons = [(await asked(proxy, bad))[1] for _ in range(3)]
+    assert reasons == ["Pages of this origin may not open consoles."] * 2 + ["This request was rate-limited."]
+
+
+async def test_consoles_that_are_being_opened_count(
+    proxy: ConsoleProxy, host: tuple[Host, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, port = host
+    looked, proceed = asyncio.Event(), asyncio.Event()
+
+    async def fails_late(_services: ApiServices, _instance: InstanceUuid) -> Any:
+        looked.set()
+        await proceed.wait()
+        raise Unavailable("The database does not answer.")
+
+    monkeypatch.setattr(console_proxy, "look_up", fails_late)
+    first = asyncio.create_task(asked(proxy, scope(port)))
+    await looked.wait()
+    assert await asked(proxy, scope(port, secret="b" * 64)) == ("websocket.close", "Too many consoles are open.")
+    proceed.set()
+    assert (await first)[1] == "The database does not answer."
+    # What failed for a reason that passes may be tried again, with the same token.
+    monkeypatch.setattr(console_proxy, "look_up", is_here)
+    assert (await asked(proxy, scope(port)))[0] == "websocket.accept"
