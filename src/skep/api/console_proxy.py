@@ -19,10 +19,9 @@ import structlog
 from starlette.types import Message, Receive, Scope, Send
 
 from skep.api.console_tokens import ConsoleToken, read_token
-from skep.api.handlers.consoles import PATH
 from skep.api.handlers.server_lookup import look_up
 from skep.api.services import ApiServices
-from skep.domain.consoles import CHUNK
+from skep.domain.consoles import CHUNK, PATH
 from skep.domain.errors import Forbidden, NotFound, Overloaded, SkepError, TooManyRequests, Unavailable, Unreachable
 from skep.domain.instances import Task
 from skep.http import urls

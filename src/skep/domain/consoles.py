@@ -19,6 +19,9 @@ CHUNK = 16 * 1024
 
 SERIAL = "serial"
 
+PATH = "/consoles/serial"
+"""Where the port of the compute API gives out serial lines, by websockets."""
+
 KINDS: Mapping[str, tuple[str, int]] = MappingProxyType(
     {
         "novnc": ("vnc", 6),

@@ -17,8 +17,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from skep.api.handlers.consoles import PATH
 from skep.config.http import HttpSettings
+from skep.domain.consoles import PATH
 from skep.processes.http_limits import (
     Candidate,
     ConnectionLook,

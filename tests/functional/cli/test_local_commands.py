@@ -75,13 +75,13 @@ def test_a_wrong_call_is_status_2_and_one_line(arguments: tuple[str, ...], said:
 
 def test_config_show_says_where_values_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "skep.toml"
-    file.write_text('[database]\napi_url = "postgresql://skep:secret@db/api"\n')
+    file.write_text('[database]\napi_url = "postgresql://skep:open-sesame@db/api"\n')
     monkeypatch.setenv("SKEP_LOG__LEVEL", "debug")
     result = run("config", "show", "--config", str(file), "--changed", "--format", "json")
     rows = {row["key"]: row for row in json.loads(result.stdout)}
     assert rows["log.level"]["source"] == "SKEP_LOG__LEVEL"
     assert rows["database.api_url"]["source"] == f"{file}:[database]"
-    assert "secret" not in run("config", "show", "--config", str(file)).stdout
+    assert "open-sesame" not in run("config", "show", "--config", str(file)).stdout
     assert set(rows) == {"log.level", "database.api_url", "api.port", "identity.port", "images.port"}
 
 

@@ -159,10 +159,6 @@ async def test_what_nova_does_no_more(cloud: ServersUnderTest, version: int) -> 
         ("removeFixedIp", 43),
         ("addFloatingIp", 43),
         ("removeFloatingIp", 43),
-        ("os-getVNCConsole", 5),
-        ("os-getSPICEConsole", 5),
-        ("os-getSerialConsole", 5),
-        ("os-getRDPConsole", 5),
     ],
 )
 async def test_old_actions_end_with_their_microversions(cloud: ServersUnderTest, key: str, last: int) -> None:

@@ -18,13 +18,10 @@ from skep.api.handlers.server_lookup import find
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.consoles import BY_ACTION, DETAILS_SINCE
 from skep.database.cell import agents
-from skep.domain.consoles import KINDS, SERIAL, SerialDoor
+from skep.domain.consoles import KINDS, PATH, SERIAL, SerialDoor
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import BadRequest, Conflict, NotFound
 from skep.domain.questions import NEEDS, Topic
-
-PATH = "/consoles/serial"
-"""Where API processes hand serial lines through."""
 
 
 async def create(request: ApiRequest) -> Answer:

@@ -126,7 +126,9 @@ def ended(connection: sa.Connection, over: Ended) -> None:
 def list_of(connection: sa.Connection, instance: InstanceUuid) -> list[Action]:
     """Return the actions of an instance, newest first."""
     found = connection.execute(
-        sa.select(actions).where(actions.c.instance == instance).order_by(actions.c.started_at.desc())
+        sa.select(actions)
+        .where(actions.c.instance == instance)
+        .order_by(actions.c.started_at.desc(), actions.c.request_id)
     ).mappings()
     return [Action(**{key: one[key] for key in Action.__struct_fields__}) for one in found]
 
