@@ -10,10 +10,10 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from skep.api.handlers.consoles import PATH
 from skep.config.http import HttpSettings
 from skep.config.sections import LOOPBACK
 from skep.contracts.eventually import PATIENCE
+from skep.domain.consoles import PATH
 from skep.processes.listener import Listener
 from skep.telemetry.metrics import Metrics
 
