@@ -164,15 +164,18 @@ class Moves:
         parts, known = self._parts, chosen.move
         now, is_live = parts.clock.now(), known.type == MigrationType.LIVE
 
-        def unit(connection: Connection) -> bool:
-            placed = cold_moves.placed(connection, chosen, decision, now)
-            if placed and is_live and self._begin_queued(connection, now, (known.source_node,)):
+        def unit(connection: Connection) -> tuple[bool, bool]:
+            if not cold_moves.placed(connection, chosen, decision, now):
+                return False, cold_moves.is_anothers(connection, chosen, decision, parts.owner)
+            if is_live and self._begin_queued(connection, now, (known.source_node,)):
                 self._some_wait = True
-            return placed
+            return True, False
 
-        if await parts.database.write(unit):
+        placed, is_anothers = await parts.database.write(unit)
+        if placed:
             self._notify(known.row.name, known, chosen.work.instance, "start")
             self.ordering.nudge()
+        if placed or is_anothers:
             return
         group = chosen.work.spec.group.uuid if chosen.work.spec.group else None
         self._releases.add([ClaimKey(known.instance, chosen.attempt, decision.node, group)])

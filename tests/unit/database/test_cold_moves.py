@@ -47,6 +47,7 @@ from tests.support.rows import CELL, FLAVOR, HOST, ME, ONE, bring_to, context, e
 
 NOW = 100
 OTHER = "host2"
+LATER = Incarnation("a conductor that takes over")
 BROKE = BuildFailure(kind=FailureKind.RESCHEDULE, error="SpawnFailed", message="it broke")
 STEPS = ("prepare", "put_aside", "transfer", "take_up")
 BIG = Size(
@@ -183,6 +184,22 @@ def test_a_permission_is_for_the_step_and_its_host_alone(cell: sa.Connection) ->
         assert not may(cell, waiting, step, attempt, host)
     deletes.begin(cell, ONE, context("req-delete"), NOW)
     assert not may(cell, waiting, "put_aside", 1, HOST)
+
+
+def test_what_is_claimed_for_a_choice_that_was_taken_over_is_anothers(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    assert cold_moves.begin(cell, server(cell), ACTIONS["migrate"], context("req-move"), NOW) is not None
+    [late] = cold_moves.take(cell, ME, NOW, 5)
+    assert not cold_moves.is_anothers(cell, late, placed(OTHER), ME), "its host may be closed: it chooses anew"
+    [second] = cold_moves.take(cell, LATER, NOW, 5)
+    assert second.attempt == late.attempt
+    assert cold_moves.is_anothers(cell, late, placed(OTHER), ME), "not written yet"
+    assert cold_moves.placed(cell, second, placed(OTHER), NOW)
+    assert not cold_moves.placed(cell, late, placed(OTHER), NOW)
+    assert cold_moves.is_anothers(cell, late, placed(OTHER), ME)
+    assert not cold_moves.is_anothers(cell, late, placed("host3"), ME), "another host is claimed for nothing"
+    up_to(cell, second, "take_up")
+    assert cold_moves.is_anothers(cell, late, placed(OTHER), ME), "the server is there"
 
 
 def test_a_target_that_refuses_is_undone_and_another_is_tried(cell: sa.Connection) -> None:

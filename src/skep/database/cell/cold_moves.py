@@ -416,6 +416,21 @@ def placed(connection: sa.Connection, chosen: WaitingMove, decision: Placed, now
     return True
 
 
+def is_anothers(connection: sa.Connection, chosen: WaitingMove, decision: Placed, owner: Incarnation) -> bool:
+    """Tell whether another conductor took a choice over with its number, and so what is claimed for that number.
+
+    It may not have written its choice yet: schedulers give it the host that is claimed.
+    """
+    chosen_already = move.dest_node == decision.node
+    is_chosen_now = sa.and_(move.step == chosen.move.step, move.owner.is_not(None), move.owner != owner)
+    found = sa.select(move.uuid).where(
+        move.uuid == chosen.move.uuid,
+        move.dest_attempt == chosen.attempt,
+        sa.or_(chosen_already, is_chosen_now),
+    )
+    return connection.execute(found).first() is not None
+
+
 def no_host(connection: sa.Connection, known: Move, why: str, now: int) -> list[Over]:
     """End a move for which there is no host: the server stays as it was."""
     mine = sa.and_(move.uuid == known.uuid, move.step == known.step)
