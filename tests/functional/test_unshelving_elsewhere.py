@@ -35,7 +35,7 @@ class _Stopped(Exception):
 
 @asynccontextmanager
 async def two_cells(root: Path, *failures: FakeFailure, hosts: int = 1, **conductor: Any) -> AsyncIterator[Shelving]:
-    async with opened(root, *failures, cells=2, hosts=hosts, **conductor) as cloud:
+    async with opened(root, *failures, cells=2, hosts=hosts, **{"moves_between_cells": True, **conductor}) as cloud:
         await only_in(cloud, "cell1")
         yield cloud
 

@@ -64,7 +64,7 @@ def quick_config(
     )
     return Config(
         compute=ComputeSettings(fake=driver),
-        conductor=conductor or ConductorSettings(lease_seconds=2.0, resend_seconds=0.2, moves_between_cells=True),
+        conductor=conductor or ConductorSettings(lease_seconds=2.0, resend_seconds=0.2),
     )
 
 

@@ -41,7 +41,7 @@ def http_config(
                 spawn_delay=0, destroy_delay=0, power_delay=0, copy_delay=0, failures=tuple(failures)
             )
         ),
-        conductor=ConductorSettings(lease_seconds=2.0, resend_seconds=0.3, moves_between_cells=True),
+        conductor=ConductorSettings(lease_seconds=2.0, resend_seconds=0.3),
     )
 
 

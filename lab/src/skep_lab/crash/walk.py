@@ -63,7 +63,11 @@ class Walk:
         config = msgspec.structs.replace(
             config,
             conductor=msgspec.structs.replace(
-                config.conductor, lease_seconds=1.0, resend_seconds=0.3, allow_resize_to_same_host=kind == ALONE
+                config.conductor,
+                lease_seconds=1.0,
+                resend_seconds=0.3,
+                allow_resize_to_same_host=kind == ALONE,
+                moves_between_cells=True,
             ),
         )
         if self._keeps:
