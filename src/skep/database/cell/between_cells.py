@@ -290,7 +290,7 @@ def part(connection: sa.Connection, instance: InstanceUuid, uuid: str | None = N
     if found is None:
         return None
     known = move_of(found)
-    asked = {"instance": known.instance, "request_id": known.task_id}
+    asked = known.task_id or ""
     return PartOfMove(
         move=known,
         state=State(found.row_state),
@@ -300,8 +300,8 @@ def part(connection: sa.Connection, instance: InstanceUuid, uuid: str | None = N
         task_id=found.row_asked,
         deleting=found.row_deleted_at is not None or found.row_task == "deleting",
         step_at=found.step_at or 0,
-        actions=_rows(connection, action_table, asked),
-        events=_rows(connection, action_events, asked),
+        actions=tuple(travels.past_of(connection, action_table, known.instance, request_id=asked)),
+        events=tuple(travels.past_of(connection, action_events, known.instance, request_id=asked)),
     )
 
 
@@ -564,9 +564,3 @@ def later(connection: sa.Connection, known: Move, not_before: int) -> None:
     """Look for another cell again, from `not_before` on."""
     mine = sa.and_(move.uuid == known.uuid, move.step == SEEK)
     connection.execute(migrations.update().where(mine).values(sent_at=not_before))
-
-
-def _rows(connection: sa.Connection, table: sa.Table, asked: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    wanted = [table.c[name] == value for name, value in asked.items()]
-    columns = [column for column in table.c if column.name != "id"]
-    return tuple(dict(one) for one in connection.execute(sa.select(*columns).where(*wanted)).mappings())

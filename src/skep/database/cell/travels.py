@@ -61,7 +61,7 @@ def pack(connection: sa.Connection, uuid: InstanceUuid) -> Traveller:
     """Return what goes with an instance that is frozen."""
     kept = [column for column in instances.c if column.name not in _OF_THE_BUILD]
     columns = connection.execute(sa.select(*kept).where(row.uuid == uuid)).mappings().one()
-    return Traveller(dict(columns), {table.name: _rows(connection, table, uuid) for table in _PAST})
+    return Traveller(dict(columns), {table.name: past_of(connection, table, uuid) for table in _PAST})
 
 
 def unpack(connection: sa.Connection, uuid: InstanceUuid, traveller: Traveller) -> None:
@@ -79,7 +79,12 @@ def forget(connection: sa.Connection, uuid: InstanceUuid) -> None:
         connection.execute(table.delete().where(table.c.instance == uuid))
 
 
-def _rows(connection: sa.Connection, table: sa.Table, uuid: InstanceUuid) -> list[Values]:
+def past_of(connection: sa.Connection, table: sa.Table, uuid: InstanceUuid, **more: str) -> list[Values]:
+    """Return the rows of a server in a table of its past, in their order, without the numbers that its cell gives them.
+
+    `more`: columns, and what they must hold.
+    """
     numbered = [column for column in table.c if column.name in _NUMBERED_BY_CELL]
-    found = connection.execute(sa.select(table).where(table.c.instance == uuid).order_by(*numbered)).mappings()
+    wanted = [table.c.instance == uuid, *(table.c[name] == value for name, value in more.items())]
+    found = connection.execute(sa.select(table).where(*wanted).order_by(*numbered)).mappings()
     return [{name: value for name, value in dict(one).items() if name not in _NUMBERED_BY_CELL} for one in found]
