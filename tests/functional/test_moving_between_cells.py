@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 from skep.compute.exchange import Exchange
 from skep.config.compute import FakeFailure
 from skep.contracts.eventually import eventually
-from skep.database.cell.tables import leases
+from skep.database.cell import between_cells
+from skep.database.cell.tables import instances, leases
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State
+from skep.super_conductor.between_cells import BetweenCells
 from skep.telemetry.steps import CrashPoint
-from tests.functional.test_shelving import CONTENT, Shelving
+from tests.functional.test_shelving import CONTENT, Shelving, release
 from tests.functional.test_unshelving_elsewhere import (
     cell_of,
     clean,
@@ -400,3 +403,62 @@ async def test_a_cell_that_is_silent_is_not_waited_for(tmp_path: Path) -> None:
         await rests(cloud, uuid, cell1=State.ACTIVE, cell2=State.MOVED)
         await leaves_nothing_on(cloud, "cell2-host1")
         await clean(cloud)
+
+
+async def test_a_target_that_refuses_is_followed_by_another(tmp_path: Path) -> None:
+    """Also where its own cell has told the other one of the next number before the next host is written there."""
+    async with two_cells(tmp_path, hosts=2) as cloud:
+        uuid = await with_disk(cloud)
+        home = cloud.host_of(await cloud.server(uuid))
+        await only_in(cloud, "cell2")
+        story = BetweenCells(super_conductor(cloud)._parts)
+        [there] = [one for one in story._parts.cells.values() if one.cell.name == "cell2"]
+        chosen: list[str | None] = []
+
+        async def hook(point: CrashPoint) -> None:
+            if (point.step, point.when) != ("stage_move", "before"):
+                return
+            chosen.append(point.host)
+            if len(chosen) == 1:
+                (tmp_path / "no-directory").touch()
+                agent = cloud.cloud.plane.agents[str(point.host)]
+                assert agent._host is not None
+                agent._host.exchange = Exchange(tmp_path / "no-directory")
+            else:
+                await story._run_in(there)
+
+        cloud.cloud.plane.steps.crash_hook = hook
+        await cloud.act(uuid, "migrate")
+        server = await cloud.calm(uuid, "VERIFY_RESIZE")
+        assert len(chosen) == len(set(chosen)) == 2
+        assert cloud.host_of(server) == chosen[1]
+        assert await content(cloud, uuid) == CONTENT
+        await leaves_nothing_on(cloud, str(chosen[0]))
+        assert (await moved(cloud, uuid))[-1] == ("finished", home, chosen[1])
+        await clean(cloud)
+
+
+async def test_a_move_that_waits_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever waits for the other cell is looked at, also what comes after as many as are read at once."""
+    monkeypatch.setattr("skep.super_conductor.between_cells.BATCH", 1)
+    monkeypatch.setattr("skep.super_conductor.between_cells.AWAITED_SECONDS", 0.0)
+    hangs = FakeFailure(operation="receive", hangs=True)
+    async with two_cells(tmp_path, hangs) as cloud:
+        uuids = [await cloud.create(), await cloud.create("two")]
+        await only_in(cloud, "cell2")
+        for uuid in uuids:
+            await cloud.act(uuid, "migrate")
+        waiting: list[InstanceUuid] = []
+
+        async def both_wait() -> bool:
+            found = await cloud.cell.read(partial(between_cells.awaiting, since=2**60, after="", limit=2))
+            waiting[:] = [one.move.instance for one in found if one.move.step == "transfer"]
+            return len(waiting) == 2
+
+        await eventually(both_wait, "both wait for their targets")
+        lost = instances.update().where(instances.c.uuid == waiting[1]).values(state=State.MOVED.value)
+        await cloud.cloud.plane.databases.cells["cell2"].write(lambda connection: connection.execute(lost))
+        await cloud.calm(waiting[1], "ACTIVE")
+        assert "The other cell has nothing of the move any more" in (await cloud.row(waiting[1])).fault.message
+        assert (await cloud.server(waiting[0]))["OS-EXT-STS:task_state"] == "resize_migrating"
+        release(cloud)

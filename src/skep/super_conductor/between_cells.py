@@ -68,8 +68,11 @@ class BetweenCells:
         for one in seeking:
             await self._try(access, one.instance, self._seek(access, one))
         since = self._parts.clock.now() - round(AWAITED_SECONDS * SECOND)
-        for part in await access.read(partial(below.awaiting, since=since, limit=BATCH)):
-            await self._try(access, part.move.instance, self._give_up(access, part))
+        after = ""
+        while waiting := await access.read(partial(below.awaiting, since=since, after=after, limit=BATCH)):
+            for part in waiting:
+                await self._try(access, part.move.instance, self._give_up(access, part))
+            after = waiting[-1].move.uuid
         after, more = "", len(seeking) >= BATCH
         while page := await access.read(partial(below.away, after=after, limit=BATCH)):
             for uuid in page:

@@ -6,15 +6,16 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import attempts, between_cells, cold_moves
+from skep.database.cell import attempts, between_cells, cold_moves, move_steps
 from skep.database.cell import instances as rows
-from skep.database.cell.between_cells import PartOfMove
+from skep.database.cell.between_cells import PartOfMove, Sought
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances, leases, migrations
 from skep.domain.actions import ACTIONS
+from skep.domain.builds import BuildFailure, FailureKind
 from skep.domain.ids import CellUuid
 from skep.domain.instances import State
-from tests.support.rows import HOST, ONE, bring_to, context, state_of
+from tests.support.rows import CELL, HOST, ONE, bring_to, context, placed, state_of
 from tests.support.rows import move as moved
 
 NOW = 100
@@ -112,3 +113,55 @@ def test_conductors_that_do_not_say_that_they_know_it_keep_a_cell_out(cell: sa.C
     assert between_cells.able(cell, NOW + 5).conductors, "it has lapsed"
     cell.execute(leases.update().values(understands=between_cells.UNDERSTANDS))
     assert between_cells.able(cell, NOW).conductors
+
+
+def sought(cell: sa.Connection, *numbers: int) -> list[Sought]:
+    """Return what its own cell says of a move for which another cell is sought, under each of these numbers.
+
+    Nothing is left of it: the connection is that of another cell afterwards.
+    """
+    with cell.begin_nested() as own_cell:
+        bring_to(cell, State.ACTIVE)
+        begin(cell, elsewhere=True)
+        uuid = cell.execute(sa.select(migrations.c.uuid)).scalar_one()
+        cell.execute(migrations.update().values(step="seek"))
+        found = [between_cells.take(cell, uuid, number, 0) for number in numbers]
+        own_cell.rollback()
+    return [one for one in found if one is not None]
+
+
+def refuse(cell: sa.Connection, staged: Sought, host: str) -> None:
+    """Have the host to which a server was to go refuse it."""
+    known, number = staged.move, staged.move.dest_attempt
+    why = BuildFailure(kind=FailureKind.RESCHEDULE, error="Full", message="There is no room")
+    assert number is not None
+    assert move_steps.failed(cell, known.uuid, "prepare", number, host, why, NOW, 3, task_id=known.task_id or "")
+
+
+def test_a_second_host_is_staged_after_the_first_refused_whatever_was_copied_meanwhile(cell: sa.Connection) -> None:
+    """Its own cell may have told of the next number before the host is written that bears it: that one is written."""
+    first, second = sought(cell, 2, 3)
+    assert between_cells.stage(cell, first, placed("host2"), CELL, NOW)
+    refuse(cell, first, "host2")
+    here = between_cells.part(cell, ONE)
+    assert here is not None
+    assert between_cells.follow(cell, here.move.uuid, told(here, highest=3, dest_attempt=3), CELL, NOW)
+    assert between_cells.stage(cell, second, placed("host3"), CELL, NOW)
+    found = between_cells.part(cell, ONE)
+    assert found is not None
+    assert (found.move.step, found.move.dest_host, found.move.dest_attempt) == ("prepare", "host3", 3)
+
+
+def test_a_number_is_staged_once(cell: sa.Connection) -> None:
+    """Nothing of a host that refused, or of a conductor above that was replaced, is written over what came later."""
+    first, second = sought(cell, 2, 3)
+    assert between_cells.stage(cell, second, placed("host2"), CELL, NOW)
+    assert not between_cells.stage(cell, second, placed("host3"), CELL, NOW)
+    refuse(cell, second, "host2")
+    for one in (first, second):
+        assert not between_cells.stage(cell, one, placed("host3"), CELL, NOW)
+
+
+def told(here: PartOfMove, *, highest: int, **changed: object) -> PartOfMove:
+    """Return what the cell that has the server says after one more change, while another host is sought."""
+    return msgspec.structs.replace(newer(here, step="seek", **changed), highest=highest, task=here.task)

@@ -218,16 +218,16 @@ def stage(connection: sa.Connection, sought: Sought, placed: Placed, home: CellU
     same = sa.exists(
         sa.select(move.uuid).where(move.uuid == known.uuid, move.instance == sa.literal_column("instances.uuid"))
     )
+    mine = (attempt.instance == sa.literal_column("instances.uuid"), attempt.attempt == known.dest_attempt)
+    begun = sa.exists(sa.select(attempt.attempt).where(*mine))
     written = connection.execute(
         statement.on_conflict_do_update(
             index_elements=["uuid"],
             set_={name: statement.excluded[name] for name in values if name != "uuid"},
-            where=sa.and_(
-                row.highest < known.dest_attempt,
-                sa.or_(
-                    sa.and_(row.state == State.MOVED.value, ~opened),
-                    sa.and_(row.state == State.AWAY.value, same),
-                ),
+            where=sa.or_(
+                sa.and_(row.highest < known.dest_attempt, row.state == State.MOVED.value, ~opened),
+                # After a host that refused: the number may be known here already by what was copied (`follow`).
+                sa.and_(row.highest <= known.dest_attempt, row.state == State.AWAY.value, same, ~begun),
             ),
         )
     ).rowcount
@@ -460,16 +460,19 @@ def land(connection: sa.Connection, uuid: str, turn: int, traveller: Traveller, 
     return True
 
 
-def awaiting(connection: sa.Connection, since: int, limit: int) -> list[PartOfMove]:
-    """Return moves of servers of this cell that have waited for the other cell since before `since`."""
+def awaiting(connection: sa.Connection, since: int, after: str, limit: int) -> list[PartOfMove]:
+    """Return moves of servers of this cell that have waited for the other cell since before `since`, some at a time.
+
+    They come by their UUIDs, the first after `after`.
+    """
     there = sa.or_(
         sa.and_(
             move.dest_cell.is_not(None), move.step.in_(sorted({*OF_SIDE["target"] & HELD_BY["source"], "hand_over"}))
         ),
         sa.and_(move.source_cell.is_not(None), move.step.in_(("revert_receive", "revert_hand_over"))),
     )
-    late = sa.and_(there, move.step_at < since, ~resting.resting(move.instance))
-    found = connection.execute(sa.select(move.uuid, move.instance).where(late).limit(limit)).all()
+    late = sa.and_(there, move.step_at < since, move.uuid > after, ~resting.resting(move.instance))
+    found = connection.execute(sa.select(move.uuid, move.instance).where(late).order_by(move.uuid).limit(limit)).all()
     parts = [part(connection, one.instance, one.uuid) for one in found]
     return [one for one in parts if one is not None]
 
