@@ -56,8 +56,6 @@ def absent(words: Sequence[str]) -> tuple[str, int] | None:
     match words:
         case ["servers", _, word, *_]:
             return _OF_A_SERVER.get(word)
-        case ["os-aggregates", _, "images"]:
-            return ("cached images of aggregates", MAXIMUM)
         case [word, *_]:
             return _OF_THE_CLOUD.get(word)
     return None

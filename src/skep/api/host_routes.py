@@ -69,6 +69,15 @@ _AGGREGATE_ROUTES: tuple[Route, ...] = (
         response=aggregate_schemas.SHOWN,
     ),
     Route(
+        "POST",
+        f"{_AGGREGATE}/images",
+        aggregates.cache_images,
+        "compute:aggregates:images",
+        status=202,
+        since=81,
+        body=aggregate_schemas.CACHE,
+    ),
+    Route(
         "GET",
         "/os-availability-zone",
         availability_zones.index,

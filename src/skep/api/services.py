@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from skep.api.background import Background
 from skep.api.key_generation import KeyGenerator
 from skep.api.lookups import Lookups
 from skep.api.policy import Policy
@@ -84,9 +85,13 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     reclaim_instance_interval: int = 0
     """Seconds for which deleted servers are kept; 0: they are deleted at once."""
     evacuate_needs_fence: bool = False
+    """Whether only servers of fenced hosts are evacuated."""
     force_config_drive: bool = False
     """Whether each new server gets a config drive."""
-    """Whether only servers of fenced hosts are evacuated."""
+    precache_concurrency: int = 1
+    """Hosts of an aggregate that fetch images for their caches at once."""
+    precache_seconds: float = 1800.0
+    """How long one host may take for that."""
 
 
 class RunningService(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +119,10 @@ def _untold(_notification: str, _server: Instance, _context: RequestContext) -> 
 
 
 def _unheard(_event_type: str, _payload: Mapping[str, Any], _context: RequestContext) -> None:
+    return None
+
+
+def _uncounted(_outcome: str) -> None:
     return None
 
 
@@ -161,6 +170,10 @@ class ApiServices:
     """What each project, and each address without a token, may ask."""
     observe: Callable[[str, str, int, float], None] = _unobserved
     """Metrics: method, route template, status, seconds."""
+    image_cachings: Background = field(default_factory=Background)
+    """Requests to cache images that are under way."""
+    count_precached: Callable[[str], None] = _uncounted
+    """Metrics: what came of an image on a host that was to cache it."""
     unified_quotas: UnifiedQuotas | None = None
     """None: quotas are Skep's own."""
 

@@ -171,6 +171,7 @@ class Builds:
             image=message.image,
             task_id=message.task_id,
             store=message.store,
+            question=message.question,
         )
         try:
             return await parts.above.call(

@@ -342,8 +342,8 @@ def _handlers(
     async def tell_guests(message: TellGuests, context: RequestContext | None) -> None:  # noqa: ARG001
         found.take(message)
 
-    async def ask(message: AskAboutGuest, context: RequestContext | None) -> None:  # noqa: ARG001
-        questions.take(message)
+    async def ask(message: AskAboutGuest, context: RequestContext | None) -> None:
+        questions.take(message, context)
 
     return {
         AskAboutGuest: ask,

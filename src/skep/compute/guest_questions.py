@@ -1,4 +1,7 @@
-"""The story of questions: what users ask about a guest, answered once from the hypervisor. Nothing of it is noted."""
+"""The story of questions: what users ask about a guest, answered once from the hypervisor. Nothing of it is noted.
+
+One question is about no guest: whether the host has fetched images.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from typing import Any, cast
 import msgspec
 import structlog
 
+from skep.compute.cached_images import cache_images
 from skep.compute.drivers.base import ConsoleOutputDriver, DiagnosticsDriver, SerialConsoleDriver
 from skep.compute.drivers.capabilities import missing
 from skep.compute.host import Host
 from skep.compute.serial_lines import SerialLines, TooManyLines
 from skep.domain.builds import BuildFailure
+from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError
+from skep.domain.ids import RequestId
 from skep.domain.questions import MOST_BYTES, MOST_CHARACTERS, NEEDS, Topic
 from skep.messages.to_cell_conductor import AnswerAboutGuest
 from skep.messages.to_compute import AskAboutGuest
@@ -23,6 +29,10 @@ log = structlog.get_logger("skep.compute")
 
 MOST_AT_ONCE = 64
 """A host that has so many questions in hand answers no further one; whoever asked asks again."""
+
+
+NOBODY = RequestContext(request_id=RequestId(""))
+"""Of a question that came without who asks."""
 
 
 async def _console_output(driver: ConsoleOutputDriver, asked: AskAboutGuest) -> bytes:
@@ -53,17 +63,17 @@ class GuestQuestions:
         self._lines = lines
         self._in_hand: set[str] = set()
 
-    def take(self, asked: AskAboutGuest) -> None:
+    def take(self, asked: AskAboutGuest, context: RequestContext | None = None) -> None:
         """Answer a question, unless it is in hand."""
         if asked.question in self._in_hand or self._host.work.stopping or len(self._in_hand) >= MOST_AT_ONCE:
             return
         self._in_hand.add(asked.question)
-        self._host.work.start(self._story(asked), name=f"question {asked.topic} {asked.instance}")
+        self._host.work.start(self._story(asked, context or NOBODY), name=f"question {asked.topic} {asked.instance}")
 
-    async def _story(self, asked: AskAboutGuest) -> None:
+    async def _story(self, asked: AskAboutGuest, context: RequestContext) -> None:
         host = self._host
         try:
-            content = await self._answer(asked)
+            content = await self._answer(asked, context)
             error = None if isinstance(content, bytes) else content[:MOST_CHARACTERS]
             said = AnswerAboutGuest(
                 question=asked.question,
@@ -79,7 +89,7 @@ class GuestQuestions:
         finally:
             self._in_hand.discard(asked.question)
 
-    async def _answer(self, asked: AskAboutGuest) -> bytes | str:
+    async def _answer(self, asked: AskAboutGuest, context: RequestContext) -> bytes | str:
         """Return the answer, or the error that there is instead."""
         host = self._host
         topic = next((one for one in Topic if one == asked.topic), None)
@@ -87,6 +97,8 @@ class GuestQuestions:
             return f"NotSupportedByAgent: the agent of host {host.name} knows no question `{asked.topic}`"
         if NEEDS[topic] not in host.capabilities:
             return missing(NEEDS[topic], host.name)
+        if topic is Topic.CACHE_IMAGES:
+            return await cache_images(host, asked, context)
         if host.guests.get(asked.instance) != asked.attempt:
             return f"InstanceNotFound: there is no guest of {asked.instance} on host {host.name}"
         if topic is Topic.SERIAL_LINE:

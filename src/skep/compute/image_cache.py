@@ -142,6 +142,14 @@ class ImageCache:
             if name in self._fetching:
                 self._fetching.pop(name).cancel()
 
+    def holds(self, image: Image) -> bool:
+        """Tell whether an image is there now, and count it as used now."""
+        return _touched(self._directory / _name(image))
+
+    async def tidy(self) -> None:
+        """Remove what is more than may be kept, as after each transfer."""
+        await self._tidy()
+
     async def close(self) -> None:
         """End all transfers."""
         for task in self._tasks:

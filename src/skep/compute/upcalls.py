@@ -187,17 +187,25 @@ class Upcalls:
         task_id: str = "",
         *,
         store: bool = False,
+        question: str = "",
     ) -> ImageTicket:
         """Return a ticket for the image of a server that this host builds, or with `task_id` acts on.
 
-        `store`: for the one that an action makes of the server. Raises NoTicket where there is none for this build or
+        `store`: for the one that an action makes of the server. `question`: for one that no server needs yet, by the
+        question that names it. Raises NoTicket where there is none for this build or
         action, Stopping when the agent stops.
         """
         await self._registered.wait()
         if not self._takes_tickets:
             raise NoTicket("cell conductors of before 0.7.0 give no tickets")
         call = RequestTicket(
-            instance=instance, attempt=attempt, host=self._host, image=image, task_id=task_id, store=store
+            instance=instance,
+            attempt=attempt,
+            host=self._host,
+            image=image,
+            task_id=task_id,
+            store=store,
+            question=question,
         )
         while True:
             try:

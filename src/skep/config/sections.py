@@ -480,6 +480,17 @@ class StateSettings(Section, frozen=True, kw_only=True):
     ] = ".skep"
 
 
+class ImageCacheSettings(Section, frozen=True, kw_only=True):
+    """Images that the hosts of an aggregate are to fetch before servers need them (Nova's `[image_cache]`)."""
+
+    precache_concurrency: Annotated[
+        int, Meta(ge=1, le=1000, description="Hosts that one such request has fetch images at once")
+    ] = 1
+    precache_seconds: Annotated[
+        float, Meta(gt=0, description="Seconds one host may take for all images of a request (Nova: long_rpc_timeout)")
+    ] = 1800.0
+
+
 class ConsolesSettings(Section, frozen=True, kw_only=True):
     """Consoles of servers, which API processes hand through by websockets."""
 
@@ -526,6 +537,7 @@ class Config(Section, frozen=True, kw_only=True):
     conductor: ConductorSettings = ConductorSettings()
     agents: AgentsSettings = AgentsSettings()
     consoles: ConsolesSettings = ConsolesSettings()
+    image_cache: ImageCacheSettings = ImageCacheSettings()
     retention: RetentionSettings = RetentionSettings()
     tracing: TracingSettings = TracingSettings()
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from skep.domain.clock import isoformat
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
@@ -166,6 +168,38 @@ def key_pair(of: KeyPair, user_id: str) -> dict[str, Any]:
         "type": of.type,
     }
     return payload("KeypairPayload", "1.0", data)
+
+
+class AggregateFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told of an aggregate."""
+
+    id: int
+    uuid: str
+    name: str
+    hosts: tuple[str, ...]
+    metadata: dict[str, str]
+
+
+def aggregate(of: AggregateFacts) -> dict[str, Any]:
+    """Return an AggregatePayload."""
+    return payload("AggregatePayload", "1.1", msgspec.to_builtins(of))
+
+
+def cached(
+    of: AggregateFacts, host: str, *, cached: list[str], failed: list[str], index: int, total: int
+) -> dict[str, Any]:
+    """Return an AggregateCachePayload: the images that one of its hosts has and has not, the `index`-th to answer."""
+    data = {
+        "id": of.id,
+        "uuid": of.uuid,
+        "name": of.name,
+        "host": host,
+        "images_cached": cached,
+        "images_failed": failed,
+        "index": index,
+        "total": total,
+    }
+    return payload("AggregateCachePayload", "1.0", data)
 
 
 def _action(of: Instance, context: RequestContext, fault: Fault | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Questions that users ask about guests and only their hosts can answer. An answer is bounded."""
+"""Questions that users ask and only hosts can answer, most of them about guests. An answer is bounded."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ class Topic(enum.StrEnum):
     """Answered by the JSON of `GuestDiagnostics`."""
     SERIAL_LINE = "serial_line"
     """Answered by the JSON of `consoles.SerialDoor`. The argument `seconds`: how long the door stays open."""
+    CACHE_IMAGES = "cache_images"
+    """About no guest: the host fetches images, and answers when it has (the JSON of a list of
+    `image_caching.CachedImage`). The arguments: `images`, and `sealed`, a `SealedCaching` in base64."""
 
 
 NEEDS: Mapping[Topic, Capability] = MappingProxyType(
@@ -42,6 +45,7 @@ NEEDS: Mapping[Topic, Capability] = MappingProxyType(
         Topic.CONSOLE_OUTPUT: Capability.CONSOLE_OUTPUT,
         Topic.DIAGNOSTICS: Capability.DIAGNOSTICS,
         Topic.SERIAL_LINE: Capability.SERIAL_CONSOLE,
+        Topic.CACHE_IMAGES: Capability.IMAGE,
     }
 )
 """What the driver has to be able to do."""
@@ -52,6 +56,7 @@ class GuestQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     instance: InstanceUuid
+    """Of a question about no guest: its own id."""
     attempt: int
     host: str
     topic: str

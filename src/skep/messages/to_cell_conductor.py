@@ -115,6 +115,8 @@ class RequestTicket(Call[SealedTicket], frozen=True, kw_only=True):
     """Of the action that needs it; empty: the build."""
     store: bool = False
     """True: to store the bytes of an image that an action makes; False: to read those that the server boots from."""
+    question: str = ""
+    """The question by which the host is to fetch the image before a server needs it; empty: a server needs it."""
     incarnation: int | None = None
     """The run of the host's agent that sends this; a younger run supersedes it."""
 

@@ -62,3 +62,5 @@ class IssueTicket(Call[SealedTicket], frozen=True, kw_only=True):
     """Of the action that needs it, whose sealed arguments have to name the image; empty: the build."""
     store: bool = False
     """As `RequestTicket.store`."""
+    question: str = ""
+    """As `RequestTicket.question`."""

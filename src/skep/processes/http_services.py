@@ -11,6 +11,7 @@ from skep.admin.joining import Messaging
 from skep.admin.services import NO_CELL_WORK, AdminServices, CellWork
 from skep.api.app import ComputeApi
 from skep.api.awaited_images import AwaitedImages
+from skep.api.background import Background
 from skep.api.console_proxy import ConsoleProxy
 from skep.api.openapi import document
 from skep.api.policy import Policy
@@ -62,6 +63,7 @@ class HttpServices:
         self._door: Door | None = None
         self._gauges: Gauges | None = None
         self._awaited: Loop | None = None
+        self._image_cachings = Background()
         self._listeners: dict[str, Listener] = {}
         config = process.config
         self._policy = Policy(config.api.policy_file or None)
@@ -184,6 +186,7 @@ class HttpServices:
         if self._gauges is not None:
             gauges, self._gauges = self._gauges, None
             await gauges.stop()
+        await self._image_cachings.stop()
         if self._awaited is not None:
             awaited, self._awaited = self._awaited, None
             await awaited.stop()
@@ -235,6 +238,8 @@ class HttpServices:
                 tell=lambda limit: self.process.metrics.requests_refused.labels(limit).inc(),
             ),
             observe=self._observe,
+            image_cachings=self._image_cachings,
+            count_precached=lambda outcome: self.process.metrics.images_precached.labels(outcome).inc(),
             unified_quotas=mapping.unified_quotas(config.quota, self.neighbours.limits),
         )
 

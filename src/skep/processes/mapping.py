@@ -49,6 +49,8 @@ def api_settings(config: Config, identity_url: str, images_url: str) -> ApiSetti
         reclaim_instance_interval=config.retention.reclaim_instance_interval,
         evacuate_needs_fence=section.evacuate_needs_fence,
         force_config_drive=config.metadata.force_config_drive,
+        precache_concurrency=config.image_cache.precache_concurrency,
+        precache_seconds=config.image_cache.precache_seconds,
         quotas=QuotaDefaults(
             instances=quota.instances,
             cores=quota.cores,

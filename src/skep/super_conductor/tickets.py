@@ -3,25 +3,28 @@
 The host asks its conductor, which asks here. What is known above the cells decides: the server is of the asking cell
 and was requested with this image, or is rebuilt from it, whose use the compute API had checked for its user, or is
 unshelved from it. So a cell reads no image from which none of its servers is built. A rescue names its image in what
-the compute API sealed for it. Bytes are stored only for an image that the compute API made of the server and awaits
-(`database/api/awaited_images.py`), while the action runs. The ticket is sealed for the run of the agent, and conductors
-cannot read it.
+the compute API sealed for it, and so does a question by which a host fetches images before servers need them. Bytes are
+stored only for an image that the compute API made of the server and awaits (`database/api/awaited_images.py`), while
+the action runs. The ticket is sealed for the run of the agent, and conductors cannot read it.
 """
 
 from __future__ import annotations
 
+import base64
 from functools import partial
 
 import msgspec
 
 from skep.database import Connection
 from skep.database.api import awaited_images, build_requests, instance_mappings
-from skep.database.cell import guest_secrets
+from skep.database.cell import guest_questions, guest_secrets, sessions
 from skep.domain.actions import SealedRescue
 from skep.domain.context import RequestContext
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import Forbidden, Unavailable
 from skep.domain.ids import CellUuid
+from skep.domain.image_caching import SealedCaching
+from skep.domain.questions import GuestQuestion
 from skep.domain.sessions import seal_to_run
 from skep.messages.to_cell_conductor import SealedTicket
 from skep.messages.to_super_conductor import IssueTicket
@@ -37,6 +40,7 @@ NO_KEY = SealedTicket(sealed=None, reason="the super conductor has no keys/secre
 NOT_BUILT = SealedTicket(sealed=None, reason="the host does not build this server by this attempt")
 NOT_ITS_IMAGE = SealedTicket(sealed=None, reason="the server was not requested with this image, or is not of this cell")
 NOT_RESCUED = SealedTicket(sealed=None, reason="the host does not rescue this server with this image")
+NOT_TO_CACHE = SealedTicket(sealed=None, reason="the host was not asked to cache this image")
 NOT_AWAITED = SealedTicket(sealed=None, reason="no image of this id is made of this server of this cell")
 NOT_ACTING = SealedTicket(sealed=None, reason="the host does not run the action that makes this image")
 
@@ -74,6 +78,8 @@ class Tickets:
 
     async def _key(self, access: CellAccess, message: IssueTicket) -> bytes | SealedTicket:
         """Return the key of the agent that builds, rescues or copies the server; or what one hears that does not."""
+        if message.question:
+            return await self._key_of_cacher(access, message)
         place = (message.instance, message.attempt, message.host)
         if message.store:
             task_id = await self._parts.api.read(partial(_awaiting_task, message=message))
@@ -113,6 +119,31 @@ class Tickets:
         if (sealed.instance, sealed.image) != (message.instance, message.image):
             return NOT_RESCUED
         return found.exchange_key or NOT_RESCUED
+
+    async def _key_of_cacher(self, access: CellAccess, message: IssueTicket) -> bytes | SealedTicket:
+        """Return the key of the agent that was asked to fetch an image; or what it hears where it was not.
+
+        What the compute API sealed says which host and images were meant: nobody in the cell can write that.
+        """
+        asked, exchange_key = await access.read(partial(_asked_to_cache, message=message))
+        if asked is None or exchange_key is None:
+            return NOT_TO_CACHE
+        try:
+            plain = self._parts.unseal(base64.b64decode(str(asked.arguments.get("sealed")), validate=True))
+            if plain is None:
+                return NO_KEY
+            sealed = json_decoder(SealedCaching).decode(plain)
+        except (ValueError, msgspec.DecodeError):
+            return NOT_TO_CACHE
+        meant = (sealed.question, sealed.host) == (message.question, message.host)
+        return exchange_key if meant and message.image in sealed.images else NOT_TO_CACHE
+
+
+def _asked_to_cache(connection: Connection, message: IssueTicket) -> tuple[GuestQuestion | None, bytes | None]:
+    """Return the question that a host has to answer, and the key of its agent."""
+    asked = guest_questions.unanswered(connection, message.question)
+    session = sessions.of_host(connection, message.host)
+    return asked, None if session is None else session.exchange_key
 
 
 def _is_its_image(connection: Connection, message: IssueTicket) -> bool:

@@ -83,6 +83,12 @@ class Metrics:
             ("limit",),
             registry=self.registry,
         )
+        self.images_precached = Counter(
+            "skep_images_precached",
+            "Images that hosts of aggregates were to cache, by the outcome (cached, existing, error, unsupported)",
+            ("outcome",),
+            registry=self.registry,
+        )
         self.sign_ins_waiting = Gauge(
             "skep_sign_ins_waiting", "Passwords that wait for a thread that hashes", registry=self.registry
         )

@@ -32,7 +32,6 @@ REFUSED_AS_WHOLE = {
     ("server", "volume", "list", "one"): "volume attachments are not part of this release",
     ("server", "volume", "set", "one", "v", "--delete-on-termination"): "endpoint for block-storage service",
     ("server", "share", "list", "one"): "shares are not part of this release",
-    ("aggregate", "cache", "image", "racks", "tiny"): "cached images of aggregates are not part of this release",
     ("compute", "agent", "list"): "agents of guests were given up",
     (
         "compute",
@@ -60,7 +59,6 @@ async def test_each_is_refused_by_its_name(tmp_path: Path) -> None:
     async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as cloud:
         yaml = cloud.clouds_yaml
         await openstack(yaml, "server", "create", "--image", "tiny", "--flavor", "m1.tiny", "--wait", "one")
-        await openstack(yaml, "aggregate", "create", "racks")
         commands = {(*command, "one", "192.0.2.1"): words for command, words in REFUSED.items()} | REFUSED_AS_WHOLE
         for command, words in commands.items():
             # Shares came with 2.97, and the client refuses by itself below.

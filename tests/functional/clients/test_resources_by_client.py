@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from skep.contracts.eventually import eventually
+from skep.domain.image_caching import IN_THE_CACHE
 from skep.processes.all_in_one import AllInOneCloud
 from tests.support.openstack import openstack, openstack_quiet, refusal
 
@@ -43,6 +45,13 @@ async def test_aggregates(shared_cloud: AllInOneCloud) -> None:
     await openstack_quiet(yaml, "aggregate", "unset", "--property", "gpu", "rows")
     listed = await openstack(yaml, "aggregate", "list", "--long")
     assert [(one["Name"], one["Properties"]) for one in listed] == [("rows", {"ssd": "true"})]
+    await openstack_quiet(yaml, "aggregate", "cache", "image", "rows", "tiny")
+
+    async def cached() -> bool:
+        [counted] = shared_cloud.metrics.images_precached.collect()
+        return sum(one.value for one in counted.samples if one.labels["outcome"] in IN_THE_CACHE) == 1
+
+    await eventually(cached, "the host has the image")
     await openstack(yaml, "aggregate", "remove", "host", "rows", "cell1-host1")
     await openstack_quiet(yaml, "aggregate", "delete", "rows")
     assert await openstack(yaml, "aggregate", "list") == []

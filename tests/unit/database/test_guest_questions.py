@@ -71,3 +71,13 @@ def test_so_many_questions_about_one_server_wait_and_no_more(cell: sa.Connection
     assert guest_questions.ask(cell, question("later"), NOW + FORGOTTEN_AFTER), (
         "those of askers that have gone count no more"
     )
+
+
+def test_a_question_that_is_kept_is_not_forgotten(cell: sa.Connection) -> None:
+    assert guest_questions.ask(cell, question(), NOW)
+    guest_questions.keep(cell, "q1", NOW + FORGOTTEN_AFTER)
+    assert guest_questions.due(cell, NOW + FORGOTTEN_AFTER, 5) == [question()]
+    assert guest_questions.unanswered(cell, "q1") == question()
+    assert guest_questions.answer(cell, "q1", HOST, SAID)
+    assert guest_questions.unanswered(cell, "q1") is None
+    assert guest_questions.unanswered(cell, "q2") is None

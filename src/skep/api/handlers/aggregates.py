@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from skep.api.aggregate_metadata import check_metadata
+from skep.api.handlers.server_images import usable_image
+from skep.api.image_caching import Caching
 from skep.api.operator_state import publish
 from skep.api.requests import Answer, ApiRequest
 from skep.api.residents import servers_by_host
@@ -16,6 +18,7 @@ from skep.database.api.operator_state import Concerned
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
 from skep.domain.ids import new_uuid
+from skep.domain.images import Image
 from skep.domain.invalid_input import invalid_field
 
 MAX_ID = 2**63 - 1
@@ -125,6 +128,30 @@ async def remove_host(request: ApiRequest) -> Answer:
         return _there(request, aggregates.get(connection, identifier))
 
     return await _store(request, unit)
+
+
+async def cache_images(request: ApiRequest) -> Answer:
+    """`POST /os-aggregates/{id}/images` (2.81): have all hosts fetch images before servers need them."""
+    identifier = _identifier(request)
+    wanted = [one["id"] for one in request.body["cache"]]
+    if len(set(wanted)) < len(wanted):
+        raise BadRequest("Duplicate images in request")
+    services = request.services
+    services.image_cachings.check()
+    found = _there(request, await services.database.read(lambda c: aggregates.get(c, identifier)))
+    images = [await _image(request, one) for one in wanted]
+    caching = Caching(services=services, context=request.context, aggregate=found, images=images)
+    services.image_cachings.begin(caching.run(), f"cache images of aggregate {identifier}")
+    return Answer()
+
+
+async def _image(request: ApiRequest, image_id: str) -> Image:
+    found = await usable_image(request, image_id)
+    if found is None:
+        raise BadRequest(f"Image {image_id} could not be found.")
+    if found.status != "active":
+        raise BadRequest(f"Image {image_id} is not active.")
+    return found
 
 
 def view(one: Aggregate) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from skep.api.schemas.shared import (
     shown,
 )
 from skep.api.schemas.validation import AnswerShape, Body
+from skep.domain.image_caching import MOST_IMAGES
 from skep.domain.wording import UNSEEN
 
 HOST = String(min=1, max=255, pattern=r"^[a-zA-Z0-9._-]*$", description="a host's name: letters, digits, `.`, `_`, `-`")
@@ -43,6 +44,9 @@ UPDATE = Body(
 ADD_HOST = Body(fields(asked("add_host", fields(asked("host", HOST, required=True)), required=True)))
 REMOVE_HOST = Body(fields(asked("remove_host", fields(asked("host", HOST, required=True)), required=True)))
 SET_METADATA = Body(fields(asked("set_metadata", fields(asked("metadata", METADATA, required=True)), required=True)))
+CACHE = Body(
+    fields(asked("cache", Array(item=fields(asked("id", UUID, required=True)), min=1, max=MOST_IMAGES), required=True))
+)
 
 _BASIC: tuple[Field, ...] = (
     shown("id", INTEGER),

@@ -58,6 +58,18 @@ def answered(connection: sa.Connection, question: str) -> GuestAnswer | None:
     return None if found is None else load(found, GuestAnswer)
 
 
+def keep(connection: sa.Connection, question: str, now: int) -> None:
+    """Note that somebody waits for the answer to a question still."""
+    connection.execute(guest_questions.update().where(row.id == question).values(asked_at=now))
+
+
+def unanswered(connection: sa.Connection, question: str) -> GuestQuestion | None:
+    """Return a question that its host has not answered; None where there is none."""
+    query = sa.select(row.question).where(row.id == question, row.answer.is_(None))
+    found = connection.execute(query).scalar_one_or_none()
+    return None if found is None else load(found, GuestQuestion)
+
+
 def forget(connection: sa.Connection, questions: Sequence[str]) -> None:
     """Remove questions: nobody waits for their answers any more."""
     connection.execute(guest_questions.delete().where(row.id.in_(questions)))
