@@ -16,7 +16,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from skep.api import bodies, microversions, versions
-from skep.api.auth import UNAUTHENTICATED, authenticate, challenge
+from skep.api.auth import UNAUTHENTICATED, authenticate, challenge, is_unheard_of
 from skep.api.faults import fault_of, status_of
 from skep.api.links import Links
 from skep.api.requests import Answer, ApiRequest
@@ -115,6 +115,9 @@ class ComputeApi:
     async def _authenticated(self, exchange: _Exchange, segments: list[str]) -> RequestContext:
         """Return who asks; a request without a valid token counts for its address."""
         services = self.services
+        if is_unheard_of(services.identity, exchange.headers):
+            # An address that made up so many tokens has no further one looked up.
+            services.limits.check_address(exchange.scope)
         path = "/" + "/".join(segments)  # as it is routed: slashes at its end mean nothing
         try:
             return await authenticate(services.identity, exchange.headers, exchange.request_id, exchange.method, path)

@@ -28,6 +28,16 @@ SERVICE_ROLE = "service"
 """What another service has that shows a token of its own beside that of a user (`X-Service-Token`)."""
 
 
+SHOWN = (b"x-auth-token", b"x-service-token")
+"""The headers in which callers show tokens."""
+
+
+def is_unheard_of(identity: IdentityService, headers: Mapping[bytes, bytes]) -> bool:
+    """Tell whether a request shows a token for which another service would have to be asked."""
+    shown = (headers[name].decode("latin-1") for name in SHOWN if name in headers)
+    return not all(identity.remembers(token) for token in shown)
+
+
 async def authenticate(
     identity: IdentityService, headers: Mapping[bytes, bytes], request_id: RequestId, method: str, path: str
 ) -> RequestContext:

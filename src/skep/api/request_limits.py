@@ -53,6 +53,12 @@ class RequestLimits:
         with self._telling("address"):
             self._addresses.take(network_of(client[0]) if client else "")
 
+    def check_address(self, scope: Scope) -> None:
+        """Raise TooManyRequests where `count_address` would; count nothing."""
+        client = scope.get("client")
+        with self._telling("address"):
+            self._addresses.check(network_of(client[0]) if client else "")
+
     @contextlib.contextmanager
     def project(self, context: RequestContext) -> Iterator[None]:
         """Count a request of a caller while it is served. Raises TooManyRequests.

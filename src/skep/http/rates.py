@@ -35,6 +35,13 @@ class Rate:
     def __len__(self) -> int:
         return len(self._free_at)
 
+    def check(self, name: str) -> None:
+        """Count nothing. Raises TooManyRequests where a request would not pass now."""
+        now = self._now()
+        over = self._free_at.get(name, now) - now - self._ahead
+        if self._each and over > 0:
+            raise TooManyRequests.until(math.ceil(over))
+
     def take(self, name: str) -> None:
         """Count one request. Raises TooManyRequests with the seconds after which the next one passes."""
         if not self._each:

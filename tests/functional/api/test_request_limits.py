@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from skep.api.request_limits import RequestLimits, RequestLimitSettings
 from skep.api.requests import Answer, ApiRequest
 from skep.api.roles import ANY_TOKEN
 from skep.api.routing import Route
+from skep.domain.clock import Clock
 from skep.http.rates import RateSettings
+from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
+from skep.neighbours.service_session import ServiceCredentials
 from skep_lab.compute_api.api import ApiUnderTest, api_under_test
 
 LIMITS = RequestLimitSettings(
@@ -89,3 +94,31 @@ async def test_an_address_without_a_token(api: ApiUnderTest, told: list[str]) ->
     assert refused[0].json()["overLimit"]["retryAfter"] == refused[0].headers["Retry-After"] == "10"
     assert (await api.ask("GET", "/quick", token="member")).status_code == 200
     assert told == ["address", "address"]
+
+
+async def test_made_up_tokens_cost_keystone_no_more_than_the_limit(api: ApiUnderTest, told: list[str]) -> None:
+    asked: list[httpx.Request] = []
+    owner = {"id": "u", "name": "demo", "domain": {"id": "default", "name": "Default"}}
+    roles = [{"name": "reader"}]
+    token = {"expires_at": "2100-01-01T00:00:00.000000Z", "user": owner, "project": owner, "roles": roles}
+
+    def keystone(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return httpx.Response(201, headers={"X-Subject-Token": "skeps"}, json={"token": token})
+        asked.append(request)
+        good = request.headers["X-Subject-Token"].startswith("good")
+        return httpx.Response(200 if good else 404, json={"token": token})
+
+    credentials = ServiceCredentials(auth_url="http://keystone", username="skep", password="p")
+    client = httpx.AsyncClient(transport=httpx.MockTransport(keystone))
+    identity = KeystoneIdentity(KeystoneSettings(credentials=credentials), client, Clock())
+    api.app.services = dataclasses.replace(api.services, identity=identity)
+    assert (await api.ask("GET", "/quick", token="good")).status_code == 200
+    statuses = [(await api.ask("GET", "/quick", token=f"made-up-{number}")).status_code for number in range(8)]
+    assert statuses == [401] * 3 + [429] * 5
+    headers = {"X-Auth-Token": "good", "X-Service-Token": "made up, too"}
+    assert (await api.client.get("/v2.1/quick", headers=headers)).status_code == 429
+    assert len(asked) == 4, "the good one, and as many as the limit lets through"
+    assert (await api.ask("GET", "/quick", token="good")).status_code == 200, "who is known is served"
+    assert told == ["address"] * 6
+    await client.aclose()

@@ -84,6 +84,9 @@ class _Recorded:
 class _Known:
     """An identity service that knows the callers of the compute API's tests."""
 
+    def remembers(self, _token: str) -> bool:
+        return True
+
     async def validate(self, token: str, use: Use | None = None, *, chained: bool = False) -> Identity | None:  # noqa: ARG002 - the port says so
         return TOKENS.get(token)
 

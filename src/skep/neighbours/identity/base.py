@@ -71,6 +71,10 @@ class IdentityService(Protocol):
         """
         ...
 
+    def remembers(self, token: str) -> bool:
+        """Tell whether `validate` may answer for this token without a request to another service."""
+        ...
+
     async def project_exists(self, project_id: str) -> bool | None:
         """Return whether the project exists; None if the service does not reveal it. Raises Unavailable when the
         service does not answer."""

@@ -100,6 +100,10 @@ class KeystoneIdentity:
         allowed = rules is None or (use is not None and permits(rules, use))
         return known.identity if allowed else None
 
+    def remembers(self, token: str) -> bool:
+        """Tell whether Keystone has answered for this token lately, or is not asked for it."""
+        return not well_formed(token) or self._remembered(token, None) is not None
+
     def _remembered(self, token: str, use: Use | None) -> _Known | None:
         now = self._clock.now()
         known = self._cache.get(token, now) or self._refused.get(token, now)

@@ -86,6 +86,10 @@ class StandaloneIdentity:
         """Finish what runs. The database stays open: it belongs to the caller."""
         self.passwords.close()
 
+    def remembers(self, _token: str) -> bool:
+        """Tokens are opened here; no other service is asked."""
+        return True
+
     async def validate(self, token: str, use: Use | None = None, *, chained: bool = False) -> Identity | None:
         """Return whom the token speaks for, or None when it is not valid."""
         grant = await self.grant(token, expired_seconds=EXPIRED_SECONDS if chained else 0)
