@@ -288,6 +288,8 @@ def _hosts(things: Things) -> Iterator[Row]:
     yield action(action="add_host", body={"add_host": {"host": "host-9"}})
     yield action(action="remove_host", body={"remove_host": {"host": "host-9"}}, served=404)
     yield action(action="set_metadata", body={"set_metadata": {"metadata": {"ssd": "true"}}})
+    cache = {"cache": [{"id": IMAGE}]}
+    yield row(method="POST", path=f"{_AGGREGATE}/images", body=cache, served=202)
     yield Row(method="GET", path="/os-availability-zone", right="any")
     yield Row(method="GET", path="/os-availability-zone/detail", right="admin")
     for path in ("/os-hypervisors", "/os-hypervisors/detail", "/os-hypervisors/statistics"):
