@@ -51,6 +51,7 @@ class ComputeProcess(Role):
         await self._wait_for("messaging", self._transport.open)
         self._on_stop("journal", self._close_flusher)
         self._images = images = HostImages(self.config, self.directory / "images", self.process.clock)
+        await images.load()
         self._on_stop("images", images.close)
         self._on_stop("agent", self._stop_host)
         await self._wait_for("driver", self._start_host)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import httpx
 
 from skep.compute.image_cache import ImageCache
@@ -60,6 +62,14 @@ class HostImages:
         )
         if store is not None:
             self.snapshots = _snapshots(config, directory.with_name("snapshots"), store)
+
+    async def load(self) -> None:
+        """Load what transfers need, so that the first build of the host does not wait for it.
+
+        httpx loads the greater part of itself with its first request: a tenth of a second of a processor.
+        """
+        if self._http is not None:
+            await anyio.lowlevel.checkpoint()
 
     async def close(self) -> None:
         """End transfers and connections. The files stay."""

@@ -1,0 +1,41 @@
+"""What a host has at hand before its first transfer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+FIRST_TRANSFER = """
+import asyncio, sys
+from pathlib import Path
+
+import httpx
+
+from skep.config.compute import ComputeSettings, HostImagesSettings
+from skep.config.sections import Config
+from skep.domain.clock import Clock
+from skep.processes.host_images import HostImages
+
+
+async def main(directory: Path) -> None:
+    section = HostImagesSettings(by_ticket=True, endpoint="http://127.0.0.1:1")
+    images = HostImages(Config(compute=ComputeSettings(images=section)), directory, Clock())
+    await images.load()
+    loaded = set(sys.modules)
+    async with httpx.AsyncClient(verify=False, trust_env=False) as client:
+        try:
+            await client.get("http://127.0.0.1:1/")
+        except httpx.ConnectError:
+            print(sorted(set(sys.modules) - loaded))
+    await images.close()
+
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def test_the_first_transfer_loads_no_module(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_TRANSFER, tmp_path], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
