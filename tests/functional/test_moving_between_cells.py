@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from skep.compute.exchange import Exchange
 from skep.config.compute import FakeFailure
 from skep.contracts.eventually import eventually
-from skep.database.cell import between_cells
-from skep.database.cell.tables import instances, leases
+from skep.database.api import recovery
+from skep.database.api.tables import instance_mappings as mappings
+from skep.database.cell import agents, between_cells, fences
+from skep.database.cell.tables import attempts, instances, leases
+from skep.database.engine import Database
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State
+from skep.messages.to_cell_conductor import InstancesChanged
+from skep.processes.all_in_one import AllInOneCloud
 from skep.super_conductor.between_cells import BetweenCells
 from skep.telemetry.steps import CrashPoint
+from skep.transport.base import cell_conductor
 from tests.functional.test_shelving import CONTENT, Shelving, release
 from tests.functional.test_unshelving_elsewhere import (
     cell_of,
@@ -462,3 +470,187 @@ async def test_a_move_that_waits_holds_up_no_other(tmp_path: Path, monkeypatch: 
         assert "The other cell has nothing of the move any more" in (await cloud.row(waiting[1])).fault.message
         assert (await cloud.server(waiting[0]))["OS-EXT-STS:task_state"] == "resize_migrating"
         release(cloud)
+
+
+AT_ONCE: dict[str, Any] = {"fence_grace_seconds": 0.0, "move_deadline": 2.0}
+"""Fences take effect, and silent hosts are not waited for long."""
+
+
+async def is_fenced(cloud: AllInOneCloud, host: str) -> None:
+    """Let the agent of a host end, and have it fenced; return when all that it had is given up."""
+    await cloud.plane.agents.pop(host).stop()
+    name = host.split("-", maxsplit=1)[0]
+    [cell] = [one for one in cloud.plane.cells.values() if one.name == name]
+    database = cloud.plane.databases.cells[name]
+    [node] = [one.node for one in await database.read(agents.list_all) if one.host == host]
+    now = cloud.clock.now()
+    assert await database.write(partial(fences.mark, node=node, now=now, due_at=now))
+    await cloud.plane.transport.cast(cell_conductor(cell.uuid), InstancesChanged())
+    kept = sa.select(attempts.c.attempt).where(attempts.c.host == host, attempts.c.open)
+
+    async def given_up() -> bool:
+        return await database.read(lambda connection: connection.execute(kept).first()) is None
+
+    await eventually(given_up, f"nothing of {host} is waited for")
+
+
+def at_point(cloud: Shelving, step: str, when: str, then: Callable[[], Awaitable[None]]) -> list[CrashPoint]:
+    """Do something the first time that a super conductor comes to a point; return where it was."""
+    came: list[CrashPoint] = []
+
+    async def hook(point: CrashPoint) -> None:
+        if (point.step, point.when) == (step, when) and not came:
+            came.append(point)
+            await then()
+
+    cloud.cloud.plane.steps.crash_hook = hook
+    return came
+
+
+async def in_error(cloud: Shelving, uuid: InstanceUuid) -> dict[str, Any]:
+    """Wait until a server is ERROR and nothing is done to it."""
+
+    async def probe() -> dict[str, Any] | None:
+        found = await cloud.server(uuid)
+        return found if (found["status"], found["OS-EXT-STS:task_state"]) == ("ERROR", None) else None
+
+    found = await eventually(probe, "the server is ERROR")
+    assert found is not None
+    return found
+
+
+async def test_a_source_that_is_lost_while_nobody_has_the_server_does_not_hold_it_up(tmp_path: Path) -> None:
+    """The target has all of it already."""
+    async with two_cells(tmp_path, **AT_ONCE) as cloud:
+        uuid = await with_disk(cloud)
+        await only_in(cloud, "cell2")
+        came = at_point(cloud, "land", "before", partial(is_fenced, cloud.cloud, "cell1-host1"))
+        await cloud.act(uuid, "migrate")
+        await cloud.calm(uuid, "VERIFY_RESIZE")
+        assert came
+        assert cloud.host_of(await cloud.server(uuid)) == "cell2-host1"
+        labels = cloud.disks("cell2-host1").labels()
+        assert len(labels) == 1
+        await cloud.act(uuid, "revertResize")
+        server = await cloud.calm(uuid, "VERIFY_RESIZE")
+        assert cloud.host_of(server) == "cell2-host1"
+        assert cloud.disks("cell2-host1").labels() == labels
+        assert await cloud.ask(uuid, "confirmResize") == 204
+        await cloud.calm(uuid, "ACTIVE")
+        await rests(cloud, uuid, cell1=State.MOVED, cell2=State.ACTIVE)
+        assert (await moved(cloud, uuid))[-1][0] == "confirmed"
+
+
+async def test_a_target_that_is_lost_before_it_has_the_server_gets_it_not(tmp_path: Path) -> None:
+    async with two_cells(tmp_path, **AT_ONCE) as cloud:
+        uuid = await with_disk(cloud)
+        await only_in(cloud, "cell2")
+        came = at_point(cloud, "hand_over", "before", partial(is_fenced, cloud.cloud, "cell2-host1"))
+        await cloud.act(uuid, "migrate")
+        server = await cloud.calm(uuid, "ACTIVE")
+        assert came
+        assert cloud.host_of(server) == "cell1-host1"
+        assert await content(cloud, uuid) == CONTENT
+        assert "is closed or fenced" in (await cloud.row(uuid)).fault.message
+        await rests(cloud, uuid, cell1=State.ACTIVE, cell2=State.MOVED)
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forth", "back"])
+async def test_a_host_that_is_lost_once_its_cell_has_the_server_leaves_the_other_what_it_has(
+    tmp_path: Path, back: bool
+) -> None:
+    """The server is ERROR, its disks stay where they were until it is deleted."""
+    async with two_cells(tmp_path, **AT_ONCE) as cloud:
+        uuid = await with_disk(cloud)
+        await only_in(cloud, "cell2")
+        lost, kept = ("cell1-host1", "cell2-host1") if back else ("cell2-host1", "cell1-host1")
+        if back:
+            await cloud.act(uuid, "migrate")
+            await cloud.calm(uuid, "VERIFY_RESIZE")
+        came = at_point(cloud, "land", "before", partial(is_fenced, cloud.cloud, lost))
+        await cloud.act(uuid, "revertResize" if back else "migrate")
+        server = await in_error(cloud, uuid)
+        assert came
+        assert cloud.host_of(server) == lost
+        assert "was fenced" in server["fault"]["message"]
+        await rests(cloud, uuid, **{kept.split("-")[0]: State.AWAY, lost.split("-")[0]: State.ERROR})
+        for _ in range(3):
+            await BetweenCells(super_conductor(cloud)._parts).run()
+        assert cloud.disks(kept).labels()
+        assert await cell_of(cloud, uuid) == lost.split("-")[0]
+        cloud.cloud.plane.steps.crash_hook = None
+        assert (await cloud.session.ask("DELETE", f"/servers/{uuid}")).status_code == 204
+        await cloud.calm(uuid, "")
+        await leaves_nothing_on(cloud, kept)
+
+
+@pytest.mark.parametrize("closed", ["target", "both"])
+async def test_a_server_that_nobody_takes_is_lost_only_where_its_host_is(tmp_path: Path, closed: str) -> None:
+    """The mapping cannot follow, and the host that has put the guest aside may be lost as well."""
+    async with two_cells(tmp_path, **AT_ONCE) as cloud:
+        uuid = await with_disk(cloud)
+        await only_in(cloud, "cell2")
+        lost: list[str] = []
+
+        async def freeze_then_lose() -> None:
+            cell = cloud.cloud.plane.databases.cells["cell1"]
+            part = await cell.read(partial(between_cells.part, instance=uuid))
+            assert part is not None
+            known, now = part.move, cloud.cloud.clock.now()
+            freezing = partial(between_cells.freeze, uuid=known.uuid, turn=known.turn, now=now)
+            assert await cell.write(freezing) is not None
+            if closed == "both":
+                await is_fenced(cloud.cloud, "cell1-host1")
+            await is_fenced(cloud.cloud, "cell2-host1")
+            lost.append("cell2-host1")
+
+        at_point(cloud, "hand_over", "before", freeze_then_lose)
+        await cloud.act(uuid, "migrate")
+        if closed == "target":
+            await cloud.calm(uuid, "ACTIVE")
+            assert await content(cloud, uuid) == CONTENT
+        else:
+            server = await in_error(cloud, uuid)
+            assert cloud.host_of(server) == "cell1-host1"
+            assert "was fenced" in server["fault"]["message"]
+            await rests(cloud, uuid, cell1=State.ERROR, cell2=State.AWAY)
+        assert lost
+        assert await cell_of(cloud, uuid) == "cell1"
+
+
+def api(cloud: Shelving) -> Database:
+    return cloud.cloud.plane.databases.api
+
+
+@pytest.mark.parametrize("landed", [False, True], ids=["before it landed", "after it landed"])
+async def test_a_mapping_that_went_back_in_time_loses_no_server(tmp_path: Path, landed: bool) -> None:
+    """The API database is restored to a time before the server was handed over."""
+    async with two_cells(tmp_path) as cloud:
+        uuid = await with_disk(cloud)
+        await only_in(cloud, "cell2")
+        [home] = [uuid for uuid, cell in cloud.cloud.plane.cells.items() if cell.name == "cell1"]
+
+        async def goes_back() -> None:
+            back = mappings.update().where(mappings.c.instance == uuid).values(cell=home, attempt=1)
+            await api(cloud).write(lambda connection: connection.execute(back))
+            now = cloud.cloud.clock.now()
+            await api(cloud).write(lambda connection: recovery.begin(connection, None, "restored", now))
+
+        came = [] if landed else at_point(cloud, "land", "before", goes_back)
+        await cloud.act(uuid, "migrate")
+        await cloud.calm(uuid, "VERIFY_RESIZE")
+        if landed:
+            await goes_back()
+        assert landed or came
+
+        async def is_over() -> bool:
+            return await api(cloud).read(recovery.under_way) is None
+
+        await eventually(is_over, "the database has recovered")
+        await cloud.calm(uuid, "VERIFY_RESIZE")
+        assert await cell_of(cloud, uuid) == "cell2"
+        assert await content(cloud, uuid) == CONTENT
+        assert await cloud.ask(uuid, "confirmResize") == 204
+        await cloud.calm(uuid, "ACTIVE")
+        await rests(cloud, uuid, cell1=State.MOVED, cell2=State.ACTIVE)
+        await clean(cloud)

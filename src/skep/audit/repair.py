@@ -43,6 +43,7 @@ NEVER: dict[Kind, str] = {
     "host_counts_other_servers": "a guest that no row knows is never touched; a guest that is missing is not remade",
     "server_without_spec": "the RequestSpec is lost; delete the server",
     "staged_elsewhere": "the super conductor's own passes remove it, when the cell can be written",
+    "away_everywhere": "a database went back in time; which host of its migration has the newest disks is not known",
     "host_not_told": "start its agent, or release a host that will not come back: `skep recovery release`",
     "server_in_doubt": "decide which guest is the server: `skep recovery keep`, `undo` or `go-on`",
     "server_deleted_since": "delete the server, or have it built again: `skep recovery go-on`",

@@ -60,7 +60,10 @@ def _row_difference(row: Whereabouts, mapping: Mapping | None, cell: Cell) -> Di
     staged = row.state == State.STAGED
     if row.state == State.AWAY and mapping is not None and mapping.deleted_at is None:
         # It has what a move between cells needs here, for as long as the row of the server says that it does.
-        return None
+        if mapping.cell != cell.uuid:
+            return None
+        # While it is handed over, it is away from both for a moment.
+        return Difference(kind="away_everywhere", subject=row.uuid, evidence={"cell": cell.name, "host": row.host})
     if row.lingers and mapping is not None and mapping.attempt > row.attempt:
         return None
     if mapping is not None and mapping.deleted_at is None:

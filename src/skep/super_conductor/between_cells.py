@@ -19,8 +19,10 @@ import msgspec
 from skep.database import Connection, timelines
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import moves as above
+from skep.database.api import recovery
 from skep.database.api.destinations import StagedMember, still_open
 from skep.database.cell import between_cells as below
+from skep.database.cell import recovery as cell_recovery
 from skep.database.cell.between_cells import CellAbility, PartOfMove, Seeking, Sought
 from skep.database.cell.tables import time as cell_time
 from skep.domain.actions import Over
@@ -32,6 +34,7 @@ from skep.domain.event_types import NO_HOST_ERRORS
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import State
 from skep.domain.moves import HANDING_OVER, SEEK
+from skep.domain.states import ENDS
 from skep.domain.timelines import Moment
 from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
 from skep.super_conductor import notifications
@@ -58,7 +61,12 @@ class BetweenCells:
         self._parts = parts
 
     async def run(self) -> bool:
-        """Look at every cell for moves that wait for another, and for servers that are away."""
+        """Look at every cell for moves that wait for another, and for servers that are away.
+
+        Not while the API database recovers: which cell has a server is not known then.
+        """
+        if await self._parts.api.read(recovery.under_way) is not None:
+            return False
         return await self._parts.in_each_cell("moves between cells", self._run_in)
 
     async def _run_in(self, access: CellAccess) -> bool:
@@ -239,7 +247,14 @@ class BetweenCells:
         """Go on with the move of a server that is away from this cell; True when something was written."""
         parts = self._parts
         mapping = await parts.api.read(partial(mappings.get, instance=instance))
-        if mapping is None or mapping.deleted_at is not None:
+        if mapping is None:
+            others = [one for uuid, one in parts.cells.items() if uuid != access.cell.uuid]
+            found = await asyncio.gather(*(one.read(partial(below.stands_as, instance=instance)) for one in others))
+            if any(one is not None and (one.rests or one.state not in ENDS) for one in found):
+                log.warning("server without a mapping kept", instance=instance, cell=access.cell.name)
+                return False
+            return await self._fold(access, instance, None, None)
+        if mapping.deleted_at is not None:
             return await self._fold(access, instance, None, None)
         if mapping.cell is None or mapping.cell == access.cell.uuid:
             # This row is the server: the other one is away, too, and the move goes on from there.
@@ -247,24 +262,25 @@ class BetweenCells:
         mine = await access.read(partial(below.part, instance=instance))
         other = parts.cell(mapping.cell)
         if mine is None:
-            return await self._fold(access, instance, None, None)
+            return await self._fold_beside(access, instance, None, other)
         there = await other.read(partial(below.part, instance=instance, uuid=mine.move.uuid))
         return await self._between(access, mine, other, there)
 
     async def _between(self, access: CellAccess, mine: PartOfMove, other: CellAccess, there: PartOfMove | None) -> bool:
         """Go on with a move of which this cell and the one that has the server know this."""
         instance = mine.move.instance
-        if there is None or there.is_over:
-            if there is not None and below.keeps(mine, there):
-                return False
+        if there is None:
+            # The other cell has forgotten the move: its database went back in time. What is here may be all there is.
+            return await self._fold_beside(access, instance, mine, other)
+        if there.rests:
+            return False
+        if there.is_over:
+            is_nowhere = there.state is State.AWAY and not there.deleting
+            is_kept = is_nowhere or below.keeps(mine, there)
+            return not is_kept and await self._fold(access, instance, mine, there)
+        if _is_stray(access.cell.uuid, mine, there):
             return await self._fold(access, instance, mine, there)
         step, turn = there.move.step, there.move.turn
-        if step == SEEK and mine.move.step != SEEK and mine.move.turn >= turn:
-            # Staged by a conductor that another one has replaced, or in a cell that was given up.
-            if mine.move.dest_attempt != there.move.dest_attempt:
-                return await self._fold(access, instance, mine, there)
-        elif there.is_source and step != SEEK and there.move.dest_cell != access.cell.uuid:
-            return await self._fold(access, instance, mine, there)
         if mine.move.turn > turn:
             return await self._follow(other, mine, access)
         if mine.move.turn < turn:
@@ -286,7 +302,9 @@ class BetweenCells:
             if parts.clock.now() - mine.step_at < parts.settings.move_deadline * SECOND:
                 return False
         else:
-            if there is not None and there.state is not State.MOVED and not there.deleting:
+            if there is not None and (there.rests or there.state is not State.MOVED) and not there.deleting:
+                return False
+            if there is None and await other.read(cell_recovery.under_way) is not None:
                 return False
             why = below.LOST_PART
         number = known.dest_attempt if known.row.holder == "source" else known.back_attempt
@@ -333,6 +351,13 @@ class BetweenCells:
         await parts.nudge(access.cell.uuid)
         return done
 
+    async def _fold_beside(
+        self, access: CellAccess, instance: InstanceUuid, mine: PartOfMove | None, other: CellAccess
+    ) -> bool:
+        """Let a server that is away go if the other cell has it whole, though nothing of the move is known there."""
+        stands = await other.read(partial(below.stands_as, instance=instance))
+        return stands is not None and stands.lives and await self._fold(access, instance, mine, None)
+
     async def _hand_over(self, access: CellAccess, mine: PartOfMove, other: CellAccess, there: PartOfMove) -> bool:
         """Give the server to the cell that it goes to, by one statement on the mapping.
 
@@ -351,7 +376,10 @@ class BetweenCells:
             if traveller is None:
                 run.outcome = "replaced"
                 return False
-            if goes_here and not await self._point(known.instance, out_of, into, number, there, forth=forth):
+            if goes_here and not (
+                await into.read(partial(below.may_land, uuid=known.uuid, turn=known.turn))
+                and await self._point(known.instance, out_of, into, number, there, forth=forth)
+            ):
                 run.outcome = "refused"
                 return await self._stays(out_of, there, number)
         async with parts.steps.step("land", instance=known.instance, attempt=number, cell=into.cell.name):
@@ -406,12 +434,23 @@ class BetweenCells:
         unit = partial(above.stays, instance=known.instance, cell=out_of.cell.uuid, attempt=number)
         if not await parts.api.write(unit):
             return False
-        why = "The other cell takes the server no more: its host is closed, or the server is to be deleted"
+        why = "The other cell takes the server no more: its host is closed or fenced, or the server is to be deleted"
         done: bool = await out_of.write(
             partial(below.thaw, uuid=known.uuid, turn=known.turn, why=why, now=parts.clock.now())
         )
         await parts.nudge(out_of.cell.uuid)
         return done
+
+
+def _is_stray(cell: CellUuid, mine: PartOfMove, there: PartOfMove) -> bool:
+    """Tell whether what is away in a cell was staged there, and the move goes elsewhere by now.
+
+    By a conductor that another one has replaced, or in a cell that was given up.
+    """
+    step = there.move.step
+    if step == SEEK and mine.move.step != SEEK and mine.move.turn >= there.move.turn:
+        return mine.move.dest_attempt != there.move.dest_attempt
+    return there.is_source and step != SEEK and there.move.dest_cell != cell
 
 
 def _landing(connection: Connection, moment: Moment | None, land: partial[bool]) -> bool:

@@ -89,6 +89,11 @@ async def _staged_elsewhere(admin: Admin) -> None:
     await admin.row(elsewhere, CELL2)
 
 
+@drift("away_everywhere")
+async def _away_everywhere(admin: Admin) -> None:
+    await admin.row(msgspec.structs.replace(await admin.server(CELL1), state=State.AWAY, host=None, node=None), CELL1)
+
+
 @drift("open_attempt_of_deleted")
 async def _open_attempt_of_deleted(admin: Admin) -> None:
     new = {"instance": new_uuid(), "attempt": 1, "node": "n1", "host": "h1", "open": True, "started_at": NOW}

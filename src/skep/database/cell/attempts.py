@@ -157,6 +157,14 @@ _GIVE_UP = attempts.update().where(_OPEN).values(outcome=GIVEN_UP, ended_at=sa.b
 _UNDER_WAY = sa.select(row.attempt).where(_OPEN, row.outcome.is_(None))
 
 
+def stands(connection: sa.Connection, instance: InstanceUuid, attempt: int) -> bool:
+    """Tell whether an attempt is under way, or was built: its host has it, and is not to undo it."""
+    return connection.execute(_STANDS, {"of": instance, "mine": attempt}).first() is not None
+
+
+_STANDS = sa.select(row.attempt).where(_OPEN, sa.or_(row.outcome.is_(None), row.outcome == BUILT))
+
+
 def give_up_others(connection: sa.Connection, instance: InstanceUuid, attempt: int, now: int) -> None:
     """Have hosts undo all open attempts of an instance but this one, as far as nobody has ended them yet."""
     others = sa.and_(row.instance == instance, row.attempt != attempt, row.open)

@@ -12,10 +12,20 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import agents, attempts, cold_moves, move_steps, numbers, resting, travels
+from skep.database.cell import agents, attempts, cold_moves, fences, move_steps, numbers, resting, travels
 from skep.database.cell.attempts import NewAttempt
 from skep.database.cell.builds import Work
-from skep.database.cell.cold_moves import COLUMNS, FINISHED, Move, anew, change, change_server, held_by, move_of
+from skep.database.cell.cold_moves import (
+    COLUMNS,
+    FINISHED,
+    Move,
+    MovePlace,
+    anew,
+    change,
+    change_server,
+    held_by,
+    move_of,
+)
 from skep.database.cell.move_statements import IS_HELD, KEEP
 from skep.database.cell.tables import AWAY, action_events, instances, leases, migrations
 from skep.database.cell.tables import actions as action_table
@@ -94,6 +104,8 @@ class PartOfMove(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str | None
     deleting: bool
     step_at: int
+    rests: bool = False
+    """What became of the server is not known: a database went back in time."""
     events: tuple[dict[str, Any], ...]
     """Of the action that is under way."""
     actions: tuple[dict[str, Any], ...]
@@ -112,6 +124,19 @@ class PartOfMove(msgspec.Struct, frozen=True, kw_only=True):
     def other(self) -> CellUuid | None:
         """The cell that has the other part."""
         return self.move.dest_cell if self.is_source else self.move.source_cell
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a cell has a server."""
+
+    state: State
+    rests: bool
+    """What became of it is not known: the cell's database went back in time."""
+
+    @property
+    def lives(self) -> bool:
+        """Whether it is there, as far as is known, whole."""
+        return not self.rests and self.state not in {State.AWAY, State.MOVED, State.ERROR}
 
 
 def able(connection: sa.Connection, now: int) -> CellAbility:
@@ -279,9 +304,10 @@ def part(connection: sa.Connection, instance: InstanceUuid, uuid: str | None = N
         if uuid is not None
         else sa.and_(move.instance == instance, sa.or_(move.source_cell.is_not(None), move.dest_cell.is_not(None)))
     )
+    rests = sa.or_(resting.resting(row.uuid), resting.any_awaited()).label("rests")
     about = (row.state, row.attempt, row.highest, row.task, row.task_id.label("asked"), row.deleted_at)
     found = connection.execute(
-        sa.select(*COLUMNS, move.step_at, *(one.label(f"row_{one.name}") for one in about))
+        sa.select(*COLUMNS, move.step_at, rests, *(one.label(f"row_{one.name}") for one in about))
         .join(instances, row.uuid == move.instance)
         .where(wanted)
         .order_by(move.created_at.desc(), move.id.desc())
@@ -300,6 +326,7 @@ def part(connection: sa.Connection, instance: InstanceUuid, uuid: str | None = N
         task_id=found.row_asked,
         deleting=found.row_deleted_at is not None or found.row_task == "deleting",
         step_at=found.step_at or 0,
+        rests=bool(found.rests),
         actions=tuple(travels.past_of(connection, action_table, known.instance, request_id=asked)),
         events=tuple(travels.past_of(connection, action_events, known.instance, request_id=asked)),
     )
@@ -397,9 +424,20 @@ def freeze(connection: sa.Connection, uuid: str, turn: int, now: int) -> Travell
     return travels.pack(connection, known.instance)
 
 
+def may_land(connection: sa.Connection, uuid: str, turn: int) -> bool:
+    """Tell whether the attempt that a server is to be handed over to is under way still."""
+    found = connection.execute(sa.select(*COLUMNS).where(move.uuid == uuid, move.turn == turn)).first()
+    if found is None or found.step not in HANDING_OVER:
+        return False
+    known = move_of(found)
+    goes_to = known.at(STEPS[known.row.next or ""].holder).attempt
+    return goes_to is not None and attempts.is_under_way(connection, known.instance, goes_to)
+
+
 def thaw(connection: sa.Connection, uuid: str, turn: int, why: str, now: int) -> bool:
     """Have a server stay that was to be handed over, since its mapping cannot follow: its host takes it back.
 
+    It is ERROR where that host was fenced meanwhile.
     Only for who has made sure that nobody can point the mapping at the other cell any more.
     """
     found = connection.execute(sa.select(*COLUMNS).where(move.uuid == uuid, move.turn == turn)).first()
@@ -417,6 +455,9 @@ def thaw(connection: sa.Connection, uuid: str, turn: int, why: str, now: int) ->
         values |= {"state": state.value, "host": place.host, "node": place.node, "allocation": holds}
     if connection.execute(IS_HELD, held_by(known)).first() is None:
         return False
+    if not attempts.stands(connection, known.instance, place.attempt or 0):
+        _lose(connection, known, place, {"allocation": holds}, why, now)
+        return True
     change_server(connection, known, values)
     beside = known.dest_attempt if known.row.holder == "source" else known.back_attempt
     if beside is not None:
@@ -425,10 +466,24 @@ def thaw(connection: sa.Connection, uuid: str, turn: int, why: str, now: int) ->
     return True
 
 
+def _lose(connection: sa.Connection, known: Move, to: MovePlace, values: dict[str, Any], why: str, now: int) -> None:
+    """Give a server to an attempt whose host was fenced meanwhile: it is ERROR there.
+
+    Its move is over with that (`abandoned_moves`), and the other cell keeps what it has.
+    """
+    at = {"host": to.host, "node": to.node, "task": None, "secrets": None, "sent_at": None}
+    connection.execute(
+        instances.update()
+        .where(row.uuid == known.instance, moving(before(State.ERROR), State.ERROR))
+        .values({**values, **at, **numbers.raised(to.attempt or 0), **fences.in_error(to.host or "", now)})
+    )
+    connection.execute(migrations.update().where(move.uuid == known.uuid).values(error=why))
+
+
 def land(connection: sa.Connection, uuid: str, turn: int, traveller: Traveller, home: CellUuid, now: int) -> bool:
     """Give a server that its mapping names here to the attempt that it goes to; False where it has been done.
 
-    `home`: the cell that it comes from.
+    It is ERROR where that attempt is over by now, because its host was fenced. `home`: the cell that it comes from.
     """
     found = connection.execute(sa.select(*COLUMNS).where(move.uuid == uuid, move.turn == turn)).first()
     if found is None or found.step not in HANDING_OVER:
@@ -447,6 +502,11 @@ def land(connection: sa.Connection, uuid: str, turn: int, traveller: Traveller, 
         "turn": turn,
     }
     connection.execute(migrations.update().where(move.uuid == uuid).values(seen))
+    place = known.at(to)
+    if not attempts.is_under_way(connection, known.instance, place.attempt or 0):
+        switched = move_steps.switched(connection, known, to)
+        _lose(connection, known, place, switched, move_steps.LOST.message, now)
+        return True
     values = {
         **move_steps.switched(connection, known, to),
         "state": state.value,
@@ -506,9 +566,20 @@ def give_up(connection: sa.Connection, uuid: str, turn: int, why: BuildFailure, 
 
 
 def keeps(mine: PartOfMove, there: PartOfMove) -> bool:
-    """Tell whether a server that is ERROR where it is may need what is here: it was here once, since its move began."""
-    was_here = mine.is_source or (mine.move.step not in HELD_BY["source"] and mine.move.back_attempt is not None)
+    """Tell whether a server that is ERROR where it is may need what is here.
+
+    It was here once, since its move began, or was on its way here with all that it has.
+    """
+    held_here = mine.move.step not in HELD_BY["source"] and mine.move.back_attempt is not None
+    was_here = mine.is_source or held_here or mine.move.step in HANDING_OVER
     return there.state is State.ERROR and not there.deleting and was_here
+
+
+def stands_as(connection: sa.Connection, instance: InstanceUuid) -> Standing | None:
+    """Return what this cell has of a server; None: nothing."""
+    rests = sa.or_(resting.resting(row.uuid), resting.any_awaited())
+    found = connection.execute(sa.select(row.state, rests.label("rests")).where(row.uuid == instance)).first()
+    return None if found is None else Standing(state=State(found.state), rests=bool(found.rests))
 
 
 def fold(
@@ -549,7 +620,10 @@ def fold(
     for one in connection.scalars(opened).all():
         attempts.give_up(connection, instance, one, now)
     left = (move.instance == instance, sa.or_(move.step.is_not(None), move.status == FINISHED))
-    status = "error" if there is None or not there.is_over or there.move.status == FINISHED else there.move.status
+    ended = "error" if there is None or not there.is_over or there.move.status == FINISHED else there.move.status
+    # A server that is deleted while it rests is one whose move was confirmed, as in its own cell.
+    rests = sa.and_(move.step.is_(None), move.status == FINISHED) if there is None or there.deleting else sa.false()
+    status = sa.case((rests, "confirmed"), else_=ended)
     connection.execute(migrations.update().where(*left).values(step=None, owner=None, status=status))
     return True
 

@@ -111,6 +111,8 @@ _evacuated = sa.exists(
         migrations.c.type == MigrationType.EVACUATION.value,
         migrations.c.status == EVACUATED,
         migrations.c.source_attempt >= attempt_rows.c.attempt,
+        # A host that an earlier move left lives, and is waited for.
+        migrations.c.source_node == attempt_rows.c.node,
     )
     .correlate(attempt_rows)
 )

@@ -276,36 +276,47 @@ def _lose(
     connection: sa.Connection, mine: Sequence[tuple[str, int]], host: FencedHost, now: int
 ) -> tuple[int, list[Ended]]:
     """Write ERROR for what ran there. One that is ERROR for another reason, and has no host, keeps its fault; a row
-    that is at its end stays there.
+    that is at its end stays there. So does one that is away: what becomes of its server is decided above the cells.
     """
-    current = sa.and_(sa.tuple_(row.uuid, row.attempt).in_(mine), row.task.is_distinct_from(Task.DELETING.value))
+    current = sa.and_(
+        sa.tuple_(row.uuid, row.attempt).in_(mine),
+        row.task.is_distinct_from(Task.DELETING.value),
+        row.state != State.AWAY.value,
+    )
     ended = _settled(connection, tasks.of(connection, current), now)
     ended += _keep_shelved(connection, sa.and_(current, row.host == host.host), now)
-    fault = Fault(
-        code=500,
-        message="The host of the server was fenced: it is dead for good",
-        created_at=now,
-        details=f"host {host.host} was fenced",
-    )
     lost = connection.execute(
         instances.update()
         .where(current, row.host == host.host, moving(frozenset(State) - BUILT_BY_HOST - ENDS, State.ERROR))
         .values(
             **numbers.raised(),
-            state=State.ERROR.value,
-            fault=dump(fault),
+            **in_error(host.host, now),
             secrets=None,
             task=evacuations.task_after_fence(),
             sent_at=None,
-            step_at=now,
-            changed_at=now,
-            updated_at=now,
         )
     ).rowcount
     evacuations.begin_anew(connection, {InstanceUuid(instance) for instance, _ in mine}, now)
     stays = sa.or_(row.host.is_(None), row.state.in_(stored(ENDS)))
     connection.execute(instances.update().where(current, stays).values(numbers.raised()))
     return lost, ended
+
+
+def in_error(host: str, now: int) -> dict[str, Any]:
+    """Return the columns of a server in ERROR because its host was fenced."""
+    fault = Fault(
+        code=500,
+        message="The host of the server was fenced: it is dead for good",
+        created_at=now,
+        details=f"host {host} was fenced",
+    )
+    return {
+        "state": State.ERROR.value,
+        "fault": dump(fault),
+        "step_at": now,
+        "changed_at": now,
+        "updated_at": now,
+    }
 
 
 def _keep_shelved(connection: sa.Connection, lost: sa.ColumnElement[bool], now: int) -> list[Ended]:

@@ -36,6 +36,11 @@ def awaited(name: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     return sa.exists(sa.select(host.node).where(host.host == name, AWAITED))
 
 
+def any_awaited() -> sa.ColumnElement[bool]:
+    """Say that some host has not told yet what it has: what a cell does not know may still be found."""
+    return sa.exists(sa.select(host.node).where(AWAITED))
+
+
 def move_rests(instance: Any, source: Any, target: Any) -> sa.ColumnElement[bool]:
     """Say of a move (its columns) that nothing is done about it: a host of it has not told yet what it has."""
     return sa.or_(resting(instance), awaited(source), awaited(target))
