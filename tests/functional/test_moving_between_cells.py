@@ -15,8 +15,9 @@ from skep.config.compute import FakeFailure
 from skep.contracts.eventually import eventually
 from skep.database.api import recovery
 from skep.database.api.tables import instance_mappings as mappings
-from skep.database.cell import agents, between_cells, fences
-from skep.database.cell.tables import attempts, instances, leases
+from skep.database.cell import agents, between_cells, fences, hand_overs
+from skep.database.cell import recovery as cell_recovery
+from skep.database.cell.tables import attempts, instances, leases, migrations
 from skep.database.engine import Database
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import InstanceUuid
@@ -597,7 +598,7 @@ async def test_a_server_that_nobody_takes_is_lost_only_where_its_host_is(tmp_pat
             part = await cell.read(partial(between_cells.part, instance=uuid))
             assert part is not None
             known, now = part.move, cloud.cloud.clock.now()
-            freezing = partial(between_cells.freeze, uuid=known.uuid, turn=known.turn, now=now)
+            freezing = partial(hand_overs.freeze, uuid=known.uuid, turn=known.turn, now=now)
             assert await cell.write(freezing) is not None
             if closed == "both":
                 await is_fenced(cloud.cloud, "cell1-host1")
@@ -653,4 +654,49 @@ async def test_a_mapping_that_went_back_in_time_loses_no_server(tmp_path: Path, 
         assert await cloud.ask(uuid, "confirmResize") == 204
         await cloud.calm(uuid, "ACTIVE")
         await rests(cloud, uuid, cell1=State.MOVED, cell2=State.ACTIVE)
+        await clean(cloud)
+
+
+@pytest.mark.parametrize("cell", ["cell1", "cell2"])
+async def test_a_cell_that_went_back_in_time_loses_no_server(tmp_path: Path, cell: str) -> None:
+    """The database of one of the two cells is restored to a time before the server was handed over."""
+    async with two_cells(tmp_path) as cloud:
+        uuid = await with_disk(cloud)
+        await only_in(cloud, "cell2")
+        database = cloud.cloud.plane.databases.cells[cell]
+        kept: list[list[dict[str, Any]]] = []
+        tables = (instances, migrations, attempts)
+
+        def rows(connection: sa.Connection) -> list[list[dict[str, Any]]]:
+            return [[dict(one) for one in connection.execute(sa.select(table)).mappings()] for table in tables]
+
+        async def keep() -> None:
+            kept.extend(await database.read(rows))
+
+        def restore(connection: sa.Connection) -> None:
+            for table, former in zip(tables, kept, strict=True):
+                connection.execute(table.delete())
+                if former:
+                    connection.execute(table.insert(), former)
+            cell_recovery.begin(connection, None, "restored", cloud.cloud.clock.now())
+
+        came = at_point(cloud, "hand_over", "before", keep)
+        await cloud.act(uuid, "migrate")
+        await cloud.calm(uuid, "VERIFY_RESIZE")
+        assert came
+        await database.write(restore)
+
+        async def is_over() -> bool:
+            return await database.read(cell_recovery.under_way) is None
+
+        await eventually(is_over, "the database has recovered")
+        if cell == "cell1":
+            await rests(cloud, uuid, cell1=State.AWAY, cell2=State.RESIZED)
+            await cloud.act(uuid, "revertResize")
+        server = await cloud.calm(uuid, "ACTIVE")
+        assert cloud.host_of(server) == f"{cell}-host1"
+        assert await content(cloud, uuid) == CONTENT
+        other = "cell2" if cell == "cell1" else "cell1"
+        await rests(cloud, uuid, **{cell: State.ACTIVE, other: State.MOVED})
+        await leaves_nothing_on(cloud, f"{other}-host1")
         await clean(cloud)

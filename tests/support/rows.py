@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from skep.database.api.build_requests import NewRequest
 from skep.database.cell import (
     attempts,
-    between_cells,
     builds,
     cold_moves,
     deletes,
+    hand_overs,
     instances,
     move_steps,
     moves,
@@ -174,7 +174,7 @@ def _away(connection: sa.Connection, now: int) -> None:
     step = STEPS["hand_over"]
     connection.execute(cell_tables.migrations.update().values(step=step.name, dest_cell="cell2"))
     connection.execute(cell_tables.instances.update().values(task=step.task.value))
-    assert between_cells.freeze(
+    assert hand_overs.freeze(
         connection, connection.execute(sa.select(cell_tables.migrations.c.uuid)).scalar_one(), 0, now
     )
 

@@ -382,9 +382,9 @@ class ConductorSettings(Section, frozen=True, kw_only=True):
         bool,
         Meta(
             description="Whether a migration or a resize goes to another cell when its own has no room; "
-            "see the limits in moves.md"
+            "the hosts of both have to see one exchange directory"
         ),
-    ] = False
+    ] = True
 
     fence_grace_seconds: Annotated[
         float,

@@ -86,6 +86,8 @@ class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
     """A failure ends the move, with the server as it was."""
     event: str | None = None
     """The event of the instance action that its end writes."""
+    event_of: Side | None = None
+    """Whose host the event names; None: that of the step."""
     starts: str | None = None
     """`instance.NAME.start` tells that its host may begin it (of a choice: that a host is chosen)."""
     ends: str | None = None
@@ -144,6 +146,7 @@ _ROWS = (
         holder="source",
         order="transfer",
         event="compute_resize_instance",
+        event_of="source",
         ends="resize",
         task=Task.RESIZE_MIGRATING,
         status="migrating",

@@ -22,6 +22,7 @@ from skep.database.api import moves as above
 from skep.database.api import recovery
 from skep.database.api.destinations import StagedMember, still_open
 from skep.database.cell import between_cells as below
+from skep.database.cell import hand_overs
 from skep.database.cell import recovery as cell_recovery
 from skep.database.cell.between_cells import CellAbility, PartOfMove, Seeking, Sought
 from skep.database.cell.tables import time as cell_time
@@ -249,7 +250,7 @@ class BetweenCells:
         mapping = await parts.api.read(partial(mappings.get, instance=instance))
         if mapping is None:
             others = [one for uuid, one in parts.cells.items() if uuid != access.cell.uuid]
-            found = await asyncio.gather(*(one.read(partial(below.stands_as, instance=instance)) for one in others))
+            found = await asyncio.gather(*(one.read(partial(below.row_there, instance=instance)) for one in others))
             if any(one is not None and (one.rests or one.state not in ENDS) for one in found):
                 log.warning("server without a mapping kept", instance=instance, cell=access.cell.name)
                 return False
@@ -298,13 +299,14 @@ class BetweenCells:
             if other is None:
                 raise StorageUnavailable("this process does not know the cell")
             there = await other.read(partial(below.part, instance=known.instance, uuid=known.uuid))
+            recovers = await other.read(cell_recovery.under_way) is not None if there is None else there.rests
         except SkepError:
+            there, recovers = None, True
+        if recovers:
             if parts.clock.now() - mine.step_at < parts.settings.move_deadline * SECOND:
                 return False
         else:
-            if there is not None and (there.rests or there.state is not State.MOVED) and not there.deleting:
-                return False
-            if there is None and await other.read(cell_recovery.under_way) is not None:
+            if there is not None and there.state is not State.MOVED and not there.deleting:
                 return False
             why = below.LOST_PART
         number = known.dest_attempt if known.row.holder == "source" else known.back_attempt
@@ -355,7 +357,7 @@ class BetweenCells:
         self, access: CellAccess, instance: InstanceUuid, mine: PartOfMove | None, other: CellAccess
     ) -> bool:
         """Let a server that is away go if the other cell has it whole, though nothing of the move is known there."""
-        stands = await other.read(partial(below.stands_as, instance=instance))
+        stands = await other.read(partial(below.row_there, instance=instance))
         return stands is not None and stands.lives and await self._fold(access, instance, mine, None)
 
     async def _hand_over(self, access: CellAccess, mine: PartOfMove, other: CellAccess, there: PartOfMove) -> bool:
@@ -371,13 +373,13 @@ class BetweenCells:
         assert number is not None
         into, out_of = (access, other) if goes_here else (other, access)
         async with parts.steps.step("hand_over", instance=known.instance, attempt=number, cell=into.cell.name) as run:
-            freezing = partial(below.freeze, uuid=known.uuid, turn=known.turn, now=parts.clock.now())
+            freezing = partial(hand_overs.freeze, uuid=known.uuid, turn=known.turn, now=parts.clock.now())
             traveller = await out_of.write(freezing)
             if traveller is None:
                 run.outcome = "replaced"
                 return False
             if goes_here and not (
-                await into.read(partial(below.may_land, uuid=known.uuid, turn=known.turn))
+                await into.read(partial(hand_overs.may_land, uuid=known.uuid, turn=known.turn))
                 and await self._point(known.instance, out_of, into, number, there, forth=forth)
             ):
                 run.outcome = "refused"
@@ -389,7 +391,7 @@ class BetweenCells:
                     _landing,
                     moment=moment,
                     land=partial(
-                        below.land,
+                        hand_overs.land,
                         uuid=known.uuid,
                         turn=known.turn,
                         traveller=traveller,
@@ -436,7 +438,7 @@ class BetweenCells:
             return False
         why = "The other cell takes the server no more: its host is closed or fenced, or the server is to be deleted"
         done: bool = await out_of.write(
-            partial(below.thaw, uuid=known.uuid, turn=known.turn, why=why, now=parts.clock.now())
+            partial(hand_overs.thaw, uuid=known.uuid, turn=known.turn, why=why, now=parts.clock.now())
         )
         await parts.nudge(out_of.cell.uuid)
         return done

@@ -16,11 +16,12 @@ from skep.database import Connection, timelines
 from skep.database.api import instance_mappings
 from skep.database.api import recovery as above
 from skep.database.api.instance_mappings import Mapping
-from skep.database.cell import comparing, deletes
+from skep.database.cell import between_cells, comparing, deletes
 from skep.database.cell import recovery as below
 from skep.database.cell.comparing import Living
 from skep.database.cell.tables import time as cell_time
 from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.instances import State
 from skep.domain.recovery import ENDED
 from skep.domain.states import PLACELESS
 from skep.super_conductor.parts import CellAccess, Parts
@@ -210,16 +211,32 @@ class Recovery:
             uuids = [one.uuid for one in page]
             found = await parts.api.read(partial(instance_mappings.get_many, instances=uuids))
             over = [uuid for uuid in uuids if uuid in found and found[uuid].deleted_at is not None]
-            moved = [
-                uuid
+            elsewhere = {
+                uuid: cell
                 for uuid in uuids
-                if uuid in found and found[uuid].deleted_at is None and found[uuid].cell not in (None, access.cell.uuid)
-            ]
+                if uuid in found and found[uuid].deleted_at is None
+                if (cell := found[uuid].cell) is not None and cell != access.cell.uuid
+            }
             unknown = [uuid for uuid in uuids if uuid not in found]
             now = parts.clock.now()
+            moved = [uuid for uuid, cell in elsewhere.items() if not await self._left(access, uuid, cell)]
             if over or moved or unknown:
                 await access.write(partial(comparing.follow_above, over=over, moved=moved, unknown=unknown, now=now))
             after = uuids[-1]
+
+    async def _left(self, access: CellAccess, instance: InstanceUuid, cell: CellUuid) -> bool:
+        """Have a server be away again that a move between cells gave to the other one in the time that is lost."""
+        other = self._parts.cells.get(cell)
+        mine = await access.read(partial(between_cells.part, instance=instance))
+        if other is None or mine is None:
+            return False
+        there = await other.read(partial(between_cells.part, instance=instance, uuid=mine.move.uuid))
+        if there is None or there.rests or there.state is State.AWAY or there.move.turn <= mine.move.turn:
+            return False
+        left: bool = await access.write(partial(comparing.be_away, uuid=instance, now=self._parts.clock.now()))
+        if left:
+            log.warning("server that was handed over is away again", instance=instance, cell=access.cell.name)
+        return left
 
     async def _remake(self, access: CellAccess) -> None:
         """Make rows anew that the cell has lost, of servers whose guest one host described."""

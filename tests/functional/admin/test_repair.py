@@ -91,7 +91,9 @@ async def _staged_elsewhere(admin: Admin) -> None:
 
 @drift("away_everywhere")
 async def _away_everywhere(admin: Admin) -> None:
-    await admin.row(msgspec.structs.replace(await admin.server(CELL1), state=State.AWAY, host=None, node=None), CELL1)
+    server = await admin.server(CELL1)
+    away = instances.update().where(of(server, instances)).values(state=State.AWAY.value, host=None, node=None)
+    await admin.write_cell(away)
 
 
 @drift("open_attempt_of_deleted")

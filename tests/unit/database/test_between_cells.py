@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import attempts, between_cells, cold_moves, move_steps
+from skep.database.cell import attempts, between_cells, cold_moves, hand_overs, move_steps
 from skep.database.cell import instances as rows
 from skep.database.cell.between_cells import PartOfMove, Sought
 from skep.database.cell.tables import attempts as attempt_rows
@@ -75,10 +75,10 @@ def test_what_was_staged_under_another_number_is_not_copied(cell: sa.Connection)
 
 def test_a_server_that_cannot_be_handed_over_is_its_hosts_again(cell: sa.Connection) -> None:
     part = away(cell)
-    assert between_cells.thaw(cell, part.move.uuid, part.move.turn, "why", NOW)
+    assert hand_overs.thaw(cell, part.move.uuid, part.move.turn, "why", NOW)
     row = cell.execute(sa.select(instances)).one()
     assert (row.state, row.host, row.task) == (State.ACTIVE.value, HOST, "resize_migrating")
-    assert not between_cells.thaw(cell, part.move.uuid, part.move.turn, "why", NOW), "once"
+    assert not hand_overs.thaw(cell, part.move.uuid, part.move.turn, "why", NOW), "once"
     found = between_cells.part(cell, ONE)
     assert found is not None
     assert found.move.step == "take_back"

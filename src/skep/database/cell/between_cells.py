@@ -12,21 +12,18 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import agents, attempts, cold_moves, fences, move_steps, numbers, resting, travels
+from skep.database.cell import agents, attempts, cold_moves, hand_overs, move_steps, numbers, resting, travels
 from skep.database.cell.attempts import NewAttempt
 from skep.database.cell.builds import Work
 from skep.database.cell.cold_moves import (
     COLUMNS,
     FINISHED,
     Move,
-    MovePlace,
     anew,
     change,
     change_server,
-    held_by,
     move_of,
 )
-from skep.database.cell.move_statements import IS_HELD, KEEP
 from skep.database.cell.tables import AWAY, action_events, instances, leases, migrations
 from skep.database.cell.tables import actions as action_table
 from skep.database.cell.tables import attempts as attempt_rows
@@ -38,8 +35,8 @@ from skep.domain.actions import Over
 from skep.domain.builds import BuildFailure, FailureKind, Placed
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import State
-from skep.domain.moves import HANDING_OVER, HELD_BY, OF_SIDE, SEEK, STEPS, Side
-from skep.domain.states import before
+from skep.domain.moves import HANDING_OVER, HELD_BY, OF_SIDE, SEEK, STEPS
+from skep.domain.states import SETTLED
 
 row = instances.c
 move = migrations.c
@@ -126,7 +123,7 @@ class PartOfMove(msgspec.Struct, frozen=True, kw_only=True):
         return self.move.dest_cell if self.is_source else self.move.source_cell
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class RowThere(msgspec.Struct, frozen=True, kw_only=True):
     """How a cell has a server."""
 
     state: State
@@ -136,7 +133,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lives(self) -> bool:
         """Whether it is there, as far as is known, whole."""
-        return not self.rests and self.state not in {State.AWAY, State.MOVED, State.ERROR}
+        return not self.rests and self.state in SETTLED and self.state is not State.ERROR
 
 
 def able(connection: sa.Connection, now: int) -> CellAbility:
@@ -398,128 +395,6 @@ def _begin_back(connection: sa.Connection, known: Move, now: int) -> None:
     attempts.begin(connection, [back])
 
 
-def freeze(connection: sa.Connection, uuid: str, turn: int, now: int) -> Traveller | None:
-    """Have a server that is to be handed over be away, and return what goes with it; None when it is another's by now.
-
-    It may be repeated.
-    """
-    found = connection.execute(sa.select(*COLUMNS).where(move.uuid == uuid, move.turn == turn)).first()
-    if found is None or found.step not in HANDING_OVER:
-        return None
-    known = move_of(found)
-    if connection.execute(IS_HELD, held_by(known)).first() is None:
-        return None
-    stands = connection.execute(
-        sa.select(row.state, row.attempt, row.allocation).where(row.uuid == known.instance)
-    ).one()
-    if stands.state != State.AWAY.value:
-        connection.execute(KEEP, {"of": known.instance, "mine": stands.attempt, "holds": stands.allocation})
-        frozen = connection.execute(
-            instances.update()
-            .where(row.uuid == known.instance, moving(before(State.AWAY), State.AWAY))
-            .values(state=State.AWAY.value, host=None, node=None, allocation=None, changed_at=now, updated_at=now)
-        ).rowcount
-        if not frozen:
-            return None
-    return travels.pack(connection, known.instance)
-
-
-def may_land(connection: sa.Connection, uuid: str, turn: int) -> bool:
-    """Tell whether the attempt that a server is to be handed over to is under way still."""
-    found = connection.execute(sa.select(*COLUMNS).where(move.uuid == uuid, move.turn == turn)).first()
-    if found is None or found.step not in HANDING_OVER:
-        return False
-    known = move_of(found)
-    goes_to = known.at(STEPS[known.row.next or ""].holder).attempt
-    return goes_to is not None and attempts.is_under_way(connection, known.instance, goes_to)
-
-
-def thaw(connection: sa.Connection, uuid: str, turn: int, why: str, now: int) -> bool:
-    """Have a server stay that was to be handed over, since its mapping cannot follow: its host takes it back.
-
-    It is ERROR where that host was fenced meanwhile.
-    Only for who has made sure that nobody can point the mapping at the other cell any more.
-    """
-    found = connection.execute(sa.select(*COLUMNS).where(move.uuid == uuid, move.turn == turn)).first()
-    if found is None or found.step not in HANDING_OVER:
-        return False
-    known = move_of(found)
-    follows = STEPS[known.row.on_failure or ""]
-    state = State(known.was) if known.row.holder == "source" else State.RESIZED
-    place = known.at(known.row.holder)
-    holds = connection.execute(
-        sa.select(attempt.allocation).where(attempt.instance == known.instance, attempt.attempt == place.attempt)
-    ).scalar_one_or_none()
-    values: dict[str, Any] = {"task": follows.task.value, "step_at": now, "changed_at": now, "updated_at": now}
-    if connection.execute(sa.select(row.state).where(row.uuid == known.instance)).scalar_one() == State.AWAY.value:
-        values |= {"state": state.value, "host": place.host, "node": place.node, "allocation": holds}
-    if connection.execute(IS_HELD, held_by(known)).first() is None:
-        return False
-    if not attempts.stands(connection, known.instance, place.attempt or 0):
-        _lose(connection, known, place, {"allocation": holds}, why, now)
-        return True
-    change_server(connection, known, values)
-    beside = known.dest_attempt if known.row.holder == "source" else known.back_attempt
-    if beside is not None:
-        attempts.give_up(connection, known.instance, beside, now)
-    change(connection, known, {**anew(now), "step": follows.name, "status": follows.status, "error": why})
-    return True
-
-
-def _lose(connection: sa.Connection, known: Move, to: MovePlace, values: dict[str, Any], why: str, now: int) -> None:
-    """Give a server to an attempt whose host was fenced meanwhile: it is ERROR there.
-
-    Its move is over with that (`abandoned_moves`), and the other cell keeps what it has.
-    """
-    at = {"host": to.host, "node": to.node, "task": None, "secrets": None, "sent_at": None}
-    connection.execute(
-        instances.update()
-        .where(row.uuid == known.instance, moving(before(State.ERROR), State.ERROR))
-        .values({**values, **at, **numbers.raised(to.attempt or 0), **fences.in_error(to.host or "", now)})
-    )
-    connection.execute(migrations.update().where(move.uuid == known.uuid).values(error=why))
-
-
-def land(connection: sa.Connection, uuid: str, turn: int, traveller: Traveller, home: CellUuid, now: int) -> bool:
-    """Give a server that its mapping names here to the attempt that it goes to; False where it has been done.
-
-    It is ERROR where that attempt is over by now, because its host was fenced. `home`: the cell that it comes from.
-    """
-    found = connection.execute(sa.select(*COLUMNS).where(move.uuid == uuid, move.turn == turn)).first()
-    if found is None or found.step not in HANDING_OVER:
-        return False
-    known = move_of(found)
-    follows = STEPS[known.row.next or ""]
-    if connection.execute(IS_HELD, held_by(known)).first() is None:
-        return False
-    to: Side = follows.holder
-    state = State(known.was) if to == "target" else State.RESIZED
-    travels.unpack(connection, known.instance, traveller)
-    seen = {
-        "source_cell": home if to == "target" else None,
-        "dest_cell": None if to == "target" else home,
-        "owner": None,
-        "turn": turn,
-    }
-    connection.execute(migrations.update().where(move.uuid == uuid).values(seen))
-    place = known.at(to)
-    if not attempts.is_under_way(connection, known.instance, place.attempt or 0):
-        switched = move_steps.switched(connection, known, to)
-        _lose(connection, known, place, switched, move_steps.LOST.message, now)
-        return True
-    values = {
-        **move_steps.switched(connection, known, to),
-        "state": state.value,
-        "task": follows.task.value,
-        "step_at": now,
-        "changed_at": now,
-        "updated_at": now,
-    }
-    change_server(connection, known, values)
-    change(connection, known, {**anew(now), "step": follows.name, "status": follows.status})
-    return True
-
-
 def awaiting(connection: sa.Connection, since: int, after: str, limit: int) -> list[PartOfMove]:
     """Return moves of servers of this cell that have waited for the other cell since before `since`, some at a time.
 
@@ -547,7 +422,7 @@ def give_up(connection: sa.Connection, uuid: str, turn: int, why: BuildFailure, 
         return False
     known = move_of(found)
     if known.step in HANDING_OVER:
-        return thaw(connection, uuid, turn, why.message, now)
+        return hand_overs.thaw(connection, uuid, turn, why.message, now)
     attempt_there, host, _, _ = known.place()
     if attempt_there is None or host is None:
         return False
@@ -575,11 +450,11 @@ def keeps(mine: PartOfMove, there: PartOfMove) -> bool:
     return there.state is State.ERROR and not there.deleting and was_here
 
 
-def stands_as(connection: sa.Connection, instance: InstanceUuid) -> Standing | None:
+def row_there(connection: sa.Connection, instance: InstanceUuid) -> RowThere | None:
     """Return what this cell has of a server; None: nothing."""
     rests = sa.or_(resting.resting(row.uuid), resting.any_awaited())
     found = connection.execute(sa.select(row.state, rests.label("rests")).where(row.uuid == instance)).first()
-    return None if found is None else Standing(state=State(found.state), rests=bool(found.rests))
+    return None if found is None else RowThere(state=State(found.state), rests=bool(found.rests))
 
 
 def fold(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, moves, numbers, recovery
+from skep.database.cell import actions, hand_overs, moves, numbers, recovery
 from skep.database.cell.builds import Work, work
 from skep.database.cell.instances import columns_of
 from skep.database.cell.tables import attempts as attempt_rows
@@ -139,6 +139,14 @@ def leave(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
     """Have a row follow a mapping that names another cell, once no host here has anything of it."""
     highest = _highest(connection, sa.select(found.instance, sa.func.max(found.highest)), [uuid]).get(uuid, 0)
     if not moves.left_since(connection, uuid, highest, now):
+        return False
+    recovery.let_go(connection, uuid)
+    return True
+
+
+def be_away(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
+    """Have the row of a server that a move gave to another cell be away; its host keeps what it has."""
+    if not hand_overs.leave(connection, uuid, now):
         return False
     recovery.let_go(connection, uuid)
     return True

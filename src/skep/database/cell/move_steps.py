@@ -565,7 +565,7 @@ def _write_event(connection: sa.Connection, known: Move, host: str, error: str |
             instance=known.instance,
             request_id=known.task_id or "",
             event=event,
-            host=host,
+            host=host if known.row.event_of is None else known.at(known.row.event_of).host,
             started_at=now,
             finished_at=now,
             result="Success" if error is None else "Error",
