@@ -15,10 +15,12 @@ from skep.config.compute import FakeFailure
 from skep.contracts.eventually import eventually
 from skep.database.api import recovery
 from skep.database.api.tables import instance_mappings as mappings
-from skep.database.cell import agents, between_cells, fences, hand_overs
+from skep.database.cell import agents, between_cells, fences, hand_overs, moves
+from skep.database.cell import attempts as attempts_in_cell
 from skep.database.cell import recovery as cell_recovery
 from skep.database.cell.tables import attempts, instances, leases, migrations
 from skep.database.engine import Database
+from skep.database.histories import with_earlier
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State
@@ -172,6 +174,38 @@ async def test_it_goes_to_and_fro_whatever_breaks_off_on_the_way(tmp_path: Path)
         await cloud.calm(uuid, "")
         await nothing_left(cloud)
         await clean(cloud)
+
+
+async def test_the_create_of_a_server_went_well_whatever_was_done_to_it_later(tmp_path: Path) -> None:
+    """Also where its attempt was undone since, in another cell."""
+    async with two_cells(tmp_path) as cloud:
+        uuid = await with_disk(cloud)
+        built = (await cloud.server(uuid))["OS-SRV-USG:launched_at"]
+        await cloud.act(uuid, "rebuild", {"imageRef": (await cloud.server(uuid))["image"]["id"]})
+        await cloud.calm(uuid, "ACTIVE")
+        await only_in(cloud, "cell2")
+        await cloud.act(uuid, "migrate")
+        await cloud.calm(uuid, "VERIFY_RESIZE")
+        assert await cloud.ask(uuid, "confirmResize") == 204
+        await rests(cloud, uuid, cell1=State.MOVED, cell2=State.ACTIVE)
+        await leaves_nothing_on(cloud, "cell1-host1")
+        actions = f"/servers/{uuid}/os-instance-actions"
+        listed = (await cloud.session.ask("GET", actions, version="2.84")).json()["instanceActions"]
+        assert [one["action"] for one in listed] == ["confirmResize", "migrate", "rebuild", "create"]
+        shown = (await cloud.session.ask("GET", f"{actions}/{listed[-1]['request_id']}", version="2.84")).json()
+        [event] = shown["instanceAction"]["events"]
+        assert (event["host"], event["result"], event["details"]) == ("cell1-host1", "Success", None)
+        assert event["finish_time"][:19] == shown["instanceAction"]["updated_at"][:19] == built[:19]
+        cells = cloud.cloud.plane.databases.cells
+        here = await cells["cell2"].read(partial(attempts_in_cell.history, instance=uuid))
+        left = await cells["cell2"].read(partial(moves.cells_left, uuid=uuid))
+        known = {cell: cells[one.name] for cell, one in cloud.cloud.plane.cells.items() if one.name in cells}
+        everywhere = await with_earlier(known, here, left, uuid, within=5.0)
+        assert [(one.host, one.role) for one in everywhere] == [
+            ("cell1-host1", "build"),
+            ("cell1-host1", "move_target"),
+            ("cell2-host1", "move_target"),
+        ]
 
 
 async def test_a_resize_comes_back_whatever_breaks_off_on_the_way(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ def attempt(record: AttemptRecord, *, admin: bool) -> dict[str, Any]:
         "under_way": record.open and record.outcome is None,
         "started_at": isoformat_micro(record.started_at),
         "ended_at": isoformat_micro(record.ended_at) if record.ended_at is not None else None,
+        "built_at": isoformat_micro(record.built_at) if record.built_at is not None else None,
         "explanation": explanation(record.explanation, admin=admin) if record.explanation else None,
     }
     if admin:

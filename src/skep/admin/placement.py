@@ -17,6 +17,7 @@ from skep.database import Connection
 from skep.database.api import build_requests, instance_mappings
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import attempts, instances, moves
+from skep.database.histories import with_earlier
 from skep.domain.builds import AttemptRecord, Decision, NotReady, NoValidHost
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Forbidden, NotFound, Unavailable
@@ -61,29 +62,16 @@ async def _of_cell(services: AdminServices, mapping: Mapping) -> tuple[Instance 
     if database is None:
         raise Unavailable(f"This process does not know the server's cell {mapping.cell}.")
 
-    def unit(connection: Connection) -> tuple[Instance | None, list[AttemptRecord], tuple[CellUuid, ...], LifeStory]:
+    def unit(connection: Connection) -> tuple[Instance | None, list[AttemptRecord], list[CellUuid], LifeStory]:
         uuid = mapping.instance
         instance = instances.get(connection, uuid, deleted=True)
         tried, left = attempts.history(connection, uuid), moves.cells_left(connection, uuid)
         return instance, tried, left, lives.read(connection, uuid)
 
     instance, tried, left, life = await database.read(unit, within=CELL_SECONDS)
-    # A server may have been in a cell more than once, and be in it again.
-    others = dict.fromkeys(cell for cell in left if cell != mapping.cell)
-    earlier = [await _left_in(services, cell, mapping.instance) for cell in others]
-    records = [*(record for records in earlier for record in records), *tried]
-    return instance, sorted(records, key=lambda record: record.attempt), life
-
-
-async def _left_in(services: AdminServices, cell: CellUuid, instance: InstanceUuid) -> list[AttemptRecord]:
-    """Return the attempts in a cell that the server has left; none where the cell cannot say."""
-    database = services.cells.get(cell)
-    if database is None:
-        return []
-    try:
-        return await database.read(partial(attempts.history, instance=instance), within=CELL_SECONDS)
-    except Unavailable:
-        return []
+    others = [cell for cell in left if cell != mapping.cell]
+    tried = await with_earlier(services.cells, tried, others, mapping.instance, within=CELL_SECONDS)
+    return instance, tried, life
 
 
 def _asks_for(instance: Instance | None, spec: RequestSpec | None) -> Resources | None:

@@ -384,6 +384,7 @@ class Moves:
 
         async with parts.steps.step(
             "may_move",
+            request=task_id,
             instance=message.instance,
             attempt=message.attempt,
             host=message.host,
@@ -399,7 +400,12 @@ class Moves:
         """Write what came of a step, and go on with the next."""
         parts, task_id = self._parts, _asked_by(context)
         async with parts.steps.step(
-            "moved", instance=message.instance, attempt=message.attempt, host=message.host, cell=parts.cell.name
+            "moved",
+            request=task_id,
+            instance=message.instance,
+            attempt=message.attempt,
+            host=message.host,
+            cell=parts.cell.name,
         ) as run:
             run.outcome = "repeated"
             for name in _step_of(message):

@@ -8,6 +8,9 @@ from typing import Any
 from skep.cli.output import counted
 from skep.domain.clock import SECOND, parse_iso
 
+_IN_FAULT = ("ERROR", "DELETED", None)
+"""Statuses under which users see the fault of a server, and of a record that has none: as in Nova."""
+
 SHOWN_HOSTS = 5
 """Hosts named in one line; the rest is counted."""
 
@@ -27,11 +30,14 @@ Record = Mapping[str, Any]
 
 def text(placement: Record) -> str:
     """Return everything that is known of where a server is and how it came there, in the order in which it happened."""
-    story = [*((one["started_at"], 1, _attempt(one)) for one in placement["attempts"])]
-    # The attempts of a create say what became of it. A record of a release before 0.8 has no actions.
-    done = [one for one in placement.get("actions", ()) if one["action"] != "create"]
+    # A record of a release before 0.8 has no actions.
+    done = placement.get("actions", ())
+    story = [*((one["started_at"], 1, _attempt(one, done)) for one in placement["attempts"])]
     busy = done[-1]["request_id"] if done and placement["task_state"] else None
-    story += [(one["started_at"], 0, action(one, under_way=one["request_id"] == busy)) for one in done]
+    for one in done:
+        creates, goes_on = one["action"] == "create", one["request_id"] == busy
+        told = _create(one, placement) if creates else action(one, under_way=goes_on)
+        story.append((one["started_at"], 0, told))
     # Attempts of other cells come first, and those of one moment stay in their order.
     return "\n".join([*_head(placement), *(line for _, _, lines in sorted(story, key=_place) for line in lines)])
 
@@ -49,6 +55,21 @@ def action(done: Record, *, under_way: bool = False) -> Iterator[str]:
     for move in done["migrations"]:
         way = f" from {move['source'] or '-'} to {move['destination'] or '-'}" if "source" in move else ""
         yield f"  {move['type']} {move['id']}{way}: {move['status']}"
+
+
+def _create(done: Record, placement: Record) -> Iterator[str]:
+    """Return what is known of a create; its attempts, which follow, say what became of it."""
+    built = _built_at(placement)
+    said = f": done after {_seconds(done['started_at'], built)}" if built else ""
+    yield ""
+    yield f"Action create ({done['request_id']}){said}"
+    yield f"  at {done['started_at']}, by user {done['user_id'] or '-'}"
+
+
+def _built_at(placement: Record) -> str | None:
+    """Return when the build of a server was done, whatever was done later; None where it is not known."""
+    builds = (one.get("built_at") for one in placement["attempts"] if one.get("role", "build") == "build")
+    return next((str(one) for one in builds if one), None)
 
 
 def _result(done: Record) -> str:
@@ -87,9 +108,10 @@ def _head(placement: Record) -> Iterator[str]:
     if placement["asks_for"]:
         yield f"  asks for {amounts(placement['asks_for'])} (flavor {placement['flavor']})"
     yield f"  {_whereabouts(placement)}"
-    if placement["created_at"] and placement["launched_at"]:
-        yield f"  running {_seconds(placement['created_at'], placement['launched_at'])} after it was asked for"
-    if placement["fault"]:
+    launched = _built_at(placement) or placement["launched_at"]
+    if placement["created_at"] and launched:
+        yield f"  running {_seconds(placement['created_at'], launched)} after it was asked for"
+    if placement["fault"] and placement["status"] in _IN_FAULT:
         yield f"  {_fault(placement)}"
     if placement.get("fault_details") and not any(one["explanation"] for one in placement["attempts"]):
         yield f"  {placement['fault_details']}"
@@ -123,21 +145,31 @@ def _whereabouts(placement: Record) -> str:
     return f"is on {placement['host']} in cell {placement['cell']}, zone {placement['zone'] or '-'}"
 
 
-def _attempt(record: Record) -> Iterator[str]:
+def _attempt(record: Record, actions: Sequence[Record]) -> Iterator[str]:
     where = f" on {record['host']}" if record.get("host") else ""
     yield ""
-    role = record.get("role", "build")
-    purpose = "" if role == "build" else f" ({role.replace('_', ' ')})"
-    yield f"Attempt {record['attempt']}{purpose}{where}: {_outcome(record)}"
-    if record.get("error") or record.get("message"):
+    yield f"Attempt {record['attempt']}{_purpose(record, actions)}{where}: {_outcome(record)}"
+    if not record.get("built_at") and (record.get("error") or record.get("message")):
         yield f"  {': '.join(part for part in (record.get('error'), record.get('message')) if part)}"
     if record["explanation"]:
         yield from (f"  {line}" for line in explanation(record["explanation"]))
 
 
+def _purpose(record: Record, actions: Sequence[Record]) -> str:
+    """Say what an attempt is for that is no build: the action that was under way when it began."""
+    role = record.get("role", "build")
+    if role == "build":
+        return ""
+    begun = [one["action"] for one in actions if one["started_at"] <= record["started_at"]]
+    return f" ({begun[-1] if begun else role.replace('_', ' ')})"
+
+
 def _outcome(record: Record) -> str:
     if record["under_way"]:
         return "under way"
+    if record.get("built_at"):
+        since = "" if record["outcome"] == "built" else f", {str(record['outcome']).replace('_', ' ')} since"
+        return f"built after {_seconds(record['started_at'], record['built_at'])}{since}"
     said = str(record["outcome"] or "over").replace("_", " ")
     if record["ended_at"] is None or record["outcome"] == "no_valid_host":
         return said

@@ -141,7 +141,7 @@ def actions_(server_id: str, events: bool, form: Format, cloud: str | None) -> N
         print_rows(done, ACTIONS, form)
         return
     for one in done:
-        failed = "  failed" if one["result"] else ""
+        failed = "  failed" if one["result"] not in (None, "Success") else ""
         click.echo(f"{one['started']}  {one['action']}{failed}  {one['request']}")
         for event in one["events"]:
             click.echo(f"  {words.event(event)}")
@@ -179,7 +179,7 @@ def _listed_actions(remote: Remote, path: str) -> list[dict[str, Any]]:
 def _action(found: dict[str, Any]) -> dict[str, Any]:
     return {
         "action": found["action"],
-        "result": found["message"],
+        "result": found["message"] or ("Success" if found["updated_at"] != found["start_time"] else None),
         "started": str(found["start_time"])[:19],
         "updated": str(found["updated_at"])[:19],
         "request": found["request_id"],

@@ -368,5 +368,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
     started_at: int = 0
     ended_at: int | None = None
+    built_at: int | None = None
+    """When its host had built it, whatever became of it later; None too for those of releases before 0.8."""
     explanation: Explanation | None = None
     role: Role = "build"

@@ -207,6 +207,7 @@ class BetweenCells:
             other = parts.cell(placed.cell)
             async with parts.steps.step(
                 "stage_move",
+                request=known.context.request_id,
                 instance=known.instance,
                 attempt=key.attempt,
                 host=placed.host,
@@ -333,7 +334,11 @@ class BetweenCells:
         """Copy to a cell what the other one knows."""
         parts = self._parts
         async with parts.steps.step(
-            "follow_move", instance=news.move.instance, attempt=news.attempt, cell=access.cell.name
+            "follow_move",
+            request=news.move.context.request_id,
+            instance=news.move.instance,
+            attempt=news.attempt,
+            cell=access.cell.name,
         ):
             unit = partial(below.follow, uuid=news.move.uuid, news=news, home=home.cell.uuid, now=parts.clock.now())
             done: bool = await access.write(unit)
@@ -346,7 +351,8 @@ class BetweenCells:
     ) -> bool:
         parts = self._parts
         attempt = 0 if there is None else there.attempt
-        async with parts.steps.step("fold", instance=instance, attempt=attempt, cell=access.cell.name):
+        request = mine.move.context.request_id if mine is not None else ""
+        async with parts.steps.step("fold", request=request, instance=instance, attempt=attempt, cell=access.cell.name):
             done: bool = await access.write(
                 partial(below.fold, instance=instance, mine=mine, there=there, now=parts.clock.now())
             )
@@ -372,7 +378,10 @@ class BetweenCells:
         number = known.dest_attempt if forth else known.back_attempt
         assert number is not None
         into, out_of = (access, other) if goes_here else (other, access)
-        async with parts.steps.step("hand_over", instance=known.instance, attempt=number, cell=into.cell.name) as run:
+        request = known.context.request_id
+        async with parts.steps.step(
+            "hand_over", request=request, instance=known.instance, attempt=number, cell=into.cell.name
+        ) as run:
             freezing = partial(hand_overs.freeze, uuid=known.uuid, turn=known.turn, now=parts.clock.now())
             traveller = await out_of.write(freezing)
             if traveller is None:
@@ -384,7 +393,9 @@ class BetweenCells:
             ):
                 run.outcome = "refused"
                 return await self._stays(out_of, there, number)
-        async with parts.steps.step("land", instance=known.instance, attempt=number, cell=into.cell.name):
+        async with parts.steps.step(
+            "land", request=request, instance=known.instance, attempt=number, cell=into.cell.name
+        ):
             moment = parts.time.moment if parts.time is not None else None
             done: bool = await into.write(
                 partial(

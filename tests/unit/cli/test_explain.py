@@ -88,6 +88,8 @@ def test_a_life_is_told_in_order() -> None:
         task_state="rebooting",
     )
     assert [line for line in explain.text(told).splitlines()[4:] if line] == [
+        "Action create (req-create)",
+        "  at 2026-01-31T12:00:00.000000, by user u1",
         "Attempt 1 on h1: built after 1.50 s",
         "Action resize (req-resize): failed after 1.00 s",
         "  at 2026-01-31T12:00:20.000000, by user u1",
@@ -95,7 +97,7 @@ def test_a_life_is_told_in_order() -> None:
         "Action migrate (req-migrate): done after 1.00 s",
         "  at 2026-01-31T12:00:30.000000, by user u1",
         "  migration m1 from h1 to h2: finished",
-        "Attempt 2 (move target) on h2: built after 1.00 s",
+        "Attempt 2 (migrate) on h2: built after 1.00 s",
         "Action reboot (req-reboot): under way",
         "  at 2026-01-31T12:00:40.000000, by user u1",
     ]
@@ -208,11 +210,26 @@ def test_a_server_without_a_host() -> None:
 def test_what_attempts_say_is_not_said_before_them_too() -> None:
     why = explained(stages=STAGES, summary="6 hosts considered; 0 left by capacity", advice="it would fit elsewhere")
     plain = "No valid host: 6 hosts considered; 0 left by capacity; it would fit elsewhere"
-    shown = explain.text(placement(attempt(1, None, "no_valid_host", explanation=why), fault=plain))
+    shown = explain.text(placement(attempt(1, None, "no_valid_host", explanation=why), fault=plain, status="ERROR"))
     assert shown.count("it would fit elsewhere") == 1
     assert "  No valid host\n" in shown
-    unexplained = explain.text(placement(attempt(1, None, "no_valid_host"), fault=plain))
+    unexplained = explain.text(placement(attempt(1, None, "no_valid_host"), fault=plain, status="ERROR"))
     assert f"  {plain}\n" in unexplained
+
+
+def test_what_is_undone_later_was_built_all_the_same() -> None:
+    """A fault of a server that goes on is told by its action alone."""
+    later = "2026-01-31T13:00:00.000000"
+    first = attempt(1, "h1", "undone", error="InstanceReplaced", message="the attempt was given up and is undone")
+    first = {**first, "built_at": first["ended_at"], "ended_at": later}
+    second = attempt(2, "h1", "built", role="move_target")
+    second = {**second, "started_at": "2026-01-31T12:00:30.000000", "ended_at": "2026-01-31T12:00:31.500000"}
+    told = placement(first, second, fault="NoSpaceLeft", launched_at=later)
+    shown = explain.text({**told, "actions": [done("create", 0), done("rebuild", 20)]})
+    assert "Attempt 1 on h1: built after 1.50 s, undone since\n" in shown
+    assert "Attempt 2 (rebuild) on h1: built after 1.50 s" in shown
+    assert "InstanceReplaced" not in shown
+    assert "NoSpaceLeft" not in shown
 
 
 def test_five_near_misses_are_shown() -> None:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from functools import partial
 
-from skep.api.cells import read_cell
+from skep.api.cells import LIST_SECONDS, read_cell
 from skep.api.handlers.server_lookup import CellUnreadable, LocatedServer, find
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.server_answers import PARTIAL_SINCE
 from skep.api.views import instance_actions as views
 from skep.database import Connection
 from skep.database.api import build_requests
-from skep.database.cell import actions, attempts
+from skep.database.cell import actions, attempts, moves
 from skep.database.cell.actions import Action, ActionEvent
+from skep.database.histories import with_earlier
+from skep.domain.builds import AttemptRecord
 from skep.domain.clock import parse_iso
 from skep.domain.errors import BadRequest, NotFound
-from skep.domain.instances import Instance
+from skep.domain.ids import CellUuid
 
 EVENTS = "os_compute_api:os-instance-actions:events"
 OF_DELETED_SINCE = 21
@@ -89,20 +91,30 @@ async def _actions(request: ApiRequest, found: LocatedServer) -> list[Action]:
         return [views.create_of(found.instance)]
     unit = partial(actions.list_of, instance=found.instance.uuid)
     listed = await read_cell(request.services, found.cell, unit)
-    return [views.with_outcome(one, found.instance) if one.action == "create" else one for one in listed]
+    tried = await _attempts(request, found)
+    return [views.with_outcome(one, found.instance, tried) if one.action == "create" else one for one in listed]
 
 
 async def _events(request: ApiRequest, found: LocatedServer, action: Action) -> list[ActionEvent]:
     if found.cell is None:
         return []
-    unit = partial(_read_events, action=action, instance=found.instance)
+    if action.action == "create":
+        return views.create_events(await _attempts(request, found), found.instance)
+    unit = partial(actions.events_of, instance=found.instance.uuid, request_id=action.request_id)
     return await read_cell(request.services, found.cell, unit)
 
 
-def _read_events(connection: Connection, action: Action, instance: Instance) -> list[ActionEvent]:
-    if action.action == "create":
-        return views.create_events(attempts.history(connection, instance.uuid), instance)
-    return actions.events_of(connection, instance.uuid, action.request_id)
+async def _attempts(request: ApiRequest, found: LocatedServer) -> list[AttemptRecord]:
+    """Return all attempts of a server, also those in cells that it has left."""
+    assert found.cell is not None
+    cell, uuid = found.cell, found.instance.uuid
+
+    def unit(connection: Connection) -> tuple[list[AttemptRecord], list[CellUuid]]:
+        return attempts.history(connection, uuid), moves.cells_left(connection, uuid)
+
+    here, left = await read_cell(request.services, cell, unit)
+    others = [one for one in left if one != cell]
+    return await with_earlier(request.services.cells, here, others, uuid, within=LIST_SECONDS)
 
 
 def _in_time(request: ApiRequest, listed: list[Action]) -> list[Action]:

@@ -60,8 +60,11 @@ def known_create(mapping: Mapping, user_id: str) -> Action:
     )
 
 
-def with_outcome(create: Action, instance: Instance) -> Action:
-    """Return the action of a create with what became of it, which stands in the server's row."""
+def with_outcome(create: Action, instance: Instance, attempts: list[AttemptRecord]) -> Action:
+    """Return the action of a create with what became of it: it stands in its attempts, or in the server's row."""
+    built = next((one.built_at for one in attempts if one.role == "build" and one.built_at is not None), None)
+    if built is not None:
+        return msgspec.structs.replace(create, updated_at=built)
     if instance.launched_at is not None:
         return msgspec.structs.replace(create, updated_at=instance.launched_at)
     if instance.fault is not None:
@@ -75,7 +78,7 @@ def create_events(attempts: list[AttemptRecord], instance: Instance) -> list[Act
 
 
 def _attempt(one: AttemptRecord, instance: Instance) -> ActionEvent:
-    message = one.message
+    message = one.message if one.built_at is None else None
     if one.host is None and instance.fault is not None:
         message = message or instance.fault.message
     return ActionEvent(
@@ -84,13 +87,15 @@ def _attempt(one: AttemptRecord, instance: Instance) -> ActionEvent:
         event=BUILD_EVENT if one.host is not None else NO_HOST_EVENT,
         host=one.host,
         started_at=one.started_at,
-        finished_at=one.ended_at,
+        finished_at=one.built_at or one.ended_at,
         result=_result(one),
         details=message,
     )
 
 
 def _result(one: AttemptRecord) -> str | None:
+    if one.built_at is not None:
+        return "Success"
     if one.ended_at is None:
         return None
     return "Success" if one.outcome in ("built", "destroyed") and one.error is None else "Error"

@@ -125,6 +125,7 @@ def finish(
     """Note how an open attempt on this host went; a closed one stays as it is. It stays open while there is a guest."""
     mine = {"of": instance, "mine": attempt, "on": host}
     how = {"stays": keep_open, "how": outcome, "kind": error, "why": message, "now": now}
+    how["built"] = now if outcome == BUILT else None
     connection.execute(_FINISH, {**mine, **how})
 
 
@@ -142,6 +143,7 @@ _FINISH = (
         error=sa.bindparam("kind"),
         message=sa.bindparam("why"),
         ended_at=sa.bindparam("now"),
+        built_at=sa.func.coalesce(row.built_at, sa.bindparam("built", type_=sa.BigInteger)),
     )
 )
 """Made once: making a statement costs more than running it."""
@@ -342,6 +344,7 @@ def history(connection: sa.Connection, instance: InstanceUuid) -> list[AttemptRe
             message=one.message,
             started_at=one.started_at,
             ended_at=one.ended_at,
+            built_at=one.built_at,
             explanation=load(one.explanation, Explanation) if one.explanation else None,
             role=one.role,
         )

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from skep.database.cell import builds, numbers, resting
 from skep.database.cell.builds import Work
-from skep.database.cell.tables import UNDER_WAY, instances
+from skep.database.cell.tables import UNDER_WAY, instances, migrations
 from skep.database.cell.transitions import moving
 from skep.database.cell.unreadable import give_up, or_none
 from skep.database.stored import dump, load
@@ -207,10 +207,13 @@ def left_since(connection: sa.Connection, uuid: InstanceUuid, above: int, now: i
     return left(connection, uuid, now)
 
 
-def cells_left(connection: sa.Connection, uuid: InstanceUuid) -> tuple[CellUuid, ...]:
-    """Return the cells that an instance was in before this one, first to last."""
+def cells_left(connection: sa.Connection, uuid: InstanceUuid) -> list[CellUuid]:
+    """Return the cells that an instance was in beside this one, each once; it may be back in one of them."""
     stored = connection.execute(sa.select(row.left_cells).where(row.uuid == uuid)).scalar_one_or_none()
-    return () if stored is None else load(stored, tuple[CellUuid, ...])
+    left = () if stored is None else load(stored, tuple[CellUuid, ...])
+    other = sa.func.coalesce(migrations.c.source_cell, migrations.c.dest_cell)
+    moved = sa.select(other).where(migrations.c.instance == uuid, other.is_not(None)).order_by(migrations.c.id)
+    return list(dict.fromkeys([*left, *(CellUuid(one) for one in connection.scalars(moved))]))
 
 
 def _write(

@@ -127,6 +127,7 @@ attempts = sa.Table(
     sa.Column("sent_at", sa.BigInteger),
     sa.Column("sends", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Column("ended_at", sa.BigInteger),
+    sa.Column("built_at", sa.BigInteger),
     sa.Column("explanation", sa.LargeBinary),
     sa.Column("role", sa.Text, nullable=False, default="build", server_default=sa.text("'build'")),
     sa.Column("resources", sa.LargeBinary),
@@ -135,9 +136,9 @@ attempts = sa.Table(
     sa.Index("attempts_unsettled", "open", **where(f"open = 1 AND {NOT_BUILT.text}", f"open AND {NOT_BUILT.text}")),
 )
 """Which hosts were tried, how it went, and how placement chose. Closed when the host has nothing of it any more.
-`sent_at`: when the host was last told to undo it; `sends`: how often, since it was last heard to start; `role`: what it
-is for (`domain.assignments.Role`). `resources`, `allocation`: what it holds of its host; null for builds, of which the
-row of the instance says it.
+`sent_at`: when the host was last told to undo it; `sends`: how often, since it was last heard to start; `built_at`:
+when its host had built it, whatever became of it later; `role`: what it is for (`domain.assignments.Role`).
+`resources`, `allocation`: what it holds of its host; null for builds, of which the row of the instance says it.
 """
 
 guest_questions = sa.Table(
