@@ -258,7 +258,7 @@ async def is_explained(world: World) -> None:
     assert [one["action"] for one in life["actions"]] == ["create", *wanted, "evacuate"]
     text = explain.text(life)
     story = [line.split()[1] for line in text.splitlines() if line.startswith("Action ")]
-    assert story == [*wanted, "evacuate"]
+    assert story == ["create", *wanted, "evacuate"]
     failed = [one for one in life["actions"] if one["message"] == "Error"]
     assert len(failed) >= sum(one.operation != "" for one in LIFE)
     assert all(any(event["details"] for event in one["events"]) for one in failed), "admins read why"
