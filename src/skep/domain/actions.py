@@ -67,6 +67,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """The state after it; None: unchanged, or by its arguments."""
     event: str | None = None
     """The event of the instance action; None: it has none."""
+    event_of: Literal["source", "target"] | None = None
+    """Whose host the event of an action about a move names; None: that of who ends the action."""
     notification: str | None = None
     """The versioned notifications are `instance.NAME.start`, `.end` and `.error`, of an action without a task
     `instance.NAME`; None: `instance.update` tells of it."""
@@ -596,6 +598,7 @@ _TABLE = (
         begins_in=frozenset({State.RESIZED}),
         task=Task.RESIZE_REVERTING,
         event="compute_revert_resize",
+        event_of="target",
         notification="resize_revert",
         deadline="move_deadline",
         quota="given back",
@@ -606,6 +609,7 @@ _TABLE = (
         kind=Kind.ROW,
         begins_in=frozenset({State.RESIZED}),
         event="compute_confirm_resize",
+        event_of="source",
         notification="resize_confirm",
         begins=True,
         quota="given back",
@@ -626,6 +630,7 @@ _TABLE = (
         kind=Kind.ROW,
         overrides=frozenset({Task.MIGRATING}),
         event="compute_live_migration_abort",
+        event_of="source",
         notification="live_migration_abort",
         begins=True,
     ),
@@ -636,6 +641,7 @@ _TABLE = (
         begins_in=frozenset({State.ACTIVE}),
         overrides=frozenset({Task.MIGRATING}),
         event="compute_live_migration_force_complete",
+        event_of="source",
         notification="live_migration_force_complete",
         begins=True,
     ),

@@ -88,6 +88,8 @@ class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
     """The event of the instance action that its end writes."""
     event_of: Side | None = None
     """Whose host the event names; None: that of the step."""
+    failure_event: str | None = None
+    """The event that its failure writes, where its end writes none."""
     starts: str | None = None
     """`instance.NAME.start` tells that its host may begin it (of a choice: that a host is chosen)."""
     ends: str | None = None
@@ -138,6 +140,7 @@ _ROWS = (
         status="migrating",
         next="transfer",
         on_failure="take_back",
+        failure_event="compute_resize_instance",
         starts="resize",
     ),
     MoveRow(

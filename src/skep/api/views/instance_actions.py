@@ -111,7 +111,8 @@ def event(of: ActionEvent, project_id: str, *, hosts: bool, tracebacks: bool, de
         "hostId": host_id(project_id, of.host),
     }
     if tracebacks:
-        shown["traceback"] = of.traceback
+        # What went wrong, to those who may know all of it; before 2.84 nothing else shows it.
+        shown["traceback"] = of.traceback or (of.details if of.result == "Error" else None)
     if hosts:
         shown["host"] = of.host
     if details:

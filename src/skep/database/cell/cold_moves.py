@@ -295,6 +295,12 @@ def confirm(connection: sa.Connection, server: Instance, now: int) -> State:
     return state_after(State(found.was), server.power_state)
 
 
+def source_of(connection: sa.Connection, instance: InstanceUuid) -> str | None:
+    """Return the host that the latest move of a server leaves, or has left."""
+    latest = move.created_at.desc(), move.id.desc()
+    return connection.scalar(sa.select(move.source_host).where(move.instance == instance).order_by(*latest).limit(1))
+
+
 def to_confirm(connection: sa.Connection, before: int, limit: int) -> list[InstanceUuid]:
     """Return servers whose move has rested since before `before`."""
     found = connection.scalars(
@@ -499,12 +505,17 @@ def as_it_was(connection: sa.Connection, known: Move, why: str, now: int) -> lis
 def told(connection: sa.Connection, known: Move, error: str | None, now: int) -> list[Over]:
     """Write that the action of a move is over."""
     begun = actions.began_at(connection, known.instance, known.task_id or "")
+    event_of = ACTIONS[known.action].event_of
+    if event_of is not None:
+        host = known.at(event_of).host
+    else:
+        host = known.place().host if known.step not in CHOICES else None
     over = Ended(
         action=known.action,
         context=known.context,
         instance=known.instance,
         attempt=known.holder or 0,
-        host=known.place().host if known.step not in CHOICES else None,
+        host=host,
         started_at=now if begun is None else begun,
         ended_at=now,
         error=error,

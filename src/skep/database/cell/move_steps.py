@@ -556,7 +556,7 @@ def _end(
 
 
 def _write_event(connection: sa.Connection, known: Move, host: str, error: str | None, now: int) -> None:
-    event = known.row.event
+    event = known.row.event if error is None else known.row.event or known.row.failure_event
     if event is None:
         return
     actions.finish(

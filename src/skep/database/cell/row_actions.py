@@ -62,8 +62,9 @@ def carry_out(
 ) -> list[Over] | None:
     """Carry an action out on a server that `check` lets pass; return it and the actions that it ended.
 
-    `host` is the machine of the API. None when there is no such row, or it is frozen for a moment. What `check` raises
-    passes through; nothing is written then. An action that has nothing to do leaves no record, as in Nova.
+    `host` is the machine of the API; an action about a move names the host of the move instead. None when there is no
+    such row, or it is frozen for a moment. What `check` raises passes through; nothing is written then. An action that
+    has nothing to do leaves no record, as in Nova.
     """
     mine = {"of": uuid, "asked": request.context.request_id}
     found = connection.execute(_READ, mine).first()
@@ -89,7 +90,7 @@ def carry_out(
         context=request.context,
         instance=uuid,
         attempt=before.attempt,
-        host=host,
+        host=host if action.event_of is None else cold_moves.source_of(connection, uuid),
         started_at=now,
         ended_at=now,
         before=before.state,
