@@ -135,13 +135,25 @@ class Shelving:
 
 @asynccontextmanager
 async def opened(
-    root: Path, *failures: FakeFailure, offload: int = 0, hosts: int = 2, cells: int = 1, **conductor: Any
+    root: Path,
+    *failures: FakeFailure,
+    offload: int = 0,
+    hosts: int = 2,
+    cells: int = 1,
+    max_cells: int = 2,
+    policy: str = "",
+    **conductor: Any,
 ) -> AsyncIterator[Shelving]:
+    """Open a cloud; `policy`: the text of its policy file."""
+    rules = root / "policy.yaml"
+    rules.write_text(policy)
     config = http_config(root, failures=failures, quota=QuotaSettings(instances=2))
     config = msgspec.structs.replace(
         config,
         retention=RetentionSettings(shelved_offload_time=offload),
         conductor=msgspec.structs.replace(config.conductor, **conductor),
+        scheduler=msgspec.structs.replace(config.scheduler, max_cells=max_cells),
+        api=msgspec.structs.replace(config.api, policy_file=str(rules)) if policy else config.api,
     )
     async with serving_cloud(config, cells=cells, hosts=hosts) as cloud, signed_in(cloud) as session:
         yield Shelving(cloud, session)

@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from skep.cell_conductor import endings, notifications
+from skep.cell_conductor import endings, notifications, other_cells
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.deletes import Deletes
@@ -120,7 +120,8 @@ class Moves:
             cell=parts.cell.name,
             contexts=(chosen.work.context,),
         ) as run:
-            decision = await self._decision(chosen)
+            is_elsewhere = await other_cells.is_elsewhere(parts, known.wanted_host)
+            decision = other_cells.ELSEWHERE if is_elsewhere else await self._decision(chosen)
             match decision:
                 case Placed():
                     run.note(chosen=decision.host)
@@ -187,6 +188,9 @@ class Moves:
             if await parts.database.write(seeking):
                 await parts.tell_above()
                 return
+        if chosen.move.step == "select":
+            rule = other_cells.not_asked(parts, allowed=chosen.move.elsewhere, moves=True)
+            why = f"{why}. {rule}" if rule else why
         unit = partial(cold_moves.no_host, known=chosen.move, why=why, now=parts.clock.now())
         over = await parts.database.write(unit)
         if over:

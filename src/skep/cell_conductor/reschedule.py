@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from skep.cell_conductor import endings, notifications
+from skep.cell_conductor import endings, notifications, other_cells
 from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
@@ -78,6 +78,10 @@ class Reschedules:
             if len(tried) >= parts.max_attempts:
                 run.outcome = "exhausted"
                 await self._exhausted(work, "No more may be tried", len(tried))
+                return
+            if work.shelved is not None and await other_cells.is_elsewhere(parts, work.spec.requested_host):
+                run.outcome = "exhausted"
+                await self._exhausted(work, other_cells.ELSEWHERE.message(), len(tried))
                 return
             request = SelectDestinations(
                 spec=work.spec,
@@ -172,6 +176,8 @@ class Reschedules:
         """No host of the cell can have a server that is to be unshelved: another cell may, or it is offloaded again."""
         parts, instance = self._parts, work.instance
         leaves = shelved.elsewhere and len(work.left_cells) - shelved.left + 1 < parts.max_cells
+        rule = "" if leaves else other_cells.not_asked(parts, allowed=shelved.elsewhere, moves=False)
+        why = f"{why}. {rule}" if rule else why
 
         def unit(connection: Connection) -> list[Over]:
             history = [one for one in attempts.history(connection, instance.uuid) if one.attempt > _above(work)]

@@ -27,18 +27,20 @@ LOOK_SECONDS = 0.1
 LONGEST_PAUSE = 1.0
 
 
-async def wanted_host(request: ApiRequest, server: Instance, asked: Any) -> str | None:
+async def wanted_host(request: ApiRequest, found: LocatedServer, asked: Any) -> str | None:
     """Return the host that the body names, None where it names none.
 
-    Raises Forbidden for callers who may name none; BadRequest for a host that is unknown or the server's own, and for
-    force without a host.
+    Raises Forbidden for callers who may name none; BadRequest for a host that is unknown, the server's own or of
+    another cell, and for force without a host.
     """
     host = asked["host"]
     if host is None:
         if asked.get("force"):
             raise BadRequest("Can't force to a non-provided destination")
         return None
-    await server_moves.check_wanted(request, server, host, TO_HOST)
+    await server_moves.check_wanted(
+        request, found, host, TO_HOST, elsewhere_refused="a live migration stays in its cell"
+    )
     return str(host)
 
 

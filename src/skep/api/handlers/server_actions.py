@@ -28,7 +28,7 @@ from skep.api.handlers import (
 from skep.api.handlers.guest_secrets import SealedArguments
 from skep.api.handlers.server_images import PreparedImage
 from skep.api.handlers.server_lookup import PAUSE_SECONDS, TRIES, LocatedServer, find, refuse_if_locked
-from skep.api.handlers.server_shelving import CROSS_CELL
+from skep.api.handlers.server_moves import CROSS_CELL
 from skep.api.requests import Answer, ApiRequest, Handler
 from skep.database import Connection
 from skep.database.cell import agents, offloads, row_actions, tasks, unshelves
@@ -220,9 +220,12 @@ async def _move(request: ApiRequest, action: Action, asked: Any) -> Answer:
     found = await find(request)
     instance = found.instance
     live = action.name == "live_migrate"
-    host = await server_moves.wanted_host(request, instance, asked) if action.name == "migrate" else None
-    if live:
-        host = await live_migrations.wanted_host(request, instance, asked)
+    elsewhere = request.allowed(CROSS_CELL, project_id=instance.project_id, user_id=instance.user_id)
+    host = None
+    if action.name == "migrate":
+        host = await server_moves.wanted_host(request, found, asked, elsewhere=elsewhere)
+    elif live:
+        host = await live_migrations.wanted_host(request, found, asked)
     _check(request, instance, action)
     await (live_migrations.check_source if live else server_moves.check_source)(request, instance)
     assert found.cell is not None
@@ -233,7 +236,7 @@ async def _move(request: ApiRequest, action: Action, asked: Any) -> Answer:
         context=request.context,
         host=host,
         forced=live and live_migrations.is_forced(request, asked),
-        elsewhere=request.allowed(CROSS_CELL, project_id=instance.project_id, user_id=instance.user_id),
+        elsewhere=elsewhere,
     )
     if action.name == "resize":
         over = await _begin_resize(request, found, unit, await server_moves.new_size(request, instance, asked))

@@ -10,6 +10,7 @@ import structlog
 from skep.api.creating.disks import check_size
 from skep.api.creating.inside import devices
 from skep.api.handlers.server_hosts import host_states
+from skep.api.handlers.server_lookup import LocatedServer
 from skep.api.requests import ApiRequest
 from skep.database import Connection
 from skep.database.api import flavors, host_mappings
@@ -26,27 +27,38 @@ log = structlog.get_logger("skep.api.servers")
 
 TO_HOST = "os_compute_api:os-migrate-server:migrate:host"
 HOSTS_SINCE = 56
+CROSS_CELL = "compute:servers:resize:cross_cell"
+NOT_ALLOWED = f"the policy `{CROSS_CELL}` does not allow it"
 
 
-async def wanted_host(request: ApiRequest, server: Instance, asked: Any) -> str | None:
-    """Return the host that the body names, None where it names none.
+async def wanted_host(request: ApiRequest, found: LocatedServer, asked: Any, *, elsewhere: bool) -> str | None:
+    """Return the host that the body names, None where it names none. `elsewhere`: the caller may have another cell.
 
-    Raises Forbidden for callers who may name none; BadRequest for a host that is unknown or the server's own.
+    Raises Forbidden for callers who may name none; BadRequest for a host that is unknown, the server's own or out of
+    reach.
     """
     host = (asked or {}).get("host") if request.version >= HOSTS_SINCE and isinstance(asked, dict) else None
     if host is None:
         return None
-    await check_wanted(request, server, host, TO_HOST)
+    refused = None if elsewhere else NOT_ALLOWED
+    await check_wanted(request, found, host, TO_HOST, elsewhere_refused=refused)
     return str(host)
 
 
-async def check_wanted(request: ApiRequest, server: Instance, host: str, rule: str) -> None:
-    """Raise Forbidden for callers who may name no host; BadRequest for one that is unknown or the server's own."""
+async def check_wanted(
+    request: ApiRequest, found: LocatedServer, host: str, rule: str, *, elsewhere_refused: str | None
+) -> None:
+    """Raise Forbidden for callers who may name no host; BadRequest for one that is unknown or the server's own, and for
+    one of another cell, where `elsewhere_refused` says why it cannot be."""
+    server = found.instance
     request.authorize(rule=rule, project_id=server.project_id, user_id=server.user_id)
-    if await request.services.database.read(partial(host_mappings.of_host, host=host)) is None:
+    mapping = await request.services.database.read(partial(host_mappings.of_host, host=host))
+    if mapping is None:
         raise BadRequest(f"Compute host {host} could not be found.")
     if host == server.host:
         raise BadRequest("The target host can't be the same one.")
+    if elsewhere_refused is not None and mapping.cell != found.cell:
+        raise BadRequest(f"Compute host {host} is in another cell: {elsewhere_refused}.")
 
 
 async def check_source(request: ApiRequest, server: Instance) -> None:

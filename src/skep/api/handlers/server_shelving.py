@@ -11,6 +11,7 @@ from skep.api.awaited_images import BEGIN_SECONDS
 from skep.api.cells import write_cell
 from skep.api.handlers import server_images
 from skep.api.handlers.server_lookup import LocatedServer
+from skep.api.handlers.server_moves import CROSS_CELL, NOT_ALLOWED
 from skep.api.requests import ApiRequest
 from skep.database import Connection
 from skep.database.api import aggregates, build_requests, host_mappings
@@ -18,13 +19,13 @@ from skep.database.cell import unshelves
 from skep.domain.actions import UnshelveServer
 from skep.domain.clock import SECOND
 from skep.domain.errors import BadRequest, Conflict, NotFound, Unavailable
+from skep.domain.ids import CellUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, State
 
 TO_HOST = "os_compute_api:os-shelve:unshelve_to_host"
 ZONES_SINCE = 77
 HOSTS_SINCE = 91
-CROSS_CELL = "compute:servers:resize:cross_cell"
 
 
 def asks_for_place(request: ApiRequest, asked: Any) -> bool:
@@ -43,10 +44,11 @@ async def unshelve(request: ApiRequest, found: LocatedServer, asked: Any) -> boo
     if host is not None:
         request.authorize(rule=TO_HOST, project_id=server.project_id, user_id=server.user_id)
     pin = asked.get("availability_zone", server.pinned_availability_zone)
-    await request.services.database.read(
-        partial(_check, request=request, zone=asked.get("availability_zone"), pin=pin, host=host)
-    )
     elsewhere = request.allowed(CROSS_CELL, project_id=server.project_id, user_id=server.user_id)
+    cell = None if elsewhere else found.cell
+    await request.services.database.read(
+        partial(_check, request=request, zone=asked.get("availability_zone"), pin=pin, host=host, cell=cell)
+    )
     image = await _image(request, server)
     await server_images.await_shelved(request, server, image.id)
     unit = partial(
@@ -93,14 +95,25 @@ def refuse_place(server: Instance) -> Conflict:
     )
 
 
-def _check(connection: Connection, request: ApiRequest, zone: str | None, pin: str | None, host: str | None) -> None:
+def _check(
+    connection: Connection,
+    request: ApiRequest,
+    zone: str | None,
+    pin: str | None,
+    host: str | None,
+    cell: CellUuid | None,
+) -> None:
+    """Raise BadRequest and Conflict for a place that cannot be; `cell`: the one in which it has to be, None: any."""
     default = request.services.settings.default_availability_zone
     if zone is not None and not aggregates.zone_has_host(connection, zone, default):
         raise BadRequest(f"The requested availability zone is not available: {zone}")
     if host is None:
         return
-    if host_mappings.of_host(connection, host) is None:
+    mapping = host_mappings.of_host(connection, host)
+    if mapping is None:
         raise BadRequest(f"Compute host {host} could not be found.")
+    if cell is not None and mapping.cell != cell:
+        raise BadRequest(f"Compute host {host} is in another cell: {NOT_ALLOWED}.")
     of_host = aggregates.zones_of(aggregates.every(connection), [host]).get(host, default)
     if pin is not None and pin != of_host:
         raise Conflict(f"Host {host} is not in the availability zone {pin}.")

@@ -109,6 +109,11 @@ def get(connection: sa.Connection, node: NodeUuid) -> RegisteredAgent | None:
     return None if found is None else _agent(found)
 
 
+def has(connection: sa.Connection, host: str) -> bool:
+    """Tell whether the cell has an agent of this host."""
+    return connection.execute(sa.select(agents.c.node).where(row.host == host).limit(1)).first() is not None
+
+
 def check_current(connection: sa.Connection, host: str, incarnation: int | None) -> None:
     """Raise StaleAgent when a younger agent of this host has registered than the one that speaks."""
     if incarnation is None:

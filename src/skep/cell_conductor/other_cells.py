@@ -1,0 +1,33 @@
+"""What an action's owner reads of other cells, where the server's own has no host for it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from skep.cell_conductor.parts import Parts
+from skep.database.cell import agents
+from skep.domain.builds import Explanation, NoValidHost
+
+ELSEWHERE = NoValidHost(explanation=Explanation(considered=0), reason="the requested host is in another cell")
+"""The decision about a host that is none of the cell's: its schedulers would speak of its other properties."""
+
+
+async def is_elsewhere(parts: Parts, host: str | None) -> bool:
+    """Tell whether a host that was asked for is none of this cell."""
+    return host is not None and not await parts.database.read(partial(agents.has, host=host))
+
+
+def not_asked(parts: Parts, *, allowed: bool, moves: bool) -> str:
+    """Say which rule keeps a server in its cell; empty where none does.
+
+    `allowed`: its caller passed the rule of the policy; `moves`: the server is on a host, and would be moved from it.
+    """
+    if not allowed:
+        why = "the request came without the leave of the policy `compute:servers:resize:cross_cell`"
+    elif parts.max_cells == 1:
+        why = "`[scheduler] max_cells` is 1"
+    elif moves and not parts.settings.moves_between_cells:
+        why = "`[conductor] moves_between_cells` is false"
+    else:
+        return ""
+    return f"Other cells were not asked: {why}"
