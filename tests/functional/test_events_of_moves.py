@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from skep.config.compute import FakeFailure
+from skep.contracts.eventually import eventually
 from tests.functional.test_shelving import Shelving, opened
 from tests.functional.test_unshelving_elsewhere import only_in, two_cells
 
@@ -24,6 +27,15 @@ async def latest(cloud: Shelving, uuid: str, version: str = "2.84") -> list[dict
 
 async def hosts(cloud: Shelving, uuid: str) -> dict[str, str | None]:
     return {event["event"]: event["host"] for event in await latest(cloud, uuid)}
+
+
+async def are_undone(lines: Sequence[Mapping[str, Any]], times: int) -> None:
+    """Wait until the log tells of so many attempts that were undone."""
+
+    async def is_so() -> bool:
+        return [line["event"] for line in lines].count("undone") == times
+
+    await eventually(is_so, f"{times} attempts are undone")
 
 
 @pytest.mark.parametrize("cells", [1, 2])
@@ -67,3 +79,18 @@ async def test_a_source_that_fails_is_named_with_its_reason(tmp_path: Path) -> N
         for event in await latest(cloud, uuid, "2.1"):
             assert event["result"] == ("Success" if event["event"] == "compute_prep_resize" else "Error")
             assert (event["traceback"] is None) == (event["result"] == "Success")
+
+
+async def test_what_is_undone_after_a_move_is_not_told_as_failed(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with opened(tmp_path) as cloud:
+            uuid = await cloud.create()
+
+            # A confirm undoes what was kept, a revert that and what the server had there.
+            for key, times in (("confirmResize", 1), ("revertResize", 3)):
+                await cloud.act(uuid, "migrate")
+                await cloud.calm(uuid, "VERIFY_RESIZE")
+                assert await cloud.ask(uuid, key) in (202, 204)
+                await cloud.calm(uuid, "ACTIVE")
+                await are_undone(lines, times)
+    assert not [line for line in lines if line["event"] == "failed"]

@@ -295,6 +295,9 @@ class Builds:
             outcome = await self._written(partial(self._write_failure, message=message), message)
             run.outcome = message.failure.kind.value if outcome.current else "replaced"
             run.note(error=message.failure.error, reason=message.failure.message)
+            if message.failure.kind is FailureKind.GONE:
+                # Nothing failed: its host has undone what is not needed any more.
+                run.event = "undone"
             if outcome.work is not None:
                 run.note(request=outcome.work.context.request_id)
         self._releases.add(outcome.released)

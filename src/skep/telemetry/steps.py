@@ -83,9 +83,22 @@ class Steps:
 
 
 class StepRun:
-    """One run of a step. `outcome` is a short word for metrics and the log; `note` adds keys to its line."""
+    """One run of a step. `outcome` is a short word for metrics and the log; `note` adds keys to its line, whose event
+    is `event`: the step's name, unless that would say the wrong thing."""
 
-    __slots__ = ("_began", "_contexts", "_keys", "_notes", "_point", "_steps", "_tokens", "_trace", "name", "outcome")
+    __slots__ = (
+        "_began",
+        "_contexts",
+        "_keys",
+        "_notes",
+        "_point",
+        "_steps",
+        "_tokens",
+        "_trace",
+        "event",
+        "name",
+        "outcome",
+    )
 
     def __init__(
         self,
@@ -100,6 +113,7 @@ class StepRun:
         contexts: Iterable[RequestContext],
     ) -> None:
         self.name = name
+        self.event = name
         self.outcome = "ok"
         self._steps = steps
         self._point = (request, instance, attempt, host, cell)
@@ -141,7 +155,7 @@ class StepRun:
             self.outcome = "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
             self._notes["error"] = type(error).__name__
         self._steps.metrics.build_step_seconds.labels(self.name, self.outcome).observe(seconds)
-        log.info(self.name, outcome=self.outcome, milliseconds=round(seconds * 1000, 3), **self._notes)
+        log.info(self.event, outcome=self.outcome, milliseconds=round(seconds * 1000, 3), **self._notes)
         structlog.contextvars.reset_contextvars(**self._tokens)
         if self._trace is not None:
             members = self._notes.get("members", 0)
