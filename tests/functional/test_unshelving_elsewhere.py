@@ -211,8 +211,7 @@ async def test_a_delete_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: p
             assert deleted == [204]
         cloud.cloud.plane.steps.crash_hook = None
         await nothing_left(cloud)
-        await cloud.nothing_awaited()
-        assert await cloud.images() == {}
+        await cloud.no_images()
         await clean(cloud)
         limits = (await cloud.session.ask("GET", "/limits")).json()["limits"]["absolute"]
         assert limits["totalInstancesUsed"] == 0
