@@ -116,8 +116,12 @@ class BetweenCells:
             return False
         late_before = parts.clock.now() - round(parts.settings.not_ready_deadline * SECOND)
         sought = await access.write(partial(below.take, uuid=one.uuid, taken=taken, late_before=late_before))
-        if sought is not None:
-            await self._elsewhere(access, sought, taken)
+        if sought is None:
+            # Another conductor has found a host since this one looked, or the move is over.
+            unit = partial(above.take_no_more, owner=parts.owner, instance=one.instance, taken=taken)
+            await parts.api.write(unit)
+            return False
+        await self._elsewhere(access, sought, taken)
         await self._let_go(one.instance)
         return True
 
@@ -387,12 +391,16 @@ class BetweenCells:
             if traveller is None:
                 run.outcome = "replaced"
                 return False
-            if goes_here and not (
-                await into.read(partial(hand_overs.may_land, uuid=known.uuid, turn=known.turn))
-                and await self._point(known.instance, out_of, into, number, there, forth=forth)
-            ):
-                run.outcome = "refused"
-                return await self._stays(out_of, there, number)
+            if goes_here:
+                pointed: bool | None = False
+                if await into.read(partial(hand_overs.may_land, uuid=known.uuid, turn=known.turn)):
+                    pointed = await self._point(known.instance, out_of, into, number, there, forth=forth)
+                if pointed is None:
+                    run.outcome = "put_off"
+                    return False
+                if not pointed:
+                    run.outcome = "refused"
+                    return await self._stays(out_of, there, number)
         async with parts.steps.step(
             "land", request=request, instance=known.instance, attempt=number, cell=into.cell.name
         ):
@@ -423,11 +431,15 @@ class BetweenCells:
         there: PartOfMove,
         *,
         forth: bool,
-    ) -> bool:
-        """Point the mapping at the other cell; False when somebody wants the server deleted, or a host is closed."""
-        parts = self._parts
+    ) -> bool | None:
+        """Point the mapping at the other cell; False when somebody wants the server deleted, or a host is closed.
 
-        def pointing(connection: Connection) -> tuple[bool, Moment | None]:
+        None: another conductor has taken it, which came too late to look for a host. It gives the server back.
+        """
+        parts = self._parts
+        waits = parts.clock.now() - there.step_at < parts.settings.not_ready_deadline * SECOND
+
+        def pointing(connection: Connection) -> tuple[bool | None, Moment | None]:
             if forth and there.move.dest_node is not None:
                 goes = StagedMember(
                     instance=instance, attempt=number, revision=0, node=there.move.dest_node, although_disabled=True
@@ -435,6 +447,8 @@ class BetweenCells:
                 if not still_open(connection, into.cell.uuid, [goes]):
                     return False, None
             done = above.hand_over(connection, instance, out_of.cell.uuid, into.cell.uuid, number)
+            if not done and waits and above.is_anothers(connection, parts.owner, instance, parts.clock.now()):
+                return None, None
             return done, parts.advance(connection) if done else None
 
         moved, moment = await parts.api.write(pointing)

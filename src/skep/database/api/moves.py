@@ -35,6 +35,22 @@ def take(
     ).scalar_one_or_none()
 
 
+def take_no_more(connection: sa.Connection, owner: Incarnation, instance: InstanceUuid, taken: int) -> None:
+    """Give a server back whose number nobody was told of: with it, the move under the number before would be refused.
+
+    Nothing is changed where the server was another's meanwhile, or is to stay (`stays`).
+    """
+    mine = (mappings.instance == instance, mappings.owner == owner, mappings.attempt == taken)
+    connection.execute(instance_mappings.update().where(*mine).values(owner=None, attempt=taken - 1))
+
+
+def is_anothers(connection: sa.Connection, owner: Incarnation, instance: InstanceUuid, now: int) -> bool:
+    """Tell whether somebody else who lives has taken a server."""
+    theirs = sa.and_(mappings.owner != owner, ~lease_rows.unowned(leases, mappings.owner, now))
+    found = sa.select(mappings.instance).where(mappings.instance == instance, theirs)
+    return connection.execute(found).first() is not None
+
+
 def move(connection: sa.Connection, placement: StagedMember, before: CellUuid, after: CellUuid) -> bool:
     """Point the mapping at another cell.
 
@@ -79,10 +95,13 @@ def hand_over(
 
 
 def stays(connection: sa.Connection, instance: InstanceUuid, cell: CellUuid, attempt: int) -> bool:
-    """Have nobody point the mapping at another cell under `attempt`; False where it names another cell than `cell`."""
+    """Have nobody point the mapping at another cell under `attempt`; False where it names another cell than `cell`.
+
+    Nobody owns it then: who took it before does not lower the number any more (`take_no_more`).
+    """
     mine = sa.and_(mappings.instance == instance, mappings.cell == cell)
     raised = sa.case((mappings.attempt > attempt, mappings.attempt), else_=attempt + 1)
-    return connection.execute(instance_mappings.update().where(mine).values(attempt=raised)).rowcount == 1
+    return connection.execute(instance_mappings.update().where(mine).values(attempt=raised, owner=None)).rowcount == 1
 
 
 def give_back(connection: sa.Connection, owner: Incarnation, instance: InstanceUuid) -> None:
