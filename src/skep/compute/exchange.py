@@ -45,12 +45,12 @@ class Exchange:
         except (OSError, msgspec.DecodeError) as error:
             raise DriverError("StorageUnavailable", f"disks of move {move} not taken: {error}") from error
 
-    async def meet(self, move: str) -> None:
-        """Leave a mark by which the other host of a move sees that it has this exchange, too.
+    async def meet(self, move: str, attempt: int) -> None:
+        """Leave a mark by which the other host of a move sees that the one of this attempt has this exchange, too.
 
         Raises DriverError `StorageUnavailable`.
         """
-        mark = self._of(move).with_suffix(MARK)
+        mark = self._mark(move, attempt)
 
         def leave() -> None:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -61,16 +61,16 @@ class Exchange:
         except OSError as error:
             raise DriverError("StorageUnavailable", f"the exchange cannot be written: {error}") from error
 
-    async def meets(self, move: str) -> bool:
-        """Tell whether the other host of a move has left its mark here."""
-        return await asyncio.to_thread(self._of(move).with_suffix(MARK).exists)
+    async def meets(self, move: str, attempt: int) -> bool:
+        """Tell whether the host of this attempt has left its mark here; that of one before it says nothing of it."""
+        return await asyncio.to_thread(self._mark(move, attempt).exists)
 
     async def withdraw(self, move: str) -> None:
-        """Remove the files of a move; none is no error."""
+        """Remove the files of a move, and the marks of all its attempts; none is no error."""
         for home in (self._of(move), self._fresh(move)):
             await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
         with contextlib.suppress(OSError):
-            await asyncio.to_thread(self._of(move).with_suffix(MARK).unlink, missing_ok=True)
+            await asyncio.to_thread(self._remove_marks, move)
 
     def place(self, move: str, attempt: int) -> Path:
         """Return the directory where both sides of a live migration to this attempt meet; it need not be there."""
@@ -109,6 +109,13 @@ class Exchange:
         if not is_uuid(move):
             raise DriverError("InvalidInput", f"{move[:80]} names no move")
         return self._directory / move
+
+    def _mark(self, move: str, attempt: int) -> Path:
+        return self._of(move).with_suffix(f".{attempt}{MARK}")
+
+    def _remove_marks(self, move: str) -> None:
+        for mark in self._directory.glob(f"{self._of(move).name}.*{MARK}"):
+            mark.unlink(missing_ok=True)
 
     def _fresh(self, move: str) -> Path:
         """Return where an offer is made, before it is there."""

@@ -57,13 +57,13 @@ def made_of(host: Host, order: MoveStep, built: GuestBuilt) -> tuple[NamedResour
 async def meet(host: Host, order: MoveStep, begun: Result) -> Result:
     """Show the other host of a move that has begun, if that is in another cell, which exchange this one has."""
     if order.between_cells and not isinstance(begun, BuildFailure):
-        await exchange_of(host).meet(order.move)
+        await exchange_of(host).meet(order.move, order.attempt)
     return begun
 
 
 async def met(host: Host, order: MoveStep) -> bool:
     """Tell whether both hosts of a move have one exchange; those of one cell do."""
-    return not order.between_cells or await exchange_of(host).meets(order.move)
+    return not order.between_cells or await exchange_of(host).meets(order.move, order.target)
 
 
 def apart(host: Host, order: MoveStep) -> Result:
