@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -316,6 +317,27 @@ async def test_one_guest_leaves_a_host_at_a_time(tmp_path: Path, restart: bool) 
         after = await becomes(cloud, third.uuid, State.ACTIVE)
         assert after.host != third.host
         await cloud.no_claims()
+
+
+async def test_one_that_ends_lets_another_begin_that_its_conductor_knows_nothing_of(tmp_path: Path) -> None:
+    """Another conductor of the cell chose its host: nobody waits for the next look at all rows."""
+    never = quick_config(conductor=QUICK.conductor, copy_delay=0, failures=[FakeFailure(operation="converge")])
+    async with running_cloud(tmp_path, never, cells=1, hosts=2) as cloud:
+        first, second, _ = servers = await on_one_host(cloud)
+        migrations = [await migrate(cloud, server) for server in (first, second)]
+
+        async def waits() -> bool:
+            return [(await move_of(cloud, one.uuid)).status for one in servers[:2]] == ["running", "queued"]
+
+        await eventually(waits, "one waits for the other")
+        moves = cloud.plane._cell_conductors[0]._moves
+        moves._look_at, moves._some_wait = math.inf, False
+        await wish(cloud, first, "live_abort", migrations[0])
+
+        async def runs() -> bool:
+            return (await move_of(cloud, second.uuid)).status == "running"
+
+        await eventually(runs, "its turn has come")
 
 
 async def test_a_queued_migration_whose_server_is_deleted_holds_nothing(tmp_path: Path) -> None:

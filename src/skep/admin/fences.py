@@ -79,7 +79,9 @@ async def unfence(request: AdminRequest) -> Any:
     if not await cell.write(partial(fences.take_back, node=mapping.node), intake=True, within=CELL_SECONDS):
         agent = await cell.read(partial(agents.get, node=mapping.node), within=CELL_SECONDS)
         raise Conflict(why_not_taken_back(mapping.host, agent))
-    await services.transport.cast(cell_conductor(mapping.cell), InstancesChanged(work=("fences",)), request.context)
+    # What was given up meanwhile is to be undone by its host.
+    work = InstancesChanged(work=("fences", "deletes"))
+    await services.transport.cast(cell_conductor(mapping.cell), work, request.context)
     log.warning("fence withdrawn", host=mapping.host, node=mapping.node, user=request.context.user_id)
     return await show(request)
 

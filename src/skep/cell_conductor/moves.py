@@ -468,6 +468,9 @@ class Moves:
         """Have the pass begin that the step after this one waits for, and that which undoes what is left behind."""
         if moved.step in CHOICES:
             self.choosing.nudge()
+        if moved.before.type == MigrationType.LIVE and moved.step != moved.before.step:
+            # Another conductor may have chosen a host for one that waits for this: only the rows know.
+            self._some_wait = True
         if moved.step in ON_HOSTS or self._some_wait:
             self.ordering.nudge()
         gone_on = moved.step is not None and moved.step == moved.before.row.next

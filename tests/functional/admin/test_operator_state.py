@@ -108,6 +108,22 @@ def silent(admin: Admin, *, omitted: bool | None) -> None:
     admin.scheduler.states = [msgspec.structs.replace(host_state("h1", CELL1), up=False, silent=omitted)]
 
 
+async def test_a_fence_that_is_withdrawn_has_what_was_given_up_undone_at_once(admin: Admin) -> None:
+    told: list[InstancesChanged] = []
+
+    async def hear(message: InstancesChanged, _context: object) -> None:
+        told.append(message)
+
+    await known(admin, "h1", "n1")
+    await admin.good("PATCH", "/hosts/h1", json={"forced_down": True})
+    silent(admin, omitted=True)
+    await admin.good("POST", "/hosts/h1/fence")
+    subscription = await admin.services.transport.serve(cell_conductor(CELL1), {InstancesChanged: hear})
+    await admin.good("DELETE", "/hosts/h1/fence")
+    await subscription.close()
+    assert [message.work for message in told] == [("fences", "deletes")]
+
+
 async def test_a_dead_host_is_fenced_and_its_cell_is_told(admin: Admin) -> None:
     told: list[InstancesChanged] = []
 
