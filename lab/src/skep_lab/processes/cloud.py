@@ -175,7 +175,8 @@ class ProcessCloud:
 
     @property
     def _patience(self) -> float:
-        return self.config.process.drain_seconds + 10
+        """Seconds in which a process ends that was told to: it drains, and the machine may be busy with much else."""
+        return self.config.process.drain_seconds + PATIENCE
 
     def program(self, child: RoleChild, variables: Mapping[str, str], what: str) -> ReleaseChild:
         """Return a program of this code that can do the work of a process, with more variables."""
