@@ -21,7 +21,7 @@ from skep_lab.processes.cloud import ProcessCloud
 from skep_lab.processes.release_child import ReleaseChild
 from skep_lab.releases import Release, installed, released
 
-pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres"), pytest.mark.timeout(1200)]
 BEFORE = "0.5.0"
 """The last release whose agents do not tell."""
 

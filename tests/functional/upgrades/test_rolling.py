@@ -8,7 +8,7 @@ import pytest
 
 from skep_lab.chaos.upgrade import TURNS, UpgradeChaos
 
-pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("postgres"), pytest.mark.timeout(1200)]
 
 
 @pytest.mark.sampled(1)

@@ -21,6 +21,8 @@ from skep_lab.crash.points import Point
 from skep_lab.crash.role import RoleOrder, run_child
 from skep_lab.crash.said import HeardLines
 
+START_PATIENCE = 3 * PATIENCE
+"""Seconds that a process may need to take work: a dozen import everything at once on a busy machine."""
 NOWHERE = Point(way="before")
 """Arming it disarms."""
 
@@ -69,7 +71,7 @@ class RoleChild:
         self._hearing, self._started = HeardLines(self._said.fileno()), False
         self.lives += 1
 
-    def wait_started(self, seconds: float = PATIENCE) -> None:
+    def wait_started(self, seconds: float = START_PATIENCE) -> None:
         """Wait until the role takes work. Raises RoleDied."""
         assert self._hearing is not None
         deadline = time.monotonic() + seconds

@@ -11,10 +11,9 @@ from pathlib import Path
 import httpx
 
 from skep.config.sections import LOOPBACK
-from skep.contracts.eventually import PATIENCE
 from skep.processes.ports import free_ports
 from skep.processes.supervisor.child import ChildTask
-from skep_lab.processes.child import RoleDied
+from skep_lab.processes.child import START_PATIENCE, RoleDied
 
 LOOK_SECONDS = 0.2
 ANSWER_SECONDS = 2.0
@@ -67,7 +66,7 @@ class ReleaseChild:
                 start_new_session=True,
             )
 
-    def wait_started(self, seconds: float = PATIENCE) -> None:
+    def wait_started(self, seconds: float = START_PATIENCE) -> None:
         """Wait until the role takes work. Raises RoleDied."""
         deadline = time.monotonic() + seconds
         while not self._answers():
