@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from skep.api.microversions import MAXIMUM
 
@@ -48,6 +49,41 @@ _OF_A_SERVER_GIVEN_UP = {"consoles": "consoles of this kind", "os-virtual-interf
 """The word behind `/servers/{id}`, likewise."""
 
 
+_CHANGED_GIVEN_UP = ("os-networks", "os-tenant-networks")
+"""First words of paths whose changes Nova has given up, and whose reads it has not."""
+
+_CHANGES = ("POST", "DELETE")
+
+
+class AbsentFamily(NamedTuple):
+    """Paths with one beginning that are not served."""
+
+    methods: str
+    """`ANY`, or some by name."""
+    path: str
+    noun: str
+    last: int
+    """Microversion until which Nova has them, or says that it has given them up."""
+    is_gone: bool
+
+
+def _families() -> Iterator[AbsentFamily]:
+    """Yield what is not there, then what Nova has given up."""
+    for word, (noun, last) in _OF_THE_CLOUD.items():
+        yield AbsentFamily("GET" if word in _CHANGED_GIVEN_UP else "ANY", f"/{word}", noun, last, is_gone=False)
+    for word, (noun, last) in _OF_A_SERVER.items():
+        yield AbsentFamily("ANY", f"/servers/{{id}}/{word}", noun, last, is_gone=False)
+    for word, noun in _GIVEN_UP.items():
+        yield AbsentFamily("ANY", f"/{word}", noun, MAXIMUM, is_gone=True)
+    for word, noun in _OF_A_SERVER_GIVEN_UP.items():
+        yield AbsentFamily("ANY", f"/servers/{{id}}/{word}", noun, MAXIMUM, is_gone=True)
+    for word in _CHANGED_GIVEN_UP:
+        yield AbsentFamily(", ".join(_CHANGES), f"/{word}", "changes of networks", MAXIMUM, is_gone=True)
+
+
+FAMILIES = tuple(_families())
+
+
 def absent(words: Sequence[str]) -> tuple[str, int] | None:
     """Return what is missing for a path of Nova's, in the plural, and until which microversion Nova has it.
 
@@ -66,7 +102,7 @@ def given_up(method: str, words: Sequence[str]) -> str | None:
     match words:
         case ["servers", _, word, *_]:
             return _OF_A_SERVER_GIVEN_UP.get(word)
-        case ["os-networks" | "os-tenant-networks", *_] if method in ("POST", "DELETE"):
+        case [word, *_] if word in _CHANGED_GIVEN_UP and method in _CHANGES:
             return "changes of networks"
         case [word, *_]:
             return _GIVEN_UP.get(word)

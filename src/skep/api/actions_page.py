@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS, GONE_ACTIONS, ActionRow
+from skep.api.marked_pages import replaced
 from skep.api.microversions import MAXIMUM, MINIMUM, text
 from skep.domain import event_types
 from skep.domain.actions import ACTIONS, ANY_TASK, Action
@@ -79,11 +80,7 @@ def _types(names: tuple[str, ...]) -> str:
 
 def written_into(page: str) -> str:
     """Return a page with the table between its marks. Raises ValueError where it has no marks."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no lines {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n{render()}\n{END}{after}"
+    return replaced(page, BEGIN, END, render())
 
 
 def _key(row: ActionRow) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from skep.api.marked_pages import replaced
 from skep.api.microversions import MAXIMUM, MINIMUM, text
 from skep.api.policy import Policy
 from skep.api.policy_rules import ASKED_INSIDE, BASE, OWN_DEFAULTS, RULES
@@ -121,11 +122,7 @@ def _route(route: Route) -> str:
 
 def written_into(page: str) -> str:
     """Return the page with the tables between its marks. Raises ValueError for a page without marks."""
-    before, found, rest = page.partition(BEGIN)
-    _old, ends, after = rest.partition(END)
-    if not found or not ends:
-        raise ValueError(f"the page has no marks: {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n{render()}\n{END}{after}"
+    return replaced(page, BEGIN, END, render())
 
 
 if __name__ == "__main__":
