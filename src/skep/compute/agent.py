@@ -57,6 +57,7 @@ from skep.messages.to_compute import (
     TerminateInstance,
     UndoAttempt,
 )
+from skep.neighbours.vendor_data import VendorDataTargets
 from skep.transport.base import Handlers, Subscription, Transport, compute
 
 log = structlog.get_logger("skep.compute")
@@ -96,13 +97,14 @@ class Agent:
         images: ImageCache | None = None,
         exchange: Exchange | None = None,
         snapshots: Snapshots | None = None,
+        vendors: VendorDataTargets | None = None,
         on_clock: Callable[[float], None] = _ignore,
         on_hung: Callable[[str, int], None] = _ignore_calls,
     ) -> None:
         """`images` gives the bytes of images to a driver that makes disks from them; whoever gives it closes it.
         `exchange` is where the disks of moves go from host to host; None: the host takes part in none.
 
-        `snapshots` stores disks as images.
+        `snapshots` stores disks as images. `vendors` say what config drives hold besides; whoever gives it closes it.
 
         `on_clock` is told by how many seconds the host's clock is ahead of that of the cell's database.
 
@@ -121,6 +123,7 @@ class Agent:
         self._images = images
         self._exchange = exchange
         self._snapshots = snapshots
+        self._vendors = vendors
         self._on_clock = on_clock
         self._on_hung = on_hung
         self._transport = transport
@@ -259,6 +262,7 @@ class Agent:
             image_formats=formats_of(facts.traits),
             exchange=self._exchange,
             snapshots=self._snapshots,
+            vendors=self._vendors,
             capabilities=capabilities,
         )
         host.upcalls.on_stale = self._fence

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
-from skep.compute.drivers.base import ConfigDriveDriver
+import msgspec
+
+from skep.compute.drivers.base import ConfigDriveDriver, DriverError
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.host import Host
 from skep.domain.builds import BuildFailure, failure
 from skep.domain.guest_documents.facts import SEED_BYTES, GuestFacts
 from skep.domain.guest_documents.paths import on_config_drive
 from skep.domain.instances import Instance
+from skep.neighbours.vendor_data import VendorDataTargets, VendorDataUnavailable
 
 
 def unable(host: Host, server: Instance) -> BuildFailure | None:
@@ -35,7 +40,19 @@ def writing(
         admin_password=contents.admin_password if contents is not None else None,
         files=tuple((file.path, file.contents) for file in contents.files) if contents is not None else (),
     )
-    return host.driver.write_config_drive(server.uuid, attempt, on_config_drive(facts))
+    write_drive = partial(host.driver.write_config_drive, server.uuid, attempt)
+    return write_drive(on_config_drive(facts)) if host.vendors is None else _asked(host.vendors, facts, write_drive)
+
+
+async def _asked(
+    vendors: VendorDataTargets, facts: GuestFacts, write_drive: Callable[[dict[str, bytes]], Awaitable[None]]
+) -> None:
+    """Ask the operator's services, then make the drive. Raises DriverError."""
+    try:
+        told: dict[str, Any] = await vendors.of(facts)
+    except VendorDataUnavailable as error:
+        raise DriverError("ConfigDriveUnavailable", str(error)) from error
+    await write_drive(on_config_drive(msgspec.structs.replace(facts, dynamic_vendor_data=told)))
 
 
 async def write(

@@ -29,6 +29,7 @@ from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
+from skep.neighbours.vendor_data import VendorDataTargets
 
 
 class Reporting(Protocol):
@@ -68,6 +69,8 @@ class Host:
     """Where the disks of moves go from host to host; None: the host takes part in no move."""
     snapshots: Snapshots | None = None
     """Where the disks of guests become images; None: the host may store none."""
+    vendors: VendorDataTargets | None = None
+    """The operator's services that say what config drives hold besides; None: there are none."""
     capabilities: frozenset[Capability] = frozenset()
     """What can be done to its guests."""
     locks: InstanceLocks = dataclasses.field(default_factory=InstanceLocks)

@@ -51,6 +51,27 @@ class MetadataSettings(Section, frozen=True, kw_only=True):
             "agents and the metadata service read it when they start"
         ),
     ] = ""
+    vendordata_dynamic_targets: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="The operator's services that are asked what a server shall be told, each as `NAME@URL`: their "
+            "answers stand below their names in `vendor_data2.json`. Agents ask them for config drives, the metadata "
+            "service when that document is read",
+        ),
+    ] = ()
+    vendordata_dynamic_timeout: Annotated[
+        float, Meta(gt=0, le=60, description="Seconds in which each of these services has to have answered")
+    ] = 5.0
+    vendordata_dynamic_ssl_certfile: Annotated[
+        str, Meta(description="CA that signed the certificates of these services; empty: the system's")
+    ] = ""
+    vendordata_dynamic_failure_fatal: Annotated[
+        bool,
+        Meta(
+            description="Whether a service without an answer fails the build of a server with a config drive, and the "
+            "reading of the document; otherwise `{}` stands in its place"
+        ),
+    ] = False
     force_config_drive: Annotated[
         bool, Meta(description="Whether each new server gets a config drive, asked for or not; API processes read it")
     ] = False
@@ -62,8 +83,18 @@ class MetadataSettings(Section, frozen=True, kw_only=True):
                 "service_metadata_proxy is true, which needs metadata_proxy_shared_secret of at least "
                 f"{SHORTEST_SECRET} characters"
             )
+        self._check_targets()
         if 0 < len(self.former_metadata_proxy_shared_secret) < SHORTEST_SECRET:
             raise ValueError(f"former_metadata_proxy_shared_secret has fewer than {SHORTEST_SECRET} characters")
+
+    def _check_targets(self) -> None:
+        names = [one.partition("@")[0] for one in self.vendordata_dynamic_targets]
+        for one in self.vendordata_dynamic_targets:
+            name, _, url = one.partition("@")
+            if not name or not url.startswith(("http://", "https://")):
+                raise ValueError("vendordata_dynamic_targets: expected entries such as `name@https://HOST/PATH`")
+        if len(set(names)) < len(names) or "static" in names:
+            raise ValueError("vendordata_dynamic_targets: each name may be there once, and none is `static`")
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from skep.domain.errors import BadRequest, NotFound, TooLarge
-from skep.domain.guest_documents.paths import find, is_password, split, versions
+from skep.domain.guest_documents.paths import asks_vendors, find, is_password, split, versions
 from skep.http.application import application
 from skep.http.bodies import read_limited
 from skep.http.faults import FaultForm
@@ -49,7 +49,8 @@ class MetadataApi:
         if not words:
             return _text(versions())
         instance, project = asker(request.headers, self._secrets)
-        document = find(await self._servers.facts(instance, project), words)
+        facts = await self._servers.facts(instance, project, with_vendors=asks_vendors(words))
+        document = find(facts, words)
         if document is None:
             raise NotFound("There is no such document.")
         return _text(document, words[-1])

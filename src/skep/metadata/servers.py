@@ -20,6 +20,7 @@ from skep.domain.clock import Clock
 from skep.domain.errors import Conflict, NotFound
 from skep.domain.guest_documents.facts import SEED_BYTES, GuestFacts
 from skep.domain.ids import CellUuid, InstanceUuid, ProjectId
+from skep.neighbours.vendor_data import VendorDataTargets
 
 ANSWER_SECONDS = 3.0
 """How long the database of a cell may take."""
@@ -41,10 +42,15 @@ class Servers:
     """A server that asks again and again costs one look in so many seconds."""
     dhcp_domain: str
     vendor_data: dict[str, Any]
+    vendors: VendorDataTargets | None = None
+    """The operator's services; None: there are none."""
     _remembered: OrderedDict[InstanceUuid, tuple[float, GuestFacts]] = field(default_factory=OrderedDict, repr=False)
 
-    async def facts(self, instance: InstanceUuid, project: ProjectId) -> GuestFacts:
-        """Return what a server may read. Raises NotFound for one of another project, Unavailable."""
+    async def facts(self, instance: InstanceUuid, project: ProjectId, *, with_vendors: bool = False) -> GuestFacts:
+        """Return what a server may read, on demand with what the operator's services say of it.
+
+        Raises NotFound for one of another project, Unavailable.
+        """
         now = self.clock.elapsed()
         known = self._remembered.get(instance)
         if known is None or known[0] < now:
@@ -55,6 +61,11 @@ class Servers:
         facts = known[1]
         if facts.server.project_id != project:
             raise _nobody()
+        if with_vendors and self.vendors is not None and not facts.dynamic_vendor_data:
+            facts = msgspec.structs.replace(facts, dynamic_vendor_data=await self.vendors.of(facts))
+            if self._remembered.get(instance) is known:
+                # Nothing was told of the server meanwhile.
+                self._remembered[instance] = (known[0], facts)
         return msgspec.structs.replace(facts, seed=os.urandom(SEED_BYTES))
 
     async def tell_password(self, instance: InstanceUuid, project: ProjectId, password: str) -> None:

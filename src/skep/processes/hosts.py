@@ -18,7 +18,7 @@ from skep.domain.decoding import convert, json_decoder
 from skep.processes.directory import unsealing_by
 from skep.processes.host_images import HostImages
 from skep.processes.process import Process
-from skep.processes.vendor_data import vendor_data
+from skep.processes.vendor_data import vendor_data, vendor_targets
 from skep.transport.base import Transport
 
 
@@ -94,6 +94,7 @@ class DrivenHost:
                 has_images=images is not None and images.cache is not None,
             )
         )
+        self._vendors = vendor_targets(process.config.metadata)
         self.agent = Agent(
             compute_settings(process.config),
             cell.uuid,
@@ -108,6 +109,7 @@ class DrivenHost:
             open_contents=contents_by(key),
             images=images.cache if images is not None else None,
             snapshots=images.snapshots if images is not None else None,
+            vendors=self._vendors,
             exchange=None if exchange is None else Exchange(exchange),
             on_clock=on_clock,
             on_hung=lambda call, number: process.metrics.driver_calls_hung.labels(name, call).set(number),
@@ -118,7 +120,7 @@ class DrivenHost:
         try:
             await self.agent.start()
         except BaseException:
-            self.driver.close()
+            await self._close()
             raise
 
     async def stop(self) -> None:
@@ -126,4 +128,9 @@ class DrivenHost:
         try:
             await self.agent.stop()
         finally:
-            self.driver.close()
+            await self._close()
+
+    async def _close(self) -> None:
+        self.driver.close()
+        if self._vendors is not None:
+            await self._vendors.close()

@@ -10,7 +10,7 @@ from skep.metadata.app import MetadataApi
 from skep.metadata.servers import Servers
 from skep.processes.listener import Listener
 from skep.processes.process import Process
-from skep.processes.vendor_data import vendor_data
+from skep.processes.vendor_data import vendor_data, vendor_targets
 from skep.standalone.binding import check_bind
 
 
@@ -22,6 +22,7 @@ class MetadataListener:
         config = process.config
         self._process = process
         self._vendor_data = vendor_data(config.metadata)
+        self._vendors = vendor_targets(config.metadata)
         check_bind(config.api.bind_host, tls=False)
         self._listener = Listener(
             config.api.bind_host, config.metadata.port, "metadata.port", limits=config.http, metrics=process.metrics
@@ -42,9 +43,12 @@ class MetadataListener:
             remembered_seconds=section.metadata_cache_expiration,
             dhcp_domain=section.dhcp_domain,
             vendor_data=self._vendor_data,
+            vendors=self._vendors,
         )
         await self._listener.start(MetadataApi(servers, section.secrets))
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way."""
         await self._listener.stop()
+        if self._vendors is not None:
+            await self._vendors.close()

@@ -1,13 +1,17 @@
-"""The operator's file with what every server is told."""
+"""What the operator tells servers: a file for all of them, and services that are asked for each."""
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from skep.config.metadata import MetadataSettings
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import Misconfigured
+from skep.neighbours.vendor_data import VendorDataTargets, VendorTarget
 
 MAX_BYTES = 64 * 1024
 
@@ -33,3 +37,21 @@ def vendor_data(section: MetadataSettings) -> dict[str, Any]:
     except ValueError as error:
         raise Misconfigured(wrong + str(error)) from error
     return found
+
+
+def vendor_targets(section: MetadataSettings) -> VendorDataTargets | None:
+    """Return the services that are asked; None: there are none. Raises Misconfigured for an unusable CA."""
+    if not section.vendordata_dynamic_targets:
+        return None
+    file = section.vendordata_dynamic_ssl_certfile
+    try:
+        authorities = ssl.create_default_context(cafile=file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise Misconfigured(f"metadata.vendordata_dynamic_ssl_certfile: {file} cannot be used: {error}") from error
+    named = [one.partition("@") for one in section.vendordata_dynamic_targets]
+    return VendorDataTargets(
+        [VendorTarget(name, url) for name, _, url in named],
+        httpx.AsyncClient(verify=authorities, trust_env=False),
+        timeout=section.vendordata_dynamic_timeout,
+        required=section.vendordata_dynamic_failure_fatal,
+    )

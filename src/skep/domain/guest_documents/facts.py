@@ -23,6 +23,8 @@ class GuestFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Stands behind the host name of a server that has no domain of its own."""
     vendor_data: dict[str, Any] = {}
     """What the operator tells all servers."""
+    dynamic_vendor_data: dict[str, Any] = {}
+    """What the operator's services tell this server, by their names."""
     told_password: str = ""
     """What the guest has told of itself, encrypted."""
     admin_password: str | None = None

@@ -94,7 +94,7 @@ def _vendor_data(facts: GuestFacts, _version: str) -> bytes:
 
 
 def _vendor_data2(facts: GuestFacts, _version: str) -> bytes:
-    return msgspec.json.encode({"static": facts.vendor_data})
+    return msgspec.json.encode({"static": facts.vendor_data, **facts.dynamic_vendor_data})
 
 
 def _network_data(_facts: GuestFacts, _version: str) -> bytes:
@@ -102,11 +102,14 @@ def _network_data(_facts: GuestFacts, _version: str) -> bytes:
     return b"{}"
 
 
+VENDOR_DATA = "vendor_data2.json"
+"""What the operator's services are asked for."""
+
 KINDS: dict[str, DocumentKind] = {
     "meta_data.json": DocumentKind("2012-08-10", _meta_data),
     "user_data": DocumentKind("2012-08-10", _user_data),
     PASSWORD: DocumentKind("2013-04-04", _password, on_drives=False),
     "vendor_data.json": DocumentKind("2013-10-17", _vendor_data),
     "network_data.json": DocumentKind("2015-10-15", _network_data),
-    "vendor_data2.json": DocumentKind("2016-10-06", _vendor_data2),
+    VENDOR_DATA: DocumentKind("2016-10-06", _vendor_data2),
 }
