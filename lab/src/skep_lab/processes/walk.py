@@ -50,8 +50,9 @@ async def _at_once(_seconds: float) -> None:
 class RoleWalk:
     """A cloud of processes and what was asked of it."""
 
-    def __init__(self, root: Path) -> None:
-        self.cloud = ProcessCloud(root, walk_config(root), cells=CELLS, hosts=HOSTS)
+    def __init__(self, root: Path, *, hosts: int = HOSTS) -> None:
+        """`hosts`: how many each cell has."""
+        self.cloud = ProcessCloud(root, walk_config(root), cells=CELLS, hosts=hosts)
         self.faults = ProcessFaults(self.cloud, random.Random(0), _at_once)
         self.asked = Asked()
 
@@ -64,25 +65,25 @@ class RoleWalk:
         if scenario is delete:
             await self.create("server")
             await self.built(step, point)
-            await self._crash(step, point, self.clear)
+            await self.crash(step, point, self.clear)
             await self.well(f"{point}, while servers were deleted")
         else:
-            await self._crash(step, point, lambda: self.create(NAMES.get(scenario, "server")))
+            await self.crash(step, point, lambda: self.create(NAMES.get(scenario, "server")))
             await self.built(step, point)
             await self.clear()
             await self.well(f"{point}, and deletes")
         assert not await self.statuses()
 
-    async def create(self, name: str) -> None:
+    async def create(self, name: str, members: int = MEMBERS) -> None:
         """Ask for servers until they are promised: a request that was not stored is sent again."""
         server = {"name": name, "flavorRef": "1", "imageRef": self.cloud.image, "networks": "none"}
-        body = {"server": {**server, "min_count": MEMBERS, "max_count": MEMBERS}}
-        answer = await self._sent("POST", "/servers", body)
+        body = {"server": {**server, "min_count": members, "max_count": members}}
+        answer = await self.sent("POST", "/servers", body)
         if answer is None:
             # It died before it was stored, or after: then all of them are there.
             if await self.statuses():
                 return
-            answer = await self._sent("POST", "/servers", body)
+            answer = await self.sent("POST", "/servers", body)
         assert answer is not None
         answer.raise_for_status()
         self.asked.created.add(answer.json()["server"]["id"])
@@ -92,7 +93,7 @@ class RoleWalk:
         for uuid in await self.statuses():
             self.asked.created.discard(uuid)
             self.asked.deleted.add(uuid)
-            answer = await self._sent("DELETE", f"/servers/{uuid}") or await self._sent("DELETE", f"/servers/{uuid}")
+            answer = await self.sent("DELETE", f"/servers/{uuid}") or await self.sent("DELETE", f"/servers/{uuid}")
             assert answer is not None
             assert answer.status_code in (204, 404), answer.text
 
@@ -107,14 +108,15 @@ class RoleWalk:
         findings = await asyncio.to_thread(witness.within, RECOVERY_SECONDS, self._observe)
         assert findings.clean, f"{when}:\n{findings.text()}"
 
-    async def statuses(self) -> dict[str, str]:
-        """Return what users see."""
-        return await asyncio.to_thread(self._statuses)
-
-    async def _crash(self, step: str, point: Point, trigger: Trigger) -> None:
+    async def crash(self, step: str, point: Point, trigger: Trigger) -> None:
+        """Let a process end at a point to which `trigger` leads. Raises AssertionError when nobody came by."""
         role = role_of(step)
         if not await self.faults.die_at(role, point, seconds=PATIENCE, trigger=trigger):
             raise AssertionError(f"no {role} came by {point}")
+
+    async def statuses(self) -> dict[str, str]:
+        """Return what users see."""
+        return await asyncio.to_thread(self._statuses)
 
     def _observe(self) -> Findings:
         return witness.judge(self.cloud.look(self._statuses(), hosts_seen(self.cloud)), self.asked, FAILURES)
@@ -122,7 +124,7 @@ class RoleWalk:
     def _statuses(self) -> dict[str, str]:
         return {one["id"]: one["status"] for one in self.cloud.answer("/servers/detail")["servers"]}
 
-    async def _sent(self, method: str, path: str, body: object = None) -> httpx.Response | None:
+    async def sent(self, method: str, path: str, body: object = None) -> httpx.Response | None:
         """Send a request; None when the process that took it died."""
         try:
             return await asyncio.to_thread(self.cloud.ask, method, path, body)
