@@ -156,7 +156,7 @@ async def test_one_that_gives_none_holds_up_nothing(tmp_path: Path) -> None:
         server = await cloud.calm(await cloud.asked_for("one", config_drive=True), "ACTIVE")
         for drive in (*cloud.drives(), (await cloud.read(server))[1]):
             # On a machine that is busy a good one may come too late.
-            may_be = {"static": [{"motd": "welcome"}], "good": [SAID, {}], "list": [[1, 2], {}]}
+            may_be: dict[str, list[Any]] = {"static": [{"motd": "welcome"}], "good": [SAID, {}], "list": [[1, 2], {}]}
             assert set(drive) == {"static", *ALL}
             assert all(answer in may_be.get(name, [{}]) for name, answer in drive.items()), drive
 
