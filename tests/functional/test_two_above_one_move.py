@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.contracts.eventually import PATIENCE
-from skep.database.api import moves
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.database.api import instance_mappings, moves
 from skep.database.api.tables import leases
 from skep.database.cell import between_cells
 from skep.database.cell.between_cells import Seeking
@@ -96,6 +96,11 @@ async def none_above(root: Path) -> AsyncIterator[Shelving]:
         yield cloud
 
 
+async def is_nobodys(cloud: Shelving, uuid: InstanceUuid) -> bool:
+    mapping = await cloud.cloud.plane.databases.api.read(partial(instance_mappings.get, instance=uuid))
+    return mapping is not None and mapping.owner is None
+
+
 async def through(
     cloud: Shelving, uuid: InstanceUuid, action: str, point: tuple[str, str], *, killed: bool, **ends: State
 ) -> None:
@@ -109,6 +114,7 @@ async def through(
     await first.is_not_heard()
     await second.start()
     await rests(cloud, uuid, **ends)
+    await eventually(partial(is_nobodys, cloud, uuid), "no conductor owns the server, a dead one least of all")
     known = await cell_of(cloud, uuid), await moved(cloud, uuid), await cloud.guests()
     first.goes_on.set()
     await first.loop.stop()
@@ -214,4 +220,27 @@ async def test_one_that_comes_too_late_with_a_host_keeps_nobody_from_handing_it_
         assert await cell_of(cloud, uuid) == "cell2"
         await first.loop.stop()
         await first.is_not_heard()
+        await second.is_not_heard()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_one_that_dies_while_it_stages_owns_nothing(tmp_path: Path, when: str) -> None:
+    """Its lease outlives it for a while. Another that goes on meanwhile finds what is staged, and seeks no host."""
+    async with none_above(tmp_path) as cloud:
+        uuid = await with_disk(cloud)
+        await only_in(cloud, "cell2")
+        first, second = Conductor(cloud, "first"), Conductor(cloud, "second")
+        first.ends_at("stage_move", when, killed=True)
+        await first.start()
+        await cloud.act(uuid, "migrate")
+        async with asyncio.timeout(PATIENCE):
+            await first.came.wait()
+        await first.loop.stop()
+        await second.start()
+        if when == "before":
+            await first.is_not_heard()
+        await rests(cloud, uuid, cell1=State.AWAY, cell2=State.RESIZED)
+        await first.is_not_heard()
+        await eventually(partial(is_nobodys, cloud, uuid), "nobody owns the server")
+        await second.loop.stop()
         await second.is_not_heard()

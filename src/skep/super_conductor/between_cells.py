@@ -265,6 +265,8 @@ class BetweenCells:
         if mapping.cell is None or mapping.cell == access.cell.uuid:
             # This row is the server: the other one is away, too, and the move goes on from there.
             return False
+        if mapping.owner is not None:
+            await parts.api.write(partial(above.let_go_of_dead, instance=instance, now=parts.clock.now()))
         mine = await access.read(partial(below.part, instance=instance))
         other = parts.cell(mapping.cell)
         if mine is None:

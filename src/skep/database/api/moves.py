@@ -85,7 +85,7 @@ def hand_over(
     moved = connection.execute(
         instance_mappings.update()
         .where(of, mappings.cell == before, mappings.attempt <= attempt)
-        .values(cell=after, attempt=attempt)
+        .values(cell=after, attempt=attempt, owner=None)
     ).rowcount
     if moved:
         return True
@@ -102,6 +102,12 @@ def stays(connection: sa.Connection, instance: InstanceUuid, cell: CellUuid, att
     mine = sa.and_(mappings.instance == instance, mappings.cell == cell)
     raised = sa.case((mappings.attempt > attempt, mappings.attempt), else_=attempt + 1)
     return connection.execute(instance_mappings.update().where(mine).values(attempt=raised, owner=None)).rowcount == 1
+
+
+def let_go_of_dead(connection: sa.Connection, instance: InstanceUuid, now: int) -> None:
+    """Let anybody take a server whose owner lives no more: it died once it had staged the server in another cell."""
+    dead = sa.and_(mappings.owner.is_not(None), lease_rows.unowned(leases, mappings.owner, now))
+    connection.execute(instance_mappings.update().where(mappings.instance == instance, dead).values(owner=None))
 
 
 def give_back(connection: sa.Connection, owner: Incarnation, instance: InstanceUuid) -> None:
