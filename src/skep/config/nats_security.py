@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
+from skep.config.authorities import authorities
 from skep.config.base import Section
 from skep.domain.errors import Misconfigured
 
@@ -64,10 +65,7 @@ class NatsSecurity(Section, frozen=True, kw_only=True):
         return tuple(version for version in versions if version is not None)
 
     def _tls(self, section: str) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file or None)
-        except (OSError, ssl.SSLError) as error:
-            raise Misconfigured(f"{section}.ca_file: {self.ca_file} cannot be used: {error}") from error
+        context = authorities(self.ca_file, f"{section}.ca_file")
         if self.cert_file:
             try:
                 context.load_cert_chain(self.cert_file, self.key_file or None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path
 
 import anyio
@@ -12,6 +11,7 @@ import httpx
 from skep.compute.image_cache import ImageCache
 from skep.compute.image_transfers import ByRequest, ByTicket, HostStore, HostTransfers, StoredByRequest, StoredByTicket
 from skep.compute.snapshots import Snapshots
+from skep.config.authorities import authorities
 from skep.config.compute import HostImagesSettings
 from skep.config.sections import Config
 from skep.domain.clock import Clock
@@ -22,6 +22,8 @@ from skep.neighbours.images.tickets import TicketedImages
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 
 MIB = 1 << 20
+CA_FILE = "compute.images.ca_file"
+"""The setting, for whoever reads that its file cannot be used."""
 
 
 class HostImages:
@@ -43,11 +45,11 @@ class HostImages:
             transfers: HostTransfers = ByRequest(embedded)
             store: HostStore | None = StoredByRequest(embedded)
         elif section.by_ticket:
-            self._http = httpx.AsyncClient(verify=_authorities(section.ca_file), trust_env=False)
+            self._http = httpx.AsyncClient(verify=authorities(section.ca_file, CA_FILE), trust_env=False)
             by_ticket = TicketedImages(self._http, timeout=section.timeout, endpoint=section.endpoint)
             transfers, store = ByTicket(by_ticket), StoredByTicket(by_ticket)
         elif section.auth_url:
-            self._http = httpx.AsyncClient(verify=_authorities(section.ca_file), trust_env=False)
+            self._http = httpx.AsyncClient(verify=authorities(section.ca_file, CA_FILE), trust_env=False)
             by_user = _of_a_user(section, self._http, clock)
             transfers, store = ByRequest(by_user), StoredByRequest(by_user) if section.store else None
         else:
@@ -101,10 +103,3 @@ def _of_a_user(section: HostImagesSettings, http: httpx.AsyncClient, clock: Cloc
         timeout=section.timeout,
     )
     return GlanceImages(ServiceSession(credentials, http, clock), section.endpoint)
-
-
-def _authorities(file: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=file or None)
-    except (OSError, ssl.SSLError) as error:
-        raise Misconfigured(f"compute.images.ca_file: {file} cannot be used: {error}") from error

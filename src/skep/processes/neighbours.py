@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ssl
-
 import httpx
 
+from skep.config.authorities import authorities
 from skep.config.sections import Config, IdentitySettings
 from skep.database.engine import Database
 from skep.domain.clock import Clock
@@ -57,7 +56,9 @@ class Neighbours:
         self.images_of_users: ImagesOfUsers
         self.embedded_images: EmbeddedImages | None = None
         if config.identity.kind == "keystone":
-            self._http = httpx.AsyncClient(verify=_authorities(config.identity), trust_env=False)
+            self._http = httpx.AsyncClient(
+                verify=authorities(config.identity.ca_file, "identity.ca_file"), trust_env=False
+            )
             self.identity = self._keystone = KeystoneIdentity(keystone_settings(config.identity), self._http, clock)
         else:
             catalogue = standard_catalogue(api_url, identity_url, images_url)
@@ -132,10 +133,3 @@ def keystone_settings(section: IdentitySettings) -> KeystoneSettings:
         cache_seconds=section.token_cache_seconds,
         change_cache_seconds=section.token_cache_seconds_for_changes,
     )
-
-
-def _authorities(section: IdentitySettings) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=section.ca_file or None)
-    except (OSError, ssl.SSLError) as error:
-        raise Misconfigured(f"identity.ca_file: {section.ca_file} cannot be used: {error}") from error

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from skep.config.authorities import authorities
 from skep.config.metadata import MetadataSettings
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import Misconfigured
@@ -43,15 +43,11 @@ def vendor_targets(section: MetadataSettings) -> VendorDataTargets | None:
     """Return the services that are asked; None: there are none. Raises Misconfigured for an unusable CA."""
     if not section.vendordata_dynamic_targets:
         return None
-    file = section.vendordata_dynamic_ssl_certfile
-    try:
-        authorities = ssl.create_default_context(cafile=file or None)
-    except (OSError, ssl.SSLError) as error:
-        raise Misconfigured(f"metadata.vendordata_dynamic_ssl_certfile: {file} cannot be used: {error}") from error
+    trusted = authorities(section.vendordata_dynamic_ssl_certfile, "metadata.vendordata_dynamic_ssl_certfile")
     named = [one.partition("@") for one in section.vendordata_dynamic_targets]
     return VendorDataTargets(
         [VendorTarget(name, url) for name, _, url in named],
-        httpx.AsyncClient(verify=authorities, trust_env=False),
+        httpx.AsyncClient(verify=trusted, trust_env=False),
         timeout=section.vendordata_dynamic_timeout,
         required=section.vendordata_dynamic_failure_fatal,
     )
