@@ -48,9 +48,8 @@ _GIVEN_UP = {
 _OF_A_SERVER_GIVEN_UP = {"consoles": "consoles of this kind", "os-virtual-interfaces": "virtual interfaces"}
 """The word behind `/servers/{id}`, likewise."""
 
-
-_CHANGED_GIVEN_UP = ("os-networks", "os-tenant-networks")
-"""First words of paths whose changes Nova has given up, and whose reads it has not."""
+_CHANGES_GIVEN_UP = dict.fromkeys(("os-networks", "os-tenant-networks"), "changes of networks")
+"""First word of a path whose changes Nova has given up, and whose reads it has not -> what they were."""
 
 _CHANGES = ("POST", "DELETE")
 
@@ -70,15 +69,15 @@ class AbsentFamily(NamedTuple):
 def _families() -> Iterator[AbsentFamily]:
     """Yield what is not there, then what Nova has given up."""
     for word, (noun, last) in _OF_THE_CLOUD.items():
-        yield AbsentFamily("GET" if word in _CHANGED_GIVEN_UP else "ANY", f"/{word}", noun, last, is_gone=False)
+        yield AbsentFamily("GET" if word in _CHANGES_GIVEN_UP else "ANY", f"/{word}", noun, last, is_gone=False)
     for word, (noun, last) in _OF_A_SERVER.items():
         yield AbsentFamily("ANY", f"/servers/{{id}}/{word}", noun, last, is_gone=False)
     for word, noun in _GIVEN_UP.items():
         yield AbsentFamily("ANY", f"/{word}", noun, MAXIMUM, is_gone=True)
     for word, noun in _OF_A_SERVER_GIVEN_UP.items():
         yield AbsentFamily("ANY", f"/servers/{{id}}/{word}", noun, MAXIMUM, is_gone=True)
-    for word in _CHANGED_GIVEN_UP:
-        yield AbsentFamily(", ".join(_CHANGES), f"/{word}", "changes of networks", MAXIMUM, is_gone=True)
+    for word, noun in _CHANGES_GIVEN_UP.items():
+        yield AbsentFamily(", ".join(_CHANGES), f"/{word}", noun, MAXIMUM, is_gone=True)
 
 
 FAMILIES = tuple(_families())
@@ -102,8 +101,8 @@ def given_up(method: str, words: Sequence[str]) -> str | None:
     match words:
         case ["servers", _, word, *_]:
             return _OF_A_SERVER_GIVEN_UP.get(word)
-        case [word, *_] if word in _CHANGED_GIVEN_UP and method in _CHANGES:
-            return "changes of networks"
+        case [word, *_] if word in _CHANGES_GIVEN_UP and method in _CHANGES:
+            return _CHANGES_GIVEN_UP[word]
         case [word, *_]:
             return _GIVEN_UP.get(word)
     return None

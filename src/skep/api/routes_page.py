@@ -23,10 +23,15 @@ SERVED, ABSENT, GONE = "served", "not yet: {status}, by name", "given up: 410"
 
 def render() -> str:
     """Return the table: what is served, in the order of the route table, then what is not."""
-    served: dict[tuple[str, str, str], None] = {}
+    served: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     for route in ROUTES:
-        served[_resource(route.path), _request(route), _state(route)] = None
-    lines = [_line(resource, request, _ranges(resource, request, state), state) for resource, request, state in served]
+        served.setdefault((_resource(route.path), _request(route), _state(route)), []).append(
+            (route.since, route.until)
+        )
+    lines = [
+        _line(resource, request, ", ".join(_range(*one) for one in _joined(sorted(ranges))), state)
+        for (resource, request, state), ranges in served.items()
+    ]
     return "\n".join([*HEAD, *lines, *(_of_family(one) for one in FAMILIES)])
 
 
@@ -50,12 +55,6 @@ def _state(route: Route) -> str:
     if route.action in GONE_ACTIONS:
         return GONE
     return ABSENT.format(status=400) if route.action in ABSENT_ACTIONS else SERVED
-
-
-def _ranges(resource: str, request: str, state: str) -> str:
-    """Return the microversions in which any row of a request is there."""
-    rows = [one for one in ROUTES if (_resource(one.path), _request(one), _state(one)) == (resource, request, state)]
-    return ", ".join(_range(since, until) for since, until in _joined(sorted((row.since, row.until) for row in rows)))
 
 
 def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

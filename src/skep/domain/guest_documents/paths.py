@@ -43,7 +43,10 @@ def is_password(words: tuple[str, ...]) -> bool:
 
 def asks_vendors(words: tuple[str, ...]) -> bool:
     """Tell whether the document at a path holds what the operator's services say."""
-    return len(words) == 3 and words[0] == "openstack" and words[2] == openstack.VENDOR_DATA
+    match words:
+        case ["openstack", _, openstack.VENDOR_DATA]:
+            return True
+    return False
 
 
 def _openstack(facts: GuestFacts, words: list[str]) -> bytes | None:
