@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,19 +36,9 @@ def _points() -> Iterator[tuple[str, Point]]:
         yield step, draw.choice(two_points_of(step))
 
 
-@asynccontextmanager
-async def _walking(root: Path) -> AsyncIterator[RoleWalk]:
-    walk = RoleWalk(root)
-    await walk.cloud.start()
-    try:
-        yield walk
-    finally:
-        await walk.cloud.stop()
-
-
 @pytest.mark.sampled
 async def test_the_process_that_does_a_step_dies_at_each_of_them(tmp_path: Path) -> None:
-    async with _walking(tmp_path) as walk:
+    async with RoleWalk(tmp_path).running() as walk:
         for step, point in _points():
             async with asyncio.timeout(120):
                 await walk.at(step, point)

@@ -36,9 +36,7 @@ def _ways() -> Iterator[tuple[Point, Point]]:
 
 @pytest.mark.sampled
 async def test_a_server_goes_to_another_cell_and_back_whoever_dies(tmp_path: Path) -> None:
-    walk = MovingWalk(tmp_path)
-    await walk.cloud.start()
-    try:
+    async with MovingWalk(tmp_path).running() as walk:
         await walk.build()
         for there, back in _ways():
             async with asyncio.timeout(600):
@@ -47,5 +45,3 @@ async def test_a_server_goes_to_another_cell_and_back_whoever_dies(tmp_path: Pat
         await walk.well("the server is deleted")
         assert not await walk.statuses()
         assert walk.faults.died == []
-    finally:
-        await walk.cloud.stop()

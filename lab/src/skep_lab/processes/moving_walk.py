@@ -1,8 +1,8 @@
-"""The walk on single processes along a cold move between cells: there, and back or confirmed.
+"""The walk on single processes along a cold move between cells: there, and back.
 
-    walk = MovingWalk(root)
-    await walk.cloud.start()
-    await walk.there_and_back(point, point_back)
+    async with MovingWalk(root).running() as walk:
+        await walk.build()
+        await walk.there_and_back(point, point_back)
 
 Each cell has one host, so that a server that migrates has to go to the other cell.
 """
@@ -21,8 +21,7 @@ from skep_lab.processes.walk import RoleWalk, two_points_of
 
 POINTS_THERE = [point for step in COLD_ELSEWHERE for point in two_points_of(step)]
 POINTS_BACK = [point for step in BACK_ELSEWHERE for point in two_points_of(step)]
-HOME = "cell1-host1"
-SERVER = "goes"
+HOME, AWAY = "cell1-host1", "cell2-host1"
 
 
 class MovingWalk(RoleWalk):
@@ -33,15 +32,15 @@ class MovingWalk(RoleWalk):
 
     async def build(self) -> None:
         """Make the server. Raises AssertionError."""
-        await self._closed("cell2-host1", closed=True)
-        await self.create(SERVER, members=1)
+        await self._closed(AWAY, closed=True)
+        await self.create("goes", members=1)
         await self.well("the server is built")
-        await self._closed("cell2-host1", closed=False)
+        await self._closed(AWAY, closed=False)
         assert await self._seen() == ("ACTIVE", HOME)
 
     async def there_and_back(self, there: Point, back: Point) -> None:
         """Let a process end at a point of the way there, and one at a point of the way back; nothing is lost."""
-        await self._way({"migrate": None}, there, "VERIFY_RESIZE", "cell2-host1")
+        await self._way({"migrate": None}, there, "VERIFY_RESIZE", AWAY)
         await self._way({"revertResize": None}, back, "ACTIVE", HOME)
 
     async def _way(self, action: dict[str, None], point: Point, status: str, host: str) -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Self
 
 import httpx
 from msgspec.structs import replace
@@ -55,6 +58,15 @@ class RoleWalk:
         self.cloud = ProcessCloud(root, walk_config(root), cells=CELLS, hosts=hosts)
         self.faults = ProcessFaults(self.cloud, random.Random(0), _at_once)
         self.asked = Asked()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Have the cloud run as long as the block."""
+        await self.cloud.start()
+        try:
+            yield self
+        finally:
+            await self.cloud.stop()
 
     async def at(self, step: str, point: Point) -> None:
         """Let a process end at a point while servers are built or deleted, and see that all is well afterwards.
