@@ -189,8 +189,7 @@ class Moves:
                 await parts.tell_above()
                 return
         if chosen.move.step == "select":
-            rule = other_cells.not_asked(parts, allowed=chosen.move.elsewhere, moves=True)
-            why = f"{why}. {rule}" if rule else why
+            why = other_cells.not_asked(parts, why, allowed=chosen.move.elsewhere, moves=True)
         unit = partial(cold_moves.no_host, known=chosen.move, why=why, now=parts.clock.now())
         over = await parts.database.write(unit)
         if over:

@@ -17,17 +17,17 @@ async def is_elsewhere(parts: Parts, host: str | None) -> bool:
     return host is not None and not await parts.database.read(partial(agents.has, host=host))
 
 
-def not_asked(parts: Parts, *, allowed: bool, moves: bool) -> str:
-    """Say which rule keeps a server in its cell; empty where none does.
+def not_asked(parts: Parts, why: str, *, allowed: bool, moves: bool) -> str:
+    """Return why the cell has no host, with the rule that keeps the server in its cell, if one does.
 
     `allowed`: its caller passed the rule of the policy; `moves`: the server is on a host, and would be moved from it.
     """
     if not allowed:
-        why = "the request came without the leave of the policy `compute:servers:resize:cross_cell`"
+        rule = "the request came without the leave of the policy `compute:servers:resize:cross_cell`"
     elif parts.max_cells == 1:
-        why = "`[scheduler] max_cells` is 1"
+        rule = "`[scheduler] max_cells` is 1"
     elif moves and not parts.settings.moves_between_cells:
-        why = "`[conductor] moves_between_cells` is false"
+        rule = "`[conductor] moves_between_cells` is false"
     else:
-        return ""
-    return f"Other cells were not asked: {why}"
+        return why
+    return f"{why}. Other cells were not asked: {rule}"

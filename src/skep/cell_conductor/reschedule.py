@@ -176,8 +176,8 @@ class Reschedules:
         """No host of the cell can have a server that is to be unshelved: another cell may, or it is offloaded again."""
         parts, instance = self._parts, work.instance
         leaves = shelved.elsewhere and len(work.left_cells) - shelved.left + 1 < parts.max_cells
-        rule = "" if leaves else other_cells.not_asked(parts, allowed=shelved.elsewhere, moves=False)
-        why = f"{why}. {rule}" if rule else why
+        if not leaves:
+            why = other_cells.not_asked(parts, why, allowed=shelved.elsewhere, moves=False)
 
         def unit(connection: Connection) -> list[Over]:
             history = [one for one in attempts.history(connection, instance.uuid) if one.attempt > _above(work)]

@@ -20,6 +20,7 @@ from skep.domain.actions import Action, Over
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, Unavailable
 from skep.domain.flavors import Flavor
+from skep.domain.ids import CellUuid
 from skep.domain.instances import Instance
 from skep.domain.moves import Size
 
@@ -52,12 +53,19 @@ async def check_wanted(
     one of another cell, where `elsewhere_refused` says why it cannot be."""
     server = found.instance
     request.authorize(rule=rule, project_id=server.project_id, user_id=server.user_id)
-    mapping = await request.services.database.read(partial(host_mappings.of_host, host=host))
-    if mapping is None:
-        raise BadRequest(f"Compute host {host} could not be found.")
+    unit = partial(check_within_reach, host=host, cell=found.cell, elsewhere_refused=elsewhere_refused)
+    await request.services.database.read(unit)
     if host == server.host:
         raise BadRequest("The target host can't be the same one.")
-    if elsewhere_refused is not None and mapping.cell != found.cell:
+
+
+def check_within_reach(connection: Connection, host: str, cell: CellUuid | None, elsewhere_refused: str | None) -> None:
+    """Raise BadRequest for a host that is unknown, and for one of another cell than the server's, where
+    `elsewhere_refused` says why it cannot be."""
+    mapping = host_mappings.of_host(connection, host)
+    if mapping is None:
+        raise BadRequest(f"Compute host {host} could not be found.")
+    if elsewhere_refused is not None and mapping.cell != cell:
         raise BadRequest(f"Compute host {host} is in another cell: {elsewhere_refused}.")
 
 

@@ -11,10 +11,10 @@ from skep.api.awaited_images import BEGIN_SECONDS
 from skep.api.cells import write_cell
 from skep.api.handlers import server_images
 from skep.api.handlers.server_lookup import LocatedServer
-from skep.api.handlers.server_moves import CROSS_CELL, NOT_ALLOWED
+from skep.api.handlers.server_moves import CROSS_CELL, NOT_ALLOWED, check_within_reach
 from skep.api.requests import ApiRequest
 from skep.database import Connection
-from skep.database.api import aggregates, build_requests, host_mappings
+from skep.database.api import aggregates, build_requests
 from skep.database.cell import unshelves
 from skep.domain.actions import UnshelveServer
 from skep.domain.clock import SECOND
@@ -109,11 +109,7 @@ def _check(
         raise BadRequest(f"The requested availability zone is not available: {zone}")
     if host is None:
         return
-    mapping = host_mappings.of_host(connection, host)
-    if mapping is None:
-        raise BadRequest(f"Compute host {host} could not be found.")
-    if cell is not None and mapping.cell != cell:
-        raise BadRequest(f"Compute host {host} is in another cell: {NOT_ALLOWED}.")
+    check_within_reach(connection, host, cell, None if cell is None else NOT_ALLOWED)
     of_host = aggregates.zones_of(aggregates.every(connection), [host]).get(host, default)
     if pin is not None and pin != of_host:
         raise Conflict(f"Host {host} is not in the availability zone {pin}.")
