@@ -111,13 +111,16 @@ async def through(
     await cloud.act(uuid, action)
     async with asyncio.timeout(PATIENCE):
         await first.came.wait()
+    if killed:
+        await first.loop.stop()
     await first.is_not_heard()
     await second.start()
     await rests(cloud, uuid, **ends)
     await eventually(partial(is_nobodys, cloud, uuid), "no conductor owns the server, a dead one least of all")
     known = await cell_of(cloud, uuid), await moved(cloud, uuid), await cloud.guests()
     first.goes_on.set()
-    await first.loop.stop()
+    if not killed:
+        await first.loop.stop()
     await second.loop.stop()
     await second.is_not_heard()
     assert (await cell_of(cloud, uuid), await moved(cloud, uuid), await cloud.guests()) == known
