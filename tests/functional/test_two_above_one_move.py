@@ -226,6 +226,45 @@ async def test_one_that_comes_too_late_with_a_host_keeps_nobody_from_handing_it_
         await second.is_not_heard()
 
 
+@pytest.mark.parametrize("point", [("follow_move", "before"), ("hand_over", "before")], ids=["staged", "handed over"])
+async def test_one_that_comes_too_late_and_dies_keeps_nobody_from_handing_it_over(
+    tmp_path: Path, point: tuple[str, str]
+) -> None:
+    """It died between two writes: it has taken a number, and gives it back no more."""
+    async with none_above(tmp_path) as cloud:
+        uuid = await with_disk(cloud)
+        await only_in(cloud, "cell2")
+        first = Conductor(cloud, "first")
+        [home] = [cell for cell, one in cloud.cloud.plane.cells.items() if one.name == "cell1"]
+        api = cloud.cloud.plane.databases.api
+        taken: list[int] = []
+
+        async def come(at: CrashPoint) -> None:
+            part = await cloud.cell.read(partial(between_cells.part, instance=uuid))
+            if (at.step, at.when) != point or part is None or taken:
+                return
+            now, highest = cloud.cloud.clock.now(), part.highest
+            dead = Incarnation("dead")
+            taking = partial(moves.take, owner=dead, instance=uuid, cell=home, attempt=highest, now=now)
+            number = await api.write(taking)
+            assert number is not None
+            taken.append(number)
+
+        first.steps.crash_hook = come
+        await first.start()
+        await cloud.act(uuid, "migrate")
+        await rests(cloud, uuid, cell1=State.AWAY, cell2=State.RESIZED)
+        assert taken
+        assert await cell_of(cloud, uuid) == "cell2"
+        await eventually(partial(is_nobodys, cloud, uuid), "nobody owns the server")
+        await cloud.act(uuid, "revertResize")
+        await rests(cloud, uuid, cell1=State.ACTIVE, cell2=State.MOVED)
+        assert await content(cloud, uuid) == CONTENT
+        await clean(cloud)
+        await first.loop.stop()
+        await first.is_not_heard()
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_one_that_dies_while_it_stages_owns_nothing(tmp_path: Path, when: str) -> None:
     """Its lease outlives it for a while. Another that goes on meanwhile finds what is staged, and seeks no host."""

@@ -25,6 +25,7 @@ from skep.database.cell import between_cells as below
 from skep.database.cell import hand_overs
 from skep.database.cell import recovery as cell_recovery
 from skep.database.cell.between_cells import CellAbility, PartOfMove, Seeking, Sought
+from skep.database.cell.cold_moves import Move
 from skep.database.cell.tables import time as cell_time
 from skep.domain.actions import Over
 from skep.domain.builds import Decision, Explanation, NotReady, NoValidHost, Placed
@@ -265,13 +266,16 @@ class BetweenCells:
         if mapping.cell is None or mapping.cell == access.cell.uuid:
             # This row is the server: the other one is away, too, and the move goes on from there.
             return False
-        if mapping.owner is not None:
-            await parts.api.write(partial(above.let_go_of_dead, instance=instance, now=parts.clock.now()))
         mine = await access.read(partial(below.part, instance=instance))
         other = parts.cell(mapping.cell)
+        there = mine and await other.read(partial(below.part, instance=instance, uuid=mine.move.uuid))
+        if mapping.owner is not None:
+            # A cell that still seeks a host may be told of the number that the dead one took: it stays taken.
+            number = _number(there.move) if there is not None and there.move.step not in (SEEK, None) else None
+            letting_go = partial(above.let_go_of_dead, instance=instance, number=number, now=parts.clock.now())
+            await parts.api.write(letting_go)
         if mine is None:
             return await self._fold_beside(access, instance, None, other)
-        there = await other.read(partial(below.part, instance=instance, uuid=mine.move.uuid))
         return await self._between(access, mine, other, there)
 
     async def _between(self, access: CellAccess, mine: PartOfMove, other: CellAccess, there: PartOfMove | None) -> bool:
@@ -316,8 +320,7 @@ class BetweenCells:
             if there is not None and there.state is not State.MOVED and not there.deleting:
                 return False
             why = below.LOST_PART
-        number = known.dest_attempt if known.row.holder == "source" else known.back_attempt
-        stays = partial(above.stays, instance=known.instance, cell=access.cell.uuid, attempt=number or 0)
+        stays = partial(above.stays, instance=known.instance, cell=access.cell.uuid, attempt=_number(known) or 0)
         if not await parts.api.write(stays):
             return False
         log.warning(
@@ -381,7 +384,7 @@ class BetweenCells:
         parts, known = self._parts, there.move
         forth = known.row.holder == "source"
         goes_here = forth is not mine.is_source
-        number = known.dest_attempt if forth else known.back_attempt
+        number = _number(known)
         assert number is not None
         into, out_of = (access, other) if goes_here else (other, access)
         request = known.context.request_id
@@ -436,7 +439,8 @@ class BetweenCells:
     ) -> bool | None:
         """Point the mapping at the other cell; False when somebody wants the server deleted, or a host is closed.
 
-        None: another conductor has taken it, which came too late to look for a host. It gives the server back.
+        None: another conductor has taken it, which came too late to look for a host. It gives the server back, or it is
+        let go of by the next pass if it has died.
         """
         parts = self._parts
         waits = parts.clock.now() - there.step_at < parts.settings.not_ready_deadline * SECOND
@@ -449,7 +453,7 @@ class BetweenCells:
                 if not still_open(connection, into.cell.uuid, [goes]):
                     return False, None
             done = above.hand_over(connection, instance, out_of.cell.uuid, into.cell.uuid, number)
-            if not done and waits and above.is_anothers(connection, parts.owner, instance, parts.clock.now()):
+            if not done and waits and above.is_taken(connection, instance):
                 return None, None
             return done, parts.advance(connection) if done else None
 
@@ -469,6 +473,11 @@ class BetweenCells:
         )
         await parts.nudge(out_of.cell.uuid)
         return done
+
+
+def _number(move: Move) -> int | None:
+    """Return the attempt under which a move hands its server over next; None: none is taken yet."""
+    return move.dest_attempt if move.row.holder == "source" else move.back_attempt
 
 
 def _is_stray(cell: CellUuid, mine: PartOfMove, there: PartOfMove) -> bool:

@@ -130,6 +130,11 @@ def sought(cell: sa.Connection, *numbers: int) -> list[Sought]:
     return [one for one in found if one is not None]
 
 
+def test_a_number_is_given_to_one_target_alone(cell: sa.Connection) -> None:
+    """Who took a number, was thought dead and comes back with it finds that another has it by now."""
+    assert [one.move.dest_attempt for one in sought(cell, 2, 2, 3, 2)] == [2, 3]
+
+
 def refuse(cell: sa.Connection, staged: Sought, host: str) -> None:
     """Have the host to which a server was to go refuse it."""
     known, number = staged.move, staged.move.dest_attempt

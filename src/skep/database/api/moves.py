@@ -44,10 +44,9 @@ def take_no_more(connection: sa.Connection, owner: Incarnation, instance: Instan
     connection.execute(instance_mappings.update().where(*mine).values(owner=None, attempt=taken - 1))
 
 
-def is_anothers(connection: sa.Connection, owner: Incarnation, instance: InstanceUuid, now: int) -> bool:
-    """Tell whether somebody else who lives has taken a server."""
-    theirs = sa.and_(mappings.owner != owner, ~lease_rows.unowned(leases, mappings.owner, now))
-    found = sa.select(mappings.instance).where(mappings.instance == instance, theirs)
+def is_taken(connection: sa.Connection, instance: InstanceUuid) -> bool:
+    """Tell whether somebody has taken a server, who may be dead."""
+    found = sa.select(mappings.instance).where(mappings.instance == instance, mappings.owner.is_not(None))
     return connection.execute(found).first() is not None
 
 
@@ -104,10 +103,18 @@ def stays(connection: sa.Connection, instance: InstanceUuid, cell: CellUuid, att
     return connection.execute(instance_mappings.update().where(mine).values(attempt=raised, owner=None)).rowcount == 1
 
 
-def let_go_of_dead(connection: sa.Connection, instance: InstanceUuid, now: int) -> None:
-    """Let anybody take a server whose owner lives no more: it died once it had staged the server in another cell."""
+def let_go_of_dead(connection: sa.Connection, instance: InstanceUuid, number: int | None, now: int) -> None:
+    """Let anybody take a server whose owner lives no more.
+
+    It died once it had staged the server in another cell, or came too late for that: the number that it took last is
+    given back then, so that the move goes on under `number`. None: no number may be given back, for the cell of the
+    server may still be told of it.
+    """
     dead = sa.and_(mappings.owner.is_not(None), lease_rows.unowned(leases, mappings.owner, now))
-    connection.execute(instance_mappings.update().where(mappings.instance == instance, dead).values(owner=None))
+    values: dict[str, sa.ColumnElement[int] | None] = {"owner": None}
+    if number is not None:
+        values["attempt"] = sa.case((mappings.attempt == number + 1, number), else_=mappings.attempt)
+    connection.execute(instance_mappings.update().where(mappings.instance == instance, dead).values(values))
 
 
 def give_back(connection: sa.Connection, owner: Incarnation, instance: InstanceUuid) -> None:

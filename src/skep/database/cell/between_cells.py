@@ -171,7 +171,10 @@ def seeking(connection: sa.Connection, now: int, limit: int) -> list[Seeking]:
 
 
 def take(connection: sa.Connection, uuid: str, taken: int, late_before: int) -> Sought | None:
-    """Give the number that was taken above to the target of a move; None when it needs no other cell any more."""
+    """Give the number that was taken above to the target of a move; None when it needs no other cell any more.
+
+    None also where the number is another attempt's by now: who took it was thought dead, and it was given back.
+    """
     found = connection.execute(sa.select(*COLUMNS, move.step_at).where(move.uuid == uuid, _SOUGHT)).first()
     if found is None:
         return None
@@ -181,7 +184,9 @@ def take(connection: sa.Connection, uuid: str, taken: int, late_before: int) -> 
         return None
     size = known.size("target")
     work = held if size is None else msgspec.structs.replace(held, spec=size.spec(held.spec))
-    connection.execute(instances.update().where(row.uuid == known.instance).values(highest=taken))
+    is_next = (row.uuid == known.instance, numbers.given() < taken)
+    if not connection.execute(instances.update().where(*is_next).values(highest=taken)).rowcount:
+        return None
     change(connection, known, {"dest_attempt": taken})
     return Sought(
         move=msgspec.structs.replace(known, dest_attempt=taken, turn=known.turn + 1),
