@@ -119,8 +119,7 @@ async def through(
     await eventually(partial(is_nobodys, cloud, uuid), "no conductor owns the server, a dead one least of all")
     known = await cell_of(cloud, uuid), await moved(cloud, uuid), await cloud.guests()
     first.goes_on.set()
-    if not killed:
-        await first.loop.stop()
+    await first.loop.stop()
     await second.loop.stop()
     await second.is_not_heard()
     assert (await cell_of(cloud, uuid), await moved(cloud, uuid), await cloud.guests()) == known

@@ -125,6 +125,7 @@ async def test_what_was_acknowledged_is_not_told_again(stage: AgentStage) -> Non
         return record is not None and 1 in record.open and record.open[1].acknowledged
 
     await eventually(knows, "the answer has come")
+    await stage.conductor.hears(ReportHost, lambda report: report.usage.servers == 1)
     await stage.agent.stop()
     await stage.start()
     await stage.conductor.hears(

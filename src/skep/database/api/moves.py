@@ -45,7 +45,7 @@ def take_no_more(connection: sa.Connection, owner: Incarnation, instance: Instan
 
 
 def is_taken(connection: sa.Connection, instance: InstanceUuid) -> bool:
-    """Tell whether somebody has taken a server, who may be dead."""
+    """Tell whether a server has an owner, dead or alive."""
     found = sa.select(mappings.instance).where(mappings.instance == instance, mappings.owner.is_not(None))
     return connection.execute(found).first() is not None
 
