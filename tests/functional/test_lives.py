@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from skep.compute.drivers.fake import DISKS, FailureRule, FakeDriver
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.config.sections import Config, RetentionSettings
-from skep.contracts.cloud import hosts_up
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.database.cell import fences, instances
@@ -69,11 +68,6 @@ class World:
         self.cloud = await self._open.enter_async_context(serving_cloud(self._config, cells=1, hosts=HOSTS))
         self.user = await self._open.enter_async_context(signed_in(self.cloud, "demo", "demo"))
         self.admin = await self._open.enter_async_context(signed_in(self.cloud))
-
-        async def are_up() -> bool:
-            return await hosts_up(self.cloud.plane, HOSTS)
-
-        await eventually(are_up, "all hosts are up")
 
     async def stop(self) -> None:
         await self._open.aclose()

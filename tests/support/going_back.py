@@ -55,7 +55,7 @@ class Copies:
     def take(self) -> None:
         """Copy the database if its rows differ from those of the latest copy."""
         with closing(sqlite3.connect(self._source)) as source:
-            found = "; ".join(str(sorted(source.execute(query), key=str)) for query in self._queries)
+            found = self._state(source)
             if self.states and self.states[-1] == found:
                 return
             file = self._to / f"{len(self.files)}.db"
@@ -63,6 +63,15 @@ class Copies:
                 source.backup(copy)
         self.files.append(file)
         self.states.append(found)
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether the state of now was copied: a copy is made after its commit, which others may see before."""
+        with closing(sqlite3.connect(self._source)) as source:
+            return self.states[-1] == self._state(source)
+
+    def _state(self, source: sqlite3.Connection) -> str:
+        return "; ".join(str(sorted(source.execute(query), key=str)) for query in self._queries)
 
 
 @contextmanager

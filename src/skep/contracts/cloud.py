@@ -122,7 +122,7 @@ class Cloud:
         await self.start()
 
     async def _ready(self) -> bool:
-        return await hosts_up(self.plane, self.hosts * len(self.names))
+        return await hosts_up(self.plane)
 
     async def create(
         self,
@@ -323,12 +323,19 @@ def _count(connection: sa.Connection, table: sa.Table, *conditions: sa.ColumnEle
     return connection.execute(sa.select(sa.func.count()).select_from(table).where(*conditions)).scalar_one()
 
 
-async def hosts_up(plane: ControlPlane, number: int) -> bool:
-    """Tell whether so many hosts may get servers. Once all have reported, they need not wait for the next beat."""
-    known = await host_states(plane.transport)
-    if len(known) == number and not all(host.up for host in known):
+async def hosts_up(plane: ControlPlane) -> bool:
+    """Tell whether all hosts whose agents run here may get servers, but for those that an admin forced down.
+
+    Once all have reported, they need not wait for the next beat.
+    """
+    known = {host.node: host for host in await host_states(plane.transport)}
+    nodes = {agent.node for agent in plane.agents.values()}
+    if not nodes <= known.keys():
+        return False
+    are_up = all(known[node].up or known[node].forced_down for node in nodes)
+    if not are_up:
         plane.beat_now()
-    return sum(host.up for host in known) == number
+    return are_up
 
 
 @asynccontextmanager

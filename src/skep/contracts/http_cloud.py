@@ -18,8 +18,10 @@ from skep.config.sections import (
     QuotaSettings,
     StateSettings,
 )
+from skep.contracts.cloud import hosts_up
 from skep.contracts.databases import lay_out, locations_of
 from skep.contracts.eventually import PATIENCE, eventually
+from skep.database.api import host_mappings
 from skep.processes.all_in_one import AllInOneCloud, make_cloud
 from skep.processes.directory import StateDirectory
 from skep.processes.seeds import passwords_in
@@ -95,7 +97,10 @@ async def serving_cloud(config: Config, *, cells: int = 2, hosts: int = 3) -> As
 
             async def ready() -> bool:
                 answer = await client.get("/readyz")
-                return answer.status_code == 200 and not answer.json()["warnings"]
+                if answer.status_code != 200 or answer.json()["warnings"]:
+                    return False
+                mapped = {one.host for one in await cloud.plane.databases.api.read(host_mappings.every)}
+                return cloud.started_hosts <= mapped and await hosts_up(cloud.plane)
 
             await eventually(ready, "the cloud is ready")
         yield cloud

@@ -99,6 +99,11 @@ async def remembered(cloud: Cloud) -> None:
         await eventually(seen, f"the API database remembers {cell.name}")
 
 
+async def complete(copies: Mapping[str, Copies]) -> bool:
+    """Whether the databases are as their latest copies: what begins next belongs to no moment of these."""
+    return all(of_one.are_complete for of_one in copies.values())
+
+
 async def told(root: Path) -> Story:
     async with running_cloud(root / "now", CONFIG, cells=1, hosts=3) as cloud:
         fail_first(cloud)
@@ -108,6 +113,7 @@ async def told(root: Path) -> Story:
             for _ in range(2):
                 uuids += await cloud.create()
                 servers = await cloud.settled(uuids)
+                await eventually(partial(complete, copies), "the last state of the build is copied")
         assert all(server.state is State.ACTIVE for server in servers)
         guests = await labels(cloud)
         await remembered(cloud)

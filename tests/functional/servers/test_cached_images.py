@@ -19,6 +19,7 @@ from skep.api.services import ApiServices
 from skep.compute.image_transfers import Taker
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.database import Connection
 from skep.database.cell import guest_questions
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, Unavailable
@@ -231,7 +232,14 @@ async def test_a_ticket_is_for_the_host_and_the_images_that_the_api_named(racks:
             context=CONTEXT,
             arguments=dict(arguments),
         )
-        assert await cell.write(partial(guest_questions.ask, question=question, now=cloud.clock.now()))
+        now = cloud.clock.now()
+
+        def unit(connection: Connection) -> None:
+            assert guest_questions.ask(connection, question, now)
+            # As if its host had been told: a conductor that finds no such host would answer.
+            guest_questions.due(connection, now, 1)
+
+        await cell.write(unit)
         return identifier
 
     async def ticket(question: str, of: str = host, wanted: str = image) -> None:

@@ -129,7 +129,7 @@ async def serve(order: StartOrder) -> None:
     try:
         for database in (cloud.plane.databases.api, *cloud.plane.databases.cells.values()):
             database.commit_hook = switch.at_commit
-        beating = asyncio.create_task(_beat_early(cloud, order.cells * order.hosts))
+        beating = asyncio.create_task(_beat_early(cloud))
         try:
             await _obey(switch, cloud)
         finally:
@@ -138,11 +138,11 @@ async def serve(order: StartOrder) -> None:
         await cloud.stop()
 
 
-async def _beat_early(cloud: AllInOneCloud, hosts: int) -> None:
+async def _beat_early(cloud: AllInOneCloud) -> None:
     """Wait for all hosts of a cloud that starts: a walk starts very often, and would wait a second for each beat."""
     for _ in range(LOOKS):
         with contextlib.suppress(SkepError):
-            if await hosts_up(cloud.plane, hosts):
+            if await hosts_up(cloud.plane):
                 return
         await asyncio.sleep(LOOK_SECONDS)
 
