@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from skep.config.sections import ConductorSettings
-from skep.contracts.cloud import Cloud, quick_config, running_cloud
+from skep.contracts.cloud import Cloud, hosts_up, quick_config, running_cloud
 from skep.contracts.eventually import eventually
 from skep.database.api import host_mappings, retired_hosts
 from skep.database.api.retired_hosts import RetiredHost
@@ -104,10 +104,14 @@ async def test_who_registered_again_before_the_cell_was_told_stays_and_is_mapped
         late = RetiredHost(node=agent.node, host=HOST, cell=cell.uuid, process="before it", retired_at=1)
         await cloud.plane.databases.api.write(partial(retired_hosts.add, new=late))
 
-        async def is_mapped() -> bool:
-            return await cloud.plane.databases.api.read(partial(host_mappings.get, node=agent.node)) is not None
+        async def is_mapped_anew() -> bool:
+            api = cloud.plane.databases.api
+            if any(one.node == agent.node for one in await api.read(retired_hosts.every)):
+                return False
+            return await api.read(partial(host_mappings.get, node=agent.node)) is not None
 
-        await eventually(is_mapped, "the host that is here is mapped")
+        await eventually(is_mapped_anew, "the host that is here is mapped")
+        await eventually(partial(hosts_up, cloud.plane), "it may get servers")
         await built(cloud)
 
 

@@ -25,6 +25,7 @@ from skep.domain.instances import State
 from skep.domain.recovery import ENDED
 from skep.domain.states import PLACELESS
 from skep.super_conductor.parts import CellAccess, Parts
+from skep.super_conductor.timelines import exchange
 from skep.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -188,6 +189,10 @@ class Recovery:
             return False
         await self._expect_hosts(access)
         if await access.read(_hosts_awaited):
+            return False
+        # What the hosts told may show that the API database went back as well. Then its recovery needs it first.
+        await exchange(self._parts, access)
+        if await self._parts.api.read(above.under_way) is not None:
             return False
         await self._end_deleted(access)
         await self._remake(access)

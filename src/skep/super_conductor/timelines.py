@@ -36,10 +36,9 @@ class Timelines:
 
     async def run(self) -> bool:
         """Do one pass over all cells."""
-        api = await self._parts.api.read(lambda connection: timelines.current(connection, api_time, API))
 
         async def of_cell(access: CellAccess) -> bool:
-            await self._exchange(access, api)
+            await exchange(self._parts, access)
             return False
 
         return await self._parts.in_each_cell("times of databases", of_cell)
@@ -68,37 +67,40 @@ class Timelines:
             await asyncio.sleep(0.05)
         await self.run()
 
-    async def _exchange(self, access: CellAccess, api: Moment | None) -> None:
-        parts, cell, now = self._parts, access.cell.uuid, self._parts.clock.now()
-        remembered = await parts.api.read(lambda connection: timelines.last_seen(connection, api_time, cell))
 
-        def in_cell(connection: Connection) -> tuple[bool, bool, Moment | None, Moment | None]:
-            lost = remembered is not None and below.begin_if_lost(connection, remembered, "the API database", now)
-            both = not lost and _may_both(connection, remembered)
-            timelines.note_looked(connection, cell_time)
-            seen = timelines.last_seen(connection, cell_time, API)
-            if api is not None:
-                timelines.saw(connection, cell_time, api)
-            if access.transport is None or timelines.current(connection, cell_time, cell) is None:
-                # Nobody has a lease in cell0, or one that begins another timeline.
-                timelines.advance(connection, cell_time, cell, parts.owner)
-            return lost, both, timelines.current(connection, cell_time, cell), seen
+async def exchange(parts: Parts, access: CellAccess) -> None:
+    """Have the API database and that of one cell remember each other; whichever went back begins to recover."""
+    cell, now = access.cell.uuid, parts.clock.now()
+    api = await parts.api.read(lambda connection: timelines.current(connection, api_time, API))
+    remembered = await parts.api.read(lambda connection: timelines.last_seen(connection, api_time, cell))
 
-        lost, both, current, seen = await access.write(in_cell)
-        if lost:
-            log.error("a cell's database went back in time", cell=access.cell.name, seen=remembered)
-            await parts.nudge(cell)
+    def in_cell(connection: Connection) -> tuple[bool, bool, Moment | None, Moment | None]:
+        lost = remembered is not None and below.begin_if_lost(connection, remembered, "the API database", now)
+        both = not lost and _may_both(connection, remembered)
+        timelines.note_looked(connection, cell_time)
+        seen = timelines.last_seen(connection, cell_time, API)
+        if api is not None:
+            timelines.saw(connection, cell_time, api)
+        if access.transport is None or timelines.current(connection, cell_time, cell) is None:
+            # Nobody has a lease in cell0, or one that begins another timeline.
+            timelines.advance(connection, cell_time, cell, parts.owner)
+        return lost, both, timelines.current(connection, cell_time, cell), seen
 
-        def in_api(connection: Connection) -> bool:
-            if current is not None and (remembered is None or current != remembered):
-                timelines.saw(connection, api_time, current)
-            if both and above.under_way(connection) is None:
-                above.begin(connection, api, f"cell {access.cell.name} went back, maybe with this one", now)
-                return True
-            return seen is not None and above.begin_if_lost(connection, seen, f"cell {access.cell.name}", now)
+    lost, both, current, seen = await access.write(in_cell)
+    if lost:
+        log.error("a cell's database went back in time", cell=access.cell.name, seen=remembered)
+        await parts.nudge(cell)
 
-        if await parts.api.write(in_api):
-            log.error("the API database went back in time", noticed_by=access.cell.name, seen=seen)
+    def in_api(connection: Connection) -> bool:
+        if current is not None and (remembered is None or current != remembered):
+            timelines.saw(connection, api_time, current)
+        if both and above.under_way(connection) is None:
+            above.begin(connection, api, f"cell {access.cell.name} went back, maybe with this one", now)
+            return True
+        return seen is not None and above.begin_if_lost(connection, seen, f"cell {access.cell.name}", now)
+
+    if await parts.api.write(in_api):
+        log.error("the API database went back in time", noticed_by=access.cell.name, seen=seen)
 
 
 def _judged(connection: Connection, cell: CellUuid, since: Moment | None) -> tuple[Moment | None, bool]:

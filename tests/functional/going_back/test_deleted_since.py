@@ -12,6 +12,7 @@ from skep.contracts.cloud import Cloud, running_cloud
 from skep.contracts.eventually import eventually
 from skep.domain.instances import State
 from skep.domain.states import BUILD_STATES
+from skep.super_conductor.timelines import Timelines
 from tests.functional.going_back.story import CONFIG, Story, remembered
 from tests.functional.going_back.test_since import charged, in_doubt
 from tests.support.going_back import copied
@@ -78,3 +79,17 @@ async def test_a_server_that_failed_on_a_host_is_none_of_these(story: Story, tmp
         known = [uuid for uuid in story.servers if await cloud.find(uuid) is not None]
         assert {server.state for server in await cloud.settled(known)} == {State.ACTIVE}
         assert not [one for one in await in_doubt(cloud) if one[0] == "server_deleted_since"]
+
+
+async def test_a_cell_is_not_compared_before_the_api_database_was_judged(
+    deleted: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hosts told of a cell that recovers is there until an API database that went back with it has asked."""
+
+    async def none(_timelines: Timelines) -> bool:
+        return False
+
+    monkeypatch.setattr(Timelines, "run", none)
+    root = deleted.back(moment(deleted, "taken"), tmp_path / "back")
+    async with running_cloud(root, CONFIG, cells=1, hosts=2) as cloud:
+        await told(cloud, deleted)
