@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 import threading
 import uuid
@@ -10,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from starlette.requests import ClientDisconnect
 
+from skep.contracts.eventually import eventually
 from skep.standalone.images.files import ImageFiles, Incoming, file_name
+from skep.standalone.images.handlers.files import ImageData
 
 
 @pytest.mark.parametrize("name", ["../x.1", "x", "", f"{uuid.UUID(int=0)}", f"{uuid.UUID(int=0)}.1/..", "incoming"])
@@ -69,3 +73,40 @@ async def test_an_upload_that_ends_before_a_thread_makes_its_file_leaves_none(
     goes_on.set()
     assert await asyncio.to_thread(done.wait, 20)
     assert list((tmp_path / "incoming").iterdir()) == []
+
+
+async def test_an_open_that_is_cancelled_leaves_nothing_open(tmp_path: Path) -> None:
+    files, name = ImageFiles(tmp_path), file_name(str(uuid.uuid4()), 1)
+    os.mkfifo(tmp_path / name)
+    reading = asyncio.create_task(files.open(name))
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    # The thread of the reader opens its end all the same, and not before there is this one.
+    with await asyncio.to_thread((tmp_path / name).open, "wb", 0) as writer:
+
+        async def is_closed() -> bool:
+            try:
+                writer.write(b"x")
+            except BrokenPipeError:
+                return True
+            return False
+
+        await eventually(is_closed, "nobody reads")
+
+
+async def test_a_client_that_goes_away_before_the_first_byte_leaves_nothing_open(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"data")
+    file = (tmp_path / "data").open("rb")
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def send(_message: object) -> None:
+        raise OSError
+
+    scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+    with pytest.raises(ClientDisconnect):
+        await ImageData(file, {})(scope, receive, send)
+    assert file.closed

@@ -111,11 +111,16 @@ class ImageFiles:
             incoming.discard()
 
     async def open(self, name: str) -> BinaryIO:
-        """Open the bytes of an image for reading.
+        """Open the bytes of an image for reading. A caller that is cancelled leaves nothing open.
 
         Raises FileNotFoundError.
         """
-        return await asyncio.to_thread(self._path(name).open, "rb")
+        opening: asyncio.Future[BinaryIO] = asyncio.ensure_future(asyncio.to_thread(self._path(name).open, "rb"))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close)
+            raise
 
     async def remove(self, name: str) -> None:
         """Remove the bytes of an image; whoever reads them still gets them whole."""
@@ -126,6 +131,11 @@ class ImageFiles:
         if not NAME.fullmatch(name):
             raise ValueError("not the name of an image's file")
         return self._directory / name
+
+
+def _close(opening: asyncio.Future[BinaryIO]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 class Incoming:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import BinaryIO
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from skep.database.api.images import StoredImage
 from skep.http.bodies import check_media_type
@@ -41,7 +42,22 @@ async def download(api: ImagesApi, request: Request) -> Response:
     if request.method == "HEAD":
         file.close()
         return Response(None, 200, headers, BYTES)
-    return StreamingResponse(_pieces(file), 200, headers, BYTES)
+    return ImageData(file, headers)
+
+
+class ImageData(StreamingResponse):
+    """Gives out an opened file and closes it, also for a client that went away before the first byte."""
+
+    def __init__(self, file: BinaryIO, headers: Mapping[str, str]) -> None:
+        super().__init__(_pieces(file), 200, headers, BYTES)
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._file.close()
 
 
 def _headers(image: StoredImage) -> dict[str, str]:
@@ -53,8 +69,5 @@ def _headers(image: StoredImage) -> dict[str, str]:
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
-    try:
-        while piece := await asyncio.to_thread(file.read, PIECE):
-            yield piece
-    finally:
-        file.close()
+    while piece := await asyncio.to_thread(file.read, PIECE):
+        yield piece
