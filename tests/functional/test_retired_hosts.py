@@ -106,7 +106,7 @@ async def test_who_registered_again_before_the_cell_was_told_stays_and_is_mapped
 
         async def is_mapped_anew() -> bool:
             api = cloud.plane.databases.api
-            if any(one.node == agent.node for one in await api.read(retired_hosts.every)):
+            if await api.read(partial(retired_hosts.is_pending, node=agent.node)):
                 return False
             return await api.read(partial(host_mappings.get, node=agent.node)) is not None
 

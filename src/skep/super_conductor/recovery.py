@@ -190,7 +190,7 @@ class Recovery:
         await self._expect_hosts(access)
         if await access.read(_hosts_awaited):
             return False
-        # What the hosts told may show that the API database went back as well. Then its recovery needs it first.
+        # The hosts' reports may show that the API database went back, too. Its recovery reads them before they go.
         await exchange(self._parts, access)
         if await self._parts.api.read(above.under_way) is not None:
             return False

@@ -71,8 +71,7 @@ class Timelines:
 async def exchange(parts: Parts, access: CellAccess) -> None:
     """Have the API database and that of one cell remember each other; whichever went back begins to recover."""
     cell, now = access.cell.uuid, parts.clock.now()
-    api = await parts.api.read(lambda connection: timelines.current(connection, api_time, API))
-    remembered = await parts.api.read(lambda connection: timelines.last_seen(connection, api_time, cell))
+    api, remembered = await parts.api.read(partial(_known_above, cell=cell))
 
     def in_cell(connection: Connection) -> tuple[bool, bool, Moment | None, Moment | None]:
         lost = remembered is not None and below.begin_if_lost(connection, remembered, "the API database", now)
@@ -101,6 +100,11 @@ async def exchange(parts: Parts, access: CellAccess) -> None:
 
     if await parts.api.write(in_api):
         log.error("the API database went back in time", noticed_by=access.cell.name, seen=seen)
+
+
+def _known_above(connection: Connection, cell: CellUuid) -> tuple[Moment | None, Moment | None]:
+    """Return the moment of the API database, and the last one of a cell that it remembers."""
+    return timelines.current(connection, api_time, API), timelines.last_seen(connection, api_time, cell)
 
 
 def _judged(connection: Connection, cell: CellUuid, since: Moment | None) -> tuple[Moment | None, bool]:

@@ -84,7 +84,7 @@ async def test_a_server_that_failed_on_a_host_is_none_of_these(story: Story, tmp
 async def test_a_cell_is_not_compared_before_the_api_database_was_judged(
     deleted: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What hosts told of a cell that recovers is there until an API database that went back with it has asked."""
+    """A cell keeps its hosts' reports until the API database that went back with it has recovered."""
 
     async def none(_timelines: Timelines) -> bool:
         return False

@@ -93,7 +93,7 @@ async def test_an_open_that_is_cancelled_leaves_nothing_open(tmp_path: Path) -> 
                 return True
             return False
 
-        await eventually(is_closed, "nobody reads")
+        await eventually(is_closed, "the reader's end is closed")
 
 
 async def test_a_client_that_goes_away_before_the_first_byte_leaves_nothing_open(tmp_path: Path) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from typing import BinaryIO
 
 from skep.database.api.images import ImageQuery, StoredImage, Viewer
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound
 from skep.domain.images import MOST_BACKUPS, Image, NewImage, backup_properties
 from skep.neighbours.images.checked import CountedBytes, whole
-from skep.standalone.images.files import PIECE
+from skep.standalone.images.files import pieces
 from skep.standalone.images.service import EVERYBODY, StandaloneImages
 
 
@@ -56,7 +54,7 @@ class EmbeddedImages:
         if file is None:
             raise NotFound(f"image {image_id} has no bytes")
         with file:
-            async for piece in whole(_pieces(file), _image(stored), most):
+            async for piece in whole(pieces(file), _image(stored), most):
                 yield piece
 
     async def upload(self, image_id: str, pieces: AsyncIterator[bytes], context: RequestContext, *, most: int) -> Image:
@@ -69,11 +67,6 @@ class EmbeddedImages:
 def viewer_of(context: RequestContext) -> Viewer:
     """Return for whom images are looked up."""
     return Viewer(project_id=context.project_id or None, is_admin=context.is_admin)
-
-
-async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
-    while piece := await asyncio.to_thread(file.read, PIECE):
-        yield piece
 
 
 def _image(stored: StoredImage) -> Image:

@@ -133,6 +133,12 @@ class ImageFiles:
         return self._directory / name
 
 
+async def pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    """Read an opened file in pieces of at most `PIECE` bytes, each in a thread."""
+    while piece := await asyncio.to_thread(file.read, PIECE):
+        yield piece
+
+
 def _close(opening: asyncio.Future[BinaryIO]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import BinaryIO
 
 from starlette.requests import Request
@@ -14,7 +13,7 @@ from skep.database.api.images import StoredImage
 from skep.http.bodies import check_media_type
 from skep.http.headers import declared_length
 from skep.standalone.images.callers import ImagesApi, downloader, image_id, uploader
-from skep.standalone.images.files import PIECE
+from skep.standalone.images.files import pieces
 
 BYTES = "application/octet-stream"
 
@@ -49,7 +48,7 @@ class ImageData(StreamingResponse):
     """Gives out an opened file and closes it, also for a client that went away before the first byte."""
 
     def __init__(self, file: BinaryIO, headers: Mapping[str, str]) -> None:
-        super().__init__(_pieces(file), 200, headers, BYTES)
+        super().__init__(pieces(file), 200, headers, BYTES)
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,8 +65,3 @@ def _headers(image: StoredImage) -> dict[str, str]:
         # In hexadecimal, as Glance gives it and its clients compare it.
         headers["Content-MD5"] = image.checksum
     return headers
-
-
-async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
-    while piece := await asyncio.to_thread(file.read, PIECE):
-        yield piece
