@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config, SynchronizerSettings, TransportSettings
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.contracts.neighbours.served import bound
+from skep.processes.ports import free_port
 
 
 def shared(config: Config, url: str, *, embedded: bool = True) -> Config:
@@ -33,9 +33,8 @@ class SchedulerProcess:
     def __init__(self, folder: Path, config: Config, *, name: str = "scheduler") -> None:
         self.log = folder / f"{name}.log"
         self.name = name
-        with bound() as free:
-            self.port: int = free.getsockname()[1]
-            """Of its health and metrics."""
+        self.port = free_port()
+        """Of its health and metrics."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
         settings = {
             "TRANSPORT__KIND": config.transport.kind,
