@@ -10,9 +10,12 @@ import pytest
 
 from skep.contracts.cloud import Cloud, running_cloud
 from skep.contracts.eventually import eventually
+from skep.database.api import recovery as above
 from skep.domain.instances import State
 from skep.domain.states import BUILD_STATES
-from skep.super_conductor.timelines import Timelines
+from skep.super_conductor import recovery
+from skep.super_conductor.parts import CellAccess, Parts
+from skep.super_conductor.timelines import Timelines, exchange
 from tests.functional.going_back.story import CONFIG, Story, remembered
 from tests.functional.going_back.test_since import charged, in_doubt
 from tests.support.going_back import copied
@@ -86,10 +89,23 @@ async def test_a_cell_is_not_compared_before_the_api_database_was_judged(
 ) -> None:
     """A cell keeps its hosts' reports until the API database that went back with it has recovered."""
 
+    noticed = asyncio.Event()
+
+    async def noted(parts: Parts, access: CellAccess) -> None:
+        await exchange(parts, access)
+        if await parts.api.read(above.under_way) is not None:
+            noticed.set()
+
     async def none(_timelines: Timelines) -> bool:
         return False
 
+    async def judged(_timelines: Timelines) -> None:
+        """Let no server be placed before."""
+        await noticed.wait()
+
+    monkeypatch.setattr(recovery, "exchange", noted)
     monkeypatch.setattr(Timelines, "run", none)
+    monkeypatch.setattr(Timelines, "judged", judged)
     root = deleted.back(moment(deleted, "taken"), tmp_path / "back")
     async with running_cloud(root, CONFIG, cells=1, hosts=2) as cloud:
         await told(cloud, deleted)
