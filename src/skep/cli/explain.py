@@ -11,6 +11,9 @@ from skep.domain.clock import SECOND, parse_iso
 _IN_FAULT = ("ERROR", "DELETED", None)
 """Statuses under which users see the fault of a server, and of a record that has none: as in Nova."""
 
+UNTOLD = "Error"
+"""What stands for the reason of a failure where none is known: actions of before 0.8."""
+
 SHOWN_HOSTS = 5
 """Hosts named in one line; the rest is counted."""
 
@@ -51,6 +54,8 @@ def action(done: Record, *, under_way: bool = False) -> Iterator[str]:
     yield ""
     yield f"Action {done['action']} ({done['request_id']}): {'under way' if under_way else _result(done)}"
     yield f"  at {done['started_at']}, by user {done['user_id'] or '-'}"
+    if not any(one.get("details") for one in done["events"]) and done["message"] not in (None, UNTOLD):
+        yield f"  {done['message']}"
     yield from (f"  {event(one)}" for one in done["events"])
     for move in done["migrations"]:
         way = f" from {move['source'] or '-'} to {move['destination'] or '-'}" if "source" in move else ""

@@ -126,7 +126,7 @@ def explain(server_id: str, form: Format, cloud: str | None) -> None:
 def actions_(server_id: str, events: bool, form: Format, cloud: str | None) -> None:
     """List what was done to a server, newest first, and how it went.
 
-    Admins see hosts and why an event failed; they may name a deleted server too.
+    Owners see why an action failed, admins also which event did and on which host; they may name a deleted server too.
 
     \b
     Example: skep server actions one --events
@@ -141,8 +141,10 @@ def actions_(server_id: str, events: bool, form: Format, cloud: str | None) -> N
         print_rows(done, ACTIONS, form)
         return
     for one in done:
-        failed = "  failed" if one["result"] not in (None, "Success") else ""
-        click.echo(f"{one['started']}  {one['action']}{failed}  {one['request']}")
+        failed = one["result"] not in (None, "Success")
+        click.echo(f"{one['started']}  {one['action']}{'  failed' if failed else ''}  {one['request']}")
+        if failed and one["result"] != words.UNTOLD and not any(event.get("details") for event in one["events"]):
+            click.echo(f"  {one['result']}")
         for event in one["events"]:
             click.echo(f"  {words.event(event)}")
 

@@ -1,8 +1,11 @@
-"""Which characters a name may have: none that would end a line, hide another name, or that a database does not take."""
+"""What texts may say: of names which characters, none that would end a line, hide another name, or that a database does
+not take; of failures what users may read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -12,8 +15,19 @@ from skep.domain.errors import BadRequest
 UNSEEN = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff"
 """Characters that cannot be seen, as what stands between the brackets of a regular expression."""
 _JSON = msgspec.json.Encoder(enc_hook=repr)
+_NAMED = re.compile(r"(?:\b([Hh])ost )?([\w-]+(?:\.[\w-]+)*)")
+"""A word that may be the name of a host, with the noun before it."""
 _LINES = frozenset("\t\n\r")
 """In texts, such as the message of a failure, lines may end."""
+
+
+def without_hosts(text: str, hosts: Collection[str]) -> str:
+    """Return what a host said for a user who may not know how hosts are called."""
+
+    def told(found: re.Match[str]) -> str:
+        return found[0] if found[2] not in hosts else "A host" if found[1] == "H" else "a host"
+
+    return _NAMED.sub(told, text)
 
 
 def has_control_characters(text: str, *, lines: bool = False) -> bool:

@@ -72,6 +72,21 @@ def done(action: str, second: int, **more: Any) -> dict[str, Any]:
     }
 
 
+def test_an_owner_reads_why_an_action_failed() -> None:
+    """Of events, owners read the outcome only."""
+    failed = {"event": "cold_migrate", "result": "Error"}
+    told = placement(
+        attempt(1, "h1", "built"),
+        actions=[done("create", 0), done("resize", 20, message="No valid host: none", events=[failed])],
+    )
+    assert explain.text(told).splitlines()[-4:] == [
+        "Action resize (req-resize): failed after 1.00 s",
+        "  at 2026-01-31T12:00:20.000000, by user u1",
+        "  No valid host: none",
+        "  cold_migrate: Error",
+    ]
+
+
 def test_a_life_is_told_in_order() -> None:
     failed = {"event": "cold_migrate", "host": "h1", "result": "Error", "details": "No valid host was found"}
     move = {"id": "m1", "type": "migration", "status": "finished", "source": "h1", "destination": "h2"}

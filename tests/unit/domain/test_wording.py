@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from skep.domain.errors import BadRequest
-from skep.domain.wording import refuse_control_characters
+from skep.domain.wording import refuse_control_characters, without_hosts
 
 
 class Said(msgspec.Struct):
@@ -43,3 +43,17 @@ def test_texts_of_several_lines_pass_where_they_may_have_them() -> None:
     refuse_control_characters(Said(host="first\n\tsecond\r\n"), "", lines=True)
     with pytest.raises(BadRequest, match="host"):
         refuse_control_characters(Said(host="first\x00second"), "", lines=True)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Host rack-1.h1 does not have node n1.", "A host does not have node n1."),
+        ("there is no guest on rack-1.h1: it is on host h2.", "there is no guest on a host: it is on a host."),
+        ("h2: SpawnFailed: the agent of host h2 is old", "a host: SpawnFailed: the agent of a host is old"),
+        ("host rack-1.h11 and h2-b and rack-1 are others", "host rack-1.h11 and h2-b and rack-1 are others"),
+        ("No valid host: 6 hosts considered", "No valid host: 6 hosts considered"),
+    ],
+)
+def test_names_of_hosts_are_left_out(said: str, told: str) -> None:
+    assert without_hosts(said, {"rack-1.h1", "h2"}) == told

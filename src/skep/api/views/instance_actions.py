@@ -68,7 +68,7 @@ def with_outcome(create: Action, instance: Instance, attempts: list[AttemptRecor
     if instance.launched_at is not None:
         return msgspec.structs.replace(create, updated_at=instance.launched_at)
     if instance.fault is not None:
-        return msgspec.structs.replace(create, updated_at=instance.fault.created_at, message="Error")
+        return msgspec.structs.replace(create, updated_at=instance.fault.created_at, message=instance.fault.message)
     return create
 
 

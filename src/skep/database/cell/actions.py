@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell.tables import action_events, actions
+from skep.database.cell.tables import action_events, actions, attempts
 from skep.database.upsert import new_only
 from skep.domain.actions import ACTIONS, Ended
 from skep.domain.context import RequestContext
 from skep.domain.decoding import convert
 from skep.domain.ids import InstanceUuid
+from skep.domain.wording import without_hosts
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +28,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int
     updated_at: int | None = None
     message: str | None = None
+    """Why it failed, as its owner may read it: without names of hosts. None: it did not."""
 
 
 class ActionEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +71,7 @@ def finish(connection: sa.Connection, event: ActionEvent) -> None:
     """
     mine = {"of": event.instance, "asked": event.request_id, "now": event.finished_at}
     if event.result == "Error":
-        connection.execute(_FAILED, mine)
+        connection.execute(_FAILED, {**mine, "why": _told_to_owner(connection, event)})
     else:
         connection.execute(_WENT_WELL, {**mine, "what": event.event})
     connection.execute(_WRITE, msgspec.structs.asdict(event))
@@ -90,10 +92,19 @@ _WENT_WELL = _OVER.values(
         else_=actions.c.message,
     )
 )
-_FAILED = _OVER.values(message="Error")
+_FAILED = _OVER.values(message=sa.bindparam("why"))
+_HOSTS = (
+    sa.select(attempts.c.host).where(attempts.c.instance == sa.bindparam("of"), attempts.c.host.is_not(None)).distinct()
+)
 _WRITE = action_events.insert()
 _BEGAN = sa.select(actions.c.started_at).where(_MINE)
 """Made once: making a statement costs more than running it."""
+
+
+def _told_to_owner(connection: sa.Connection, event: ActionEvent) -> str:
+    """Return why an event failed; what hosts say may have their names, of all on which the server has been."""
+    hosts = {str(one.host) for one in connection.execute(_HOSTS, {"of": event.instance})}
+    return without_hosts(event.details or "Error", hosts | ({event.host} if event.host else set()))
 
 
 def began_at(connection: sa.Connection, instance: InstanceUuid, request_id: str) -> int | None:

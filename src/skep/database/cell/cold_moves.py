@@ -266,9 +266,7 @@ def begin_revert(
         )
     ).first()
     if kept is None:
-        raise Conflict(
-            f"Cannot '{action.record}' instance {server.uuid}: host {known.source_host}, which it left, is lost"
-        )
+        raise Conflict(f"Cannot '{action.record}' instance {server.uuid}: the host that it left is lost")
     attempts.begin(
         connection,
         [
