@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from skep.database.cell import attempts, tasks
 from skep.database.cell.cold_moves import COLUMNS, FINISHED, move_of, over_with, told
 from skep.database.cell.tables import instances, migrations
+from skep.database.constants import constants
 from skep.domain.actions import Over
 from skep.domain.instances import State, Task
 from skep.domain.moves import HELD_BY
@@ -51,8 +52,8 @@ def abandon(connection: sa.Connection, now: int, limit: int) -> tuple[int, list[
 
 
 _holder = sa.case(
-    (move.step.in_(sorted(HELD_BY["source"])), move.source_attempt),
-    (move.step.in_(sorted(HELD_BY["back"])), move.back_attempt),
+    (move.step.in_(constants(sorted(HELD_BY["source"]))), move.source_attempt),
+    (move.step.in_(constants(sorted(HELD_BY["back"]))), move.back_attempt),
     else_=move.dest_attempt,
 )
 _lost = sa.and_(

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from skep.database.cell import reschedules, unreadable
 from skep.database.cell.instances import spec_of
 from skep.database.cell.tables import UNDER_WAY, attempts, instances
+from skep.database.constants import constants
 from skep.database.stored import load
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.groups import GroupRule
@@ -98,7 +99,7 @@ def of_other_epochs(connection: sa.Connection, epoch: str) -> Owned:
     """
     others = _OPEN.where(
         UNDER_WAY,
-        row.state.in_(stored(BUILT_BY_HOST)),
+        row.state.in_(constants(stored(BUILT_BY_HOST))),
         row.epoch.is_distinct_from(epoch),
         attempts.c.attempt == row.attempt,
         row.task.is_(None),

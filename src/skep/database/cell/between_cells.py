@@ -29,6 +29,7 @@ from skep.database.cell.tables import actions as action_table
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.transitions import moving
 from skep.database.cell.travels import Traveller
+from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
 from skep.domain.actions import Over
@@ -407,9 +408,10 @@ def awaiting(connection: sa.Connection, since: int, after: str, limit: int) -> l
     """
     there = sa.or_(
         sa.and_(
-            move.dest_cell.is_not(None), move.step.in_(sorted({*OF_SIDE["target"] & HELD_BY["source"], "hand_over"}))
+            move.dest_cell.is_not(None),
+            move.step.in_(constants(sorted({*OF_SIDE["target"] & HELD_BY["source"], "hand_over"}))),
         ),
-        sa.and_(move.source_cell.is_not(None), move.step.in_(("revert_receive", "revert_hand_over"))),
+        sa.and_(move.source_cell.is_not(None), move.step.in_(constants(("revert_receive", "revert_hand_over")))),
     )
     late = sa.and_(there, move.step_at < since, move.uuid > after, ~resting.resting(move.instance))
     found = connection.execute(sa.select(move.uuid, move.instance).where(late).order_by(move.uuid).limit(limit)).all()

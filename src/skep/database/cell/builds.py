@@ -19,6 +19,7 @@ from skep.database.cell.tables import UNDER_WAY, instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.transitions import moving
 from skep.database.cell.travels import Traveller
+from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.database.upsert import insert
 from skep.domain.actions import ACTIONS
@@ -296,7 +297,7 @@ def progressed(connection: sa.Connection, host: str, builds: Sequence[tuple[Inst
             sa.tuple_(row.uuid, row.attempt).in_(builds),
             row.host == host,
             row.task.is_(None),
-            row.state.in_(stored(BUILT_BY_HOST)),
+            row.state.in_(constants(stored(BUILT_BY_HOST))),
         )
         .values(step_at=now)
     ).rowcount

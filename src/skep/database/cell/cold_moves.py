@@ -18,6 +18,7 @@ from skep.database.cell.builds import Work
 from skep.database.cell.endings import with_instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances, leases, migrations
+from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.domain.actions import ACTIONS, Action, Ended, Over
 from skep.domain.builds import Placed
@@ -329,7 +330,7 @@ def take(
 
 
 _FREE = sa.and_(
-    move.step.in_(sorted(CHOICES)),
+    move.step.in_(constants(sorted(CHOICES))),
     sa.or_(move.sent_at.is_(None), move.sent_at <= lease_rows.NOW),
     sa.or_(move.owner == sa.bindparam("mine"), lease_rows.unowned(leases, move.owner)),
     ~resting.resting(move.instance),

@@ -16,6 +16,7 @@ from skep.database.cell.actions import ActionEvent
 from skep.database.cell.cold_moves import COLUMNS, Move, anew, mine, move_of, over_with, told
 from skep.database.cell.tables import instances, migrations
 from skep.database.cell.transitions import moving
+from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.domain.actions import ACTIONS, Action, ActionRequest, EvacuateTo, Over
 from skep.domain.context import RequestContext
@@ -29,6 +30,8 @@ from skep.domain.states import SETTLED, before
 
 row = instances.c
 move = migrations.c
+
+_BEFORE_RELEASE = move.step.in_(constants(sorted(BEFORE_RELEASE)))
 
 
 def begin(
@@ -87,7 +90,7 @@ def _end_former(
     known = move_of(found)
     may_begin = sa.and_(
         mine(known),
-        row.state.in_(sorted(action.begins_in or ())),
+        row.state.in_(constants(sorted(action.begins_in or ()))),
         row.refused_id.is_distinct_from(context.request_id),
     )
     ended = connection.execute(instances.update().where(may_begin).values(task=None, action_request=None)).rowcount
@@ -140,7 +143,7 @@ _AWAITING = (
 
 def task_after_fence() -> sa.ColumnElement[Any]:
     """Return the task of a server whose host is given up: an evacuation that nothing was begun for goes on."""
-    under_way = sa.and_(move.instance == row.uuid, move.task_id == row.task_id, move.step.in_(sorted(BEFORE_RELEASE)))
+    under_way = sa.and_(move.instance == row.uuid, move.task_id == row.task_id, _BEFORE_RELEASE)
     return sa.case((sa.exists(sa.select(move.uuid).where(under_way)), row.task), else_=None)
 
 
@@ -150,7 +153,7 @@ def begin_anew(connection: sa.Connection, uuids: Collection[InstanceUuid], now: 
     What was begun on a target bears a number below that one: it is undone.
     """
     holder = sa.select(row.attempt).where(row.uuid == move.instance).correlate(migrations).scalar_subquery()
-    under_way = sa.and_(move.step.in_(sorted(BEFORE_RELEASE)), move.instance.in_(uuids), move.source_attempt != holder)
+    under_way = sa.and_(_BEFORE_RELEASE, move.instance.in_(uuids), move.source_attempt != holder)
     return connection.execute(
         migrations.update().where(under_way).values(**_from_the_start(now), source_attempt=holder)
     ).rowcount
@@ -179,7 +182,7 @@ def is_target(instance: InstanceUuid, attempt: int, host: str) -> sa.ColumnEleme
             move.instance == instance,
             move.dest_attempt == attempt,
             move.dest_host == host,
-            move.step.in_(sorted(EVACUATING)),
+            move.step.in_(constants(sorted(EVACUATING))),
         )
     )
 

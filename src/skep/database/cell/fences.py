@@ -30,6 +30,7 @@ from skep.database.cell import (
 from skep.database.cell.tables import NOT_BUILT, agents, instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.transitions import moving
+from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.domain.actions import Ended
 from skep.domain.claims import ClaimKey
@@ -297,7 +298,7 @@ def _lose(
         )
     ).rowcount
     evacuations.begin_anew(connection, {InstanceUuid(instance) for instance, _ in mine}, now)
-    stays = sa.or_(row.host.is_(None), row.state.in_(stored(ENDS)))
+    stays = sa.or_(row.host.is_(None), row.state.in_(constants(stored(ENDS))))
     connection.execute(instances.update().where(current, stays).values(numbers.raised()))
     return lost, ended
 

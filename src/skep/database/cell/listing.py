@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -10,6 +12,7 @@ import sqlalchemy as sa
 from skep.database.cell.instances import instance_of, live_columns
 from skep.database.cell.tables import AWAY, SOFT_DELETED, UNDER_WAY, instances
 from skep.database.cell.unreadable import or_none
+from skep.database.constants import constants
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State, Task
 from skep.domain.patterns import Pattern
@@ -23,6 +26,8 @@ _NOT_BY_ITSELF = stored(FROZEN | UNSEEN)
 
 CHUNK = 500
 """Rows read at a time while some are left out by what no statement can judge."""
+FORMS = 256
+"""Forms of queries whose statements are kept, those in use for longest: to make one takes longer than to run it."""
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,28 +115,20 @@ def list_all(connection: sa.Connection, query: ListQuery) -> list[Instance]:
 
     Whether a frozen one is shown, and in which state, is its mapping's to say.
     """
-    of_any_state = msgspec.structs.replace(query, states=None, statuses=None, task=None)
-    frozen = (sa.and_(UNDER_WAY, row.state.in_(_FROZEN)), AWAY)
-    wanted = [sa.select(*live_columns).where(of_state, *_conditions(of_any_state)) for of_state in frozen]
-    readable = (or_none(one, instance_of) for query in wanted for one in connection.execute(query))
+    form, values = _form(query), _values(query)
+    any_state = form._replace(states=None, task=None, statuses=None)
+    readable = (or_none(one, instance_of) for one in connection.execute(_frozen(any_state), values))
     found = [one for one in readable if one is not None and query.accepts_details(one)]
-    found.extend(_settled(connection, query, _conditions(query)))
+    found.extend(_settled(connection, query, form, values))
     return found
 
 
-def _settled(
-    connection: sa.Connection, query: ListQuery, conditions: list[sa.ColumnElement[bool]]
-) -> Iterator[Instance]:
+def _settled(connection: sa.Connection, query: ListQuery, form: _Form, values: dict[str, object]) -> Iterator[Instance]:
     """Read piece by piece until there are as many as wanted: some rows do not pass, some cannot be read."""
-    ordered = (
-        sa.select(*live_columns, row.created_at)
-        .where(row.state.not_in(_NOT_BY_ITSELF), *conditions)
-        .order_by(row.created_at.desc(), row.uuid.desc())
-    )
-    wanted, after, judged = query.limit, query.after, query.judged_here
+    wanted, judged = query.limit, query.judged_here
     while wanted is None or wanted > 0:
         size = CHUNK if judged or wanted is None else wanted
-        chunk = connection.execute(ordered.where(*_after(after)).limit(size)).all()
+        chunk = connection.execute(_ordered(form), {**values, "size": size}).all()
         for one in chunk:
             instance = or_none(one, instance_of)
             if instance is None or wanted == 0:
@@ -141,59 +138,115 @@ def _settled(
                 yield instance
         if len(chunk) < size:
             return
-        after = (chunk[-1].created_at, chunk[-1].uuid)
+        form = form._replace(after=True)
+        values = {**values, "after_time": chunk[-1].created_at, "after_uuid": chunk[-1].uuid}
 
 
-def _conditions(query: ListQuery) -> list[sa.ColumnElement[bool]]:
-    wanted: list[sa.ColumnElement[bool]] = [
-        column == value
-        for column, value in (
-            (row.project_id, query.project_id),
-            (row.user_id, query.user_id),
-            (row.host, query.host),
-            (row.flavorid, query.flavorid),
-            (row.image_id, query.image_id),
-            (row.reservation_id, query.reservation_id),
-            (row.availability_zone, query.availability_zone),
-            (row.power_state, query.power_state),
-            (row.locked, query.locked),
-        )
-        if value is not None
-    ]
-    if query.uuids is not None:
-        wanted.append(row.uuid.in_(query.uuids))
-    if query.states is not None:
-        states = query.states
+class _Form(NamedTuple):
+    """What of a query decides how its statements are written; the rest are their parameters."""
+
+    equal: tuple[str, ...]
+    """Columns that are compared with a value."""
+    states: tuple[State, ...] | None
+    task: Task | None
+    statuses: frozenset[str] | None
+    deleted: bool
+    soft_deleted: bool | None
+    uuids: bool
+    changed_since: bool
+    changed_before: bool
+    after: bool
+
+
+_COMPARED = (
+    "project_id",
+    "user_id",
+    "host",
+    "flavorid",
+    "image_id",
+    "reservation_id",
+    "availability_zone",
+    "power_state",
+    "locked",
+)
+"""Columns that a query names as its own fields."""
+
+
+def _form(query: ListQuery) -> _Form:
+    return _Form(
+        equal=tuple(name for name in _COMPARED if getattr(query, name) is not None),
+        states=query.states,
+        task=query.task,
+        statuses=query.statuses,
+        deleted=query.deleted,
+        soft_deleted=query.soft_deleted,
+        uuids=query.uuids is not None,
+        changed_since=query.changed_since is not None,
+        changed_before=query.changed_before is not None,
+        after=query.after is not None,
+    )
+
+
+def _values(query: ListQuery) -> dict[str, object]:
+    """Return the parameters of the statements for a query."""
+    values: dict[str, object] = {f"{name}_is": getattr(query, name) for name in _COMPARED}
+    values.update(uuids=query.uuids, since=query.changed_since, before=query.changed_before)
+    if query.after is not None:
+        values["after_time"], values["after_uuid"] = query.after
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@lru_cache(maxsize=FORMS)
+def _frozen(form: _Form) -> sa.CompoundSelect[Any]:
+    """Return the statement for frozen rows. Its parts name the partial indexes in which these are."""
+    conditions = _conditions(form)
+    parts = (sa.and_(UNDER_WAY, row.state.in_(constants(_FROZEN))), AWAY)
+    return sa.union_all(*(sa.select(*live_columns).where(part, *conditions) for part in parts))
+
+
+@lru_cache(maxsize=FORMS)
+def _ordered(form: _Form) -> sa.Select[Any]:
+    """Return the statement for the others, in their order."""
+    return (
+        sa.select(*live_columns, row.created_at)
+        .where(row.state.not_in(constants(_NOT_BY_ITSELF)), *_conditions(form))
+        .order_by(row.created_at.desc(), row.uuid.desc())
+        .limit(sa.bindparam("size", type_=sa.Integer))
+    )
+
+
+def _conditions(form: _Form) -> list[sa.ColumnElement[bool]]:
+    wanted: list[sa.ColumnElement[bool]] = [row[name] == sa.bindparam(f"{name}_is") for name in form.equal]
+    if form.uuids:
+        wanted.append(row.uuid.in_(sa.bindparam("uuids", expanding=True)))
+    states, task = form.states, form.task
+    if states is not None:
         wanted.append(_shown_as(lambda state, _: state in states))
-    if query.task is not None:
-        wanted.append(_shown_as(lambda _, task: task is query.task))
-    if query.statuses is not None:
-        wanted.append(sa.or_(sa.false(), *(_has_status(one) for one in query.statuses)))
-    wanted += _in_time(query)
-    wanted += _after(query.after)
+    if task is not None:
+        wanted.append(_shown_as(lambda _, of_row: of_row is task))
+    if form.statuses is not None:
+        wanted.append(sa.or_(sa.false(), *(_has_status(one) for one in sorted(form.statuses))))
+    wanted += _in_time(form)
+    if form.after:
+        marker = sa.tuple_(sa.bindparam("after_time", type_=sa.BigInteger), sa.bindparam("after_uuid", type_=sa.String))
+        wanted.append(sa.tuple_(row.created_at, row.uuid) < marker)
     return wanted
 
 
-def _in_time(query: ListQuery) -> list[sa.ColumnElement[bool]]:
+def _in_time(form: _Form) -> list[sa.ColumnElement[bool]]:
     wanted: list[sa.ColumnElement[bool]] = []
-    if query.deleted:
-        kept = [SOFT_DELETED] if query.soft_deleted is not False else []
+    if form.deleted:
+        kept = [SOFT_DELETED] if form.soft_deleted is not False else []
         wanted.append(sa.or_(row.deleted_at.is_not(None), *kept))
-    elif query.changed_since is None:
+    elif not form.changed_since:
         wanted.append(row.deleted_at.is_(None))
-        if not query.soft_deleted:
+        if not form.soft_deleted:
             wanted.append(row.state != State.SOFT_DELETED.value)
-    if query.changed_since is not None:
-        wanted.append(row.changed_at >= query.changed_since)
-    if query.changed_before is not None:
-        wanted.append(row.changed_at <= query.changed_before)
+    if form.changed_since:
+        wanted.append(row.changed_at >= sa.bindparam("since"))
+    if form.changed_before:
+        wanted.append(row.changed_at <= sa.bindparam("before"))
     return wanted
-
-
-def _after(marker: tuple[int, str] | None) -> list[sa.ColumnElement[bool]]:
-    if marker is None:
-        return []
-    return [sa.tuple_(row.created_at, row.uuid) < sa.tuple_(*marker)]
 
 
 def _has_status(wanted: str) -> sa.ColumnElement[bool]:
@@ -220,13 +273,13 @@ def _pairs(
         wanted = stored(one for one in states if is_wanted(*shown(one, task, shelved=shelved)))
         if wanted:
             tasks.setdefault(tuple(wanted), []).append(task)
-    return [sa.and_(row.state.in_(wanted), _under(some)) for wanted, some in tasks.items()]
+    return [sa.and_(row.state.in_(constants(wanted)), _under(some)) for wanted, some in tasks.items()]
 
 
 def _under(tasks: list[Task | None]) -> sa.ColumnElement[bool]:
     if len(tasks) == len(Task) + 1:
         return sa.true()
-    named = row.task.in_([task.value for task in tasks if task is not None])
+    named = row.task.in_(constants(task.value for task in tasks if task is not None))
     return sa.or_(row.task.is_(None), named) if None in tasks else named
 
 
@@ -243,7 +296,7 @@ def count_by_state(connection: sa.Connection) -> dict[str, int]:
     """Return how many living rows are in each state, but for those that no user sees."""
     counted = connection.execute(
         sa.select(row.state, sa.func.count().label("servers"))
-        .where(row.deleted_at.is_(None), row.state.not_in(stored(UNSEEN)))
+        .where(row.deleted_at.is_(None), row.state.not_in(constants(stored(UNSEEN))))
         .group_by(row.state)
         .order_by(row.state)
     )

@@ -14,6 +14,7 @@ from skep.database.cell import attempts, resting, tasks
 from skep.database.cell.cold_moves import COLUMNS, Move, held, mine, move_of, over_with, told
 from skep.database.cell.tables import agents, instances, migrations
 from skep.database.cell.tables import attempts as attempt_rows
+from skep.database.constants import constants
 from skep.domain.actions import Action, Over
 from skep.domain.builds import BuildFailure
 from skep.domain.clock import SECOND
@@ -115,7 +116,7 @@ _CANCELLED = (
     sa.select(*COLUMNS)
     .where(
         move.step.is_not(None),
-        move.step.in_(WAITING),
+        move.step.in_(constants(WAITING)),
         move.wish == "abort",
         ~resting.move_rests(move.instance, move.source_host, move.dest_host),
     )

@@ -41,6 +41,7 @@ from skep.database.cell.cold_moves import (
 )
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances, migrations
+from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.domain.actions import Over
 from skep.domain.assignments import Assignment
@@ -122,8 +123,8 @@ def due(
 
 
 _HERE = sa.or_(
-    sa.and_(move.step.in_(sorted(OF_SIDE["source"] | OF_SIDE["back"])), move.source_cell.is_(None)),
-    sa.and_(move.step.in_(sorted(OF_SIDE["target"])), move.dest_cell.is_(None)),
+    sa.and_(move.step.in_(constants(sorted(OF_SIDE["source"] | OF_SIDE["back"]))), move.source_cell.is_(None)),
+    sa.and_(move.step.in_(constants(sorted(OF_SIDE["target"]))), move.dest_cell.is_(None)),
 )
 """Says of a move that the host of its step is one of this cell."""
 
@@ -380,7 +381,7 @@ def overdue(connection: sa.Connection, since: int | None, limit: int) -> list[Mo
 
 @cache
 def _overdue(*, listened: bool) -> sa.Select[Any]:
-    beside = move.step.in_(_BESIDE)
+    beside = move.step.in_(constants(_BESIDE))
     unasked = sa.or_(move.granted == sa.false(), beside)
     late = move.step_at < sa.bindparam("since") if listened else sa.false()
     silent = sa.and_(move.sent_at.is_not(None), late, unasked)
@@ -395,7 +396,7 @@ def _overdue(*, listened: bool) -> sa.Select[Any]:
         ),
     )
     # An evacuation goes on without the host that it leaves.
-    told = move.step.in_(sorted(ON_HOSTS - {"evacuate_release"}))
+    told = move.step.in_(constants(sorted(ON_HOSTS - {"evacuate_release"})))
     rests = resting.move_rests(move.instance, move.source_host, move.dest_host)
     given_up = sa.and_(move.step.is_not(None), told, _HERE, sa.or_(silent, lost), ~rests)
     return sa.select(*COLUMNS).where(given_up).limit(sa.bindparam("most", type_=sa.Integer))

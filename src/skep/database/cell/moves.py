@@ -18,6 +18,7 @@ from skep.database.cell.builds import Work
 from skep.database.cell.tables import UNDER_WAY, instances, migrations
 from skep.database.cell.transitions import moving
 from skep.database.cell.unreadable import give_up, or_none
+from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Fault, State
@@ -94,7 +95,7 @@ def waiting(connection: sa.Connection, now: int, limit: int) -> list[Leaver]:
         sa.select(row.uuid, row.attempt, numbers.given().label("given"))
         .where(
             UNDER_WAY,
-            row.state.in_((State.HANDED_BACK.value, State.LEAVING.value)),
+            row.state.in_(constants((State.HANDED_BACK, State.LEAVING))),
             row.task.is_(None),
             ~resting.resting(row.uuid),
             sa.or_(row.sent_at.is_(None), row.sent_at <= now, row.sent_at.between(SINCE_0_8, SINCE_0_8 + now)),

@@ -22,6 +22,7 @@ from skep.database.cell.tables import (
     time,
 )
 from skep.database.cell.tables import attempts as attempt_rows
+from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.database.timelines import RecoveryRow
 from skep.database.upsert import insert
@@ -158,7 +159,7 @@ def end_report(connection: sa.Connection, node: NodeUuid, name: str, now: int) -
     missing = sa.select(row.uuid).where(
         row.host == name,
         row.node == node,
-        row.state.in_(stored(GUEST_ON_HOST)),
+        row.state.in_(constants(stored(GUEST_ON_HOST))),
         row.task.is_distinct_from(Task.DELETING.value),
         row.deleted_at.is_(None),
         ~there,
@@ -342,7 +343,7 @@ def go_on(connection: sa.Connection, uuid: InstanceUuid, how: GoOn, now: int) ->
         values |= {"attempt": raised, "state": State.RESCHEDULING.value, "host": None, "node": None}
     connection.execute(instances.update().where(row.uuid == uuid, UNDER_WAY).values(**values))
     if not how.elsewhere:
-        waits = sa.and_(UNDER_WAY, row.uuid == uuid, row.state.in_(stored(PLACELESS)))
+        waits = sa.and_(UNDER_WAY, row.uuid == uuid, row.state.in_(constants(stored(PLACELESS))))
         connection.execute(instances.update().where(waits).values(attempt=raised))
     let_go(connection, uuid)
 

@@ -25,6 +25,7 @@ from skep.database.cell.endings import with_instances
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances as instance_rows
 from skep.database.cell.transitions import moving
+from skep.database.constants import constants
 from skep.domain.actions import Action, ActionRequest, Ended, Over
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict
@@ -77,7 +78,7 @@ def carry_out(
         return []
     overtaken = []
     if action.overrides and before.task in action.overrides:
-        overridden = sa.and_(row.uuid == uuid, row.task.in_(sorted(action.overrides)))
+        overridden = sa.and_(row.uuid == uuid, row.task.in_(constants(sorted(action.overrides))))
         overtaken = tasks.of(connection, overridden)
     settled = [tasks.settle(connection, task, now, tasks.OVERTAKEN) for task in overtaken]
     changing = _CHANGE if "state" not in values else _CHANGE.where(moving(before.state, State(values["state"])))

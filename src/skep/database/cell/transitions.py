@@ -7,6 +7,7 @@ from functools import cache
 import sqlalchemy as sa
 
 from skep.database.cell.tables import instances
+from skep.database.constants import constants
 from skep.domain.instances import State
 from skep.domain.states import check, stored
 
@@ -21,4 +22,4 @@ def moving(before: State | frozenset[State], *after: State) -> sa.ColumnElement[
     for one in after:
         check(befores, one)
     names = stored(befores)
-    return instances.c.state == names[0] if len(names) == 1 else instances.c.state.in_(names)
+    return instances.c.state == names[0] if len(names) == 1 else instances.c.state.in_(constants(names))

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from skep.database.cell.moves import SINCE_0_8
 from skep.database.cell.tables import UNDER_WAY, attempts, instances, migrations
+from skep.database.constants import constants
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State, Task
 from skep.domain.moves import CHOICES, SEEK
@@ -54,7 +55,7 @@ def known(connection: sa.Connection, uuids: Sequence[str]) -> dict[str, int | No
 
 def placeless(connection: sa.Connection, uuids: Sequence[str]) -> list[Whereabouts]:
     """Return those of these rows for which a host may be chosen right now, and that name none yet."""
-    query = sa.select(*_COLUMNS).where(UNDER_WAY, row.uuid.in_(uuids), row.state.in_(stored(PLACELESS)))
+    query = sa.select(*_COLUMNS).where(UNDER_WAY, row.uuid.in_(uuids), row.state.in_(constants(stored(PLACELESS))))
     return [_whereabouts(one) for one in connection.execute(query)]
 
 
@@ -65,7 +66,7 @@ def chosen_for_moves(connection: sa.Connection, uuids: Sequence[str]) -> set[tup
     """
     move = migrations.c
     query = sa.select(move.instance, move.dest_attempt).where(
-        move.step.in_(sorted({*CHOICES, SEEK})), move.dest_attempt.is_not(None), move.instance.in_(uuids)
+        move.step.in_(constants(sorted({*CHOICES, SEEK}))), move.dest_attempt.is_not(None), move.instance.in_(uuids)
     )
     return {(one.instance, one.dest_attempt) for one in connection.execute(query)}
 
@@ -78,7 +79,7 @@ def without_attempt(connection: sa.Connection) -> list[Whereabouts]:
     )
     query = sa.select(*_COLUMNS).where(
         row.deleted_at.is_(None),
-        row.state.in_(stored(ON_HOST)),
+        row.state.in_(constants(stored(ON_HOST))),
         row.task.is_distinct_from(Task.DELETING.value),
         ~opened,
     )
