@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import islice
 
 import msgspec
@@ -117,21 +118,29 @@ def list_all(
     limit: int | None = None,
 ) -> list[Instance]:
     """List servers without a cell, newest first, from behind `after` (created_at, uuid) on."""
-    query = sa.select(build_requests.c.body).order_by(
-        build_requests.c.created_at.desc(), build_requests.c.instance.desc()
-    )
-    if project_id is not None:
-        query = query.where(build_requests.c.project_id == project_id)
-    if changed_since is not None:
-        query = query.where(build_requests.c.changed_at >= changed_since)
-    if changed_before is not None:
-        query = query.where(build_requests.c.changed_at <= changed_before)
+    asked = {"project": project_id, "since": changed_since, "before": changed_before}
     if after is not None:
-        query = query.where(sa.tuple_(build_requests.c.created_at, build_requests.c.instance) < sa.tuple_(*after))
-    rows = connection.execute(query)
+        asked["after_time"], asked["after_instance"] = after
+    given = {name: value for name, value in asked.items() if value is not None}
+    rows = connection.execute(_listing(frozenset(given)), given)
     found = list(islice(filter(accepts, (_unplaced(row.body) for row in rows)), limit))
     rows.close()
     return found
+
+
+@cache
+def _listing(given: frozenset[str]) -> sa.Select[tuple[bytes]]:
+    """Return the statement of a list for which these parameters are given."""
+    of = build_requests.c
+    marker = sa.tuple_(sa.bindparam("after_time", type_=sa.BigInteger), sa.bindparam("after_instance", type_=sa.String))
+    conditions = {
+        "project": of.project_id == sa.bindparam("project"),
+        "since": of.changed_at >= sa.bindparam("since"),
+        "before": of.changed_at <= sa.bindparam("before"),
+        "after_time": sa.tuple_(of.created_at, of.instance) < marker,
+    }
+    wanted = [condition for name, condition in conditions.items() if name in given]
+    return sa.select(of.body).where(*wanted).order_by(of.created_at.desc(), of.instance.desc())
 
 
 def count(connection: sa.Connection) -> int:

@@ -111,10 +111,13 @@ def get_many(connection: sa.Connection, instances: Sequence[str]) -> dict[str, M
 
 def deleting(connection: sa.Connection, project_id: str | None = None) -> set[str]:
     """Return the servers that are to be deleted and are still there."""
-    query = sa.select(mappings.instance).where(mappings.delete_intent_at.is_not(None), mappings.deleted_at.is_(None))
-    if project_id is not None:
-        query = query.where(mappings.project_id == project_id)
-    return set(connection.scalars(query))
+    if project_id is None:
+        return set(connection.scalars(_DELETING))
+    return set(connection.scalars(_DELETING_OF_PROJECT, {"of": project_id}))
+
+
+_DELETING = sa.select(mappings.instance).where(mappings.delete_intent_at.is_not(None), mappings.deleted_at.is_(None))
+_DELETING_OF_PROJECT = _DELETING.where(mappings.project_id == sa.bindparam("of"))
 
 
 def in_cell(
