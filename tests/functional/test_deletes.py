@@ -101,7 +101,7 @@ async def test_a_lock_refuses_a_delete_that_could_not_read_it(tmp_path: Path) ->
         assert (event.event, event.result) == ("compute_terminate_instance", "Error")
         assert event.details == f"Instance {locked} is locked"
         [action] = [one for one in await cell.read(partial(actions.list_of, instance=locked)) if one.action == "delete"]
-        assert (action.request_id, action.message) == ("req-owner", "Error")
+        assert (action.request_id, action.message) == ("req-owner", event.details)
         assert cloud.plane.process.metrics.actions.labels("delete", "error")._value.get() == 1
         assert "instance.delete.error" in [one.event_type for one in cloud.notifications]
         await intend(cloud, locked, "req-admin", unless_locked=False)
