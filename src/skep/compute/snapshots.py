@@ -9,9 +9,11 @@ from pathlib import Path
 
 import structlog
 
+from skep.compute.image_cache import TRIES
 from skep.compute.image_transfers import HostStore, Taker
-from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge
+from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import new_uuid
+from skep.neighbours.images.base import BrokenTransfer
 from skep.neighbours.images.tickets import NoTicket
 
 log = structlog.get_logger("skep.compute")
@@ -27,12 +29,16 @@ class Unwanted(SkepError):
 class Snapshots:
     """The files are in a directory of one process. What its predecessor left there is removed: nobody sends it."""
 
-    def __init__(self, directory: Path, store: HostStore, *, largest: int, limit: float) -> None:
-        """`largest` is the bytes that an image may have; a transfer may take `limit` seconds. Raises OSError."""
+    def __init__(self, directory: Path, store: HostStore, *, largest: int, limit: float, pause: float = 1.0) -> None:
+        """`largest` is the bytes that an image may have; to send one may take `limit` seconds.
+
+        The second try comes `pause` seconds after the first, each further one after twice that time. Raises OSError.
+        """
         self._directory = directory
         self._store = store
         self._largest = largest
         self._limit = limit
+        self._pause = pause
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in directory.iterdir():
             left.unlink()
@@ -52,6 +58,7 @@ class Snapshots:
     async def send(self, file: Path, image_id: str, taker: Taker, wanted: Callable[[], bool]) -> str | None:
         """Give an image the bytes of a file, all of them or none; return why that failed, or None.
 
+        A service that does not take them now is asked again, as long as the image waits for them.
         An image that has its bytes already got them from an earlier run of the agent, which could not say so.
         """
         try:
@@ -63,21 +70,31 @@ class Snapshots:
             return f"StorageUnavailable: the snapshot cannot be read: {error.strerror}"
 
     async def _send(self, file: Path, image_id: str, taker: Taker, wanted: Callable[[], bool]) -> str | None:
-        try:
-            await self._store.upload(image_id, _pieces(file, wanted), taker, most=self._largest)
-        except Unwanted:
-            return f"GivenUp: nobody waits for image {image_id} any more"
-        except NotFound:
-            return f"ImageNotFound: image {image_id} was deleted before it was stored"
-        except Conflict as error:
-            return await self._stored_before(image_id, taker, error)
-        except TooLarge as error:
-            return f"ImageTooLarge: {error}"
-        except (Forbidden, NoTicket) as error:
-            return f"ImageNotAuthorized: {error}"
-        except SkepError as error:
-            return f"ImageUnavailable: {error}"
-        return None
+        pause, failed = self._pause, ""
+        for tries_left in reversed(range(TRIES)):
+            try:
+                await self._store.upload(image_id, _pieces(file, wanted), taker, most=self._largest)
+            except Unwanted:
+                return f"GivenUp: nobody waits for image {image_id} any more"
+            except NotFound:
+                # After a try that failed it is gone because of that: it could not be left with bytes that may be wrong.
+                return failed or f"ImageNotFound: image {image_id} was deleted before it was stored"
+            except Conflict as error:
+                return await self._stored_before(image_id, taker, error)
+            except TooLarge as error:
+                return f"ImageTooLarge: {error}"
+            except (Forbidden, NoTicket) as error:
+                return f"ImageNotAuthorized: {error}"
+            except SkepError as error:
+                failed = f"ImageUnavailable: {error}"
+                if not tries_left or isinstance(error, BrokenTransfer) or not isinstance(error, Unavailable):
+                    return failed
+                log.warning("image not stored yet", image=image_id, error=str(error), tries_left=tries_left)
+            else:
+                return None
+            await asyncio.sleep(pause)
+            pause *= 2
+        raise AssertionError("the last try returns")
 
     async def _stored_before(self, image_id: str, taker: Taker, error: Conflict) -> str | None:
         try:

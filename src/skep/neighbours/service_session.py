@@ -6,19 +6,17 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import msgspec
 import structlog
 
-from skep.domain.clock import SECOND, Clock, parse_iso
-from skep.domain.decoding import json_decoder
-from skep.domain.errors import Forbidden, Unavailable, Unreachable
+from skep.domain.clock import SECOND, Clock
+from skep.domain.errors import Forbidden, Unavailable
+from skep.neighbours.answers import IDENTITY, IMAGES, PLAIN, ask, decode, failed, nonsense, send, time_of, unreachable
 
 log = structlog.get_logger("skep.neighbours")
-
-BodyT = TypeVar("BodyT")
 
 RENEW_BEFORE = 60 * SECOND
 """A token that has less than this left is renewed before it is used."""
@@ -97,8 +95,8 @@ class ServiceSession:
         self.credentials = credentials
         self._client = client
         self._clock = clock
-        self._lock = asyncio.Lock()
         self._session: _Session | None = None
+        self._signing_in: asyncio.Task[_Session] | None = None
 
     async def sign_in(self) -> None:
         """Get a token unless there is one.
@@ -133,11 +131,11 @@ class ServiceSession:
         session = await self._current()
         response = await self._send("GET", url, headers={**(headers or {}), "X-Auth-Token": session.token})
         if response.status_code == 401:
-            await self._forget(session)
+            self._forget(session)
             session = await self._current()
             response = await self._send("GET", url, headers={**(headers or {}), "X-Auth-Token": session.token})
         if response.status_code == 401:
-            raise Unavailable(f"{_host(url)} refuses the credentials of user {self.credentials.username}")
+            raise self._refused(url)
         return response
 
     @contextlib.asynccontextmanager
@@ -148,14 +146,13 @@ class ServiceSession:
         own user.
         """
         session = await self._current()
+        headers = {**PLAIN, "X-Auth-Token": session.token}
         try:
-            async with self._client.stream(
-                "GET", url, headers={"X-Auth-Token": session.token}, timeout=self.credentials.timeout
-            ) as response:
-                await self._check(response, session)
+            async with self._client.stream("GET", url, headers=headers, timeout=self.credentials.timeout) as response:
+                self._check(response, session)
                 yield response
-        except httpx.HTTPError as error:
-            raise unreachable(url, error) from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise unreachable(self._service(url), url, error) from error
 
     async def put(self, url: str, pieces: AsyncIterator[bytes]) -> httpx.Response:
         """Send bytes piece by piece with Skep's token, one time: what was taken from `pieces` is gone.
@@ -164,11 +161,16 @@ class ServiceSession:
         """
         session = await self._current()
         headers = {"X-Auth-Token": session.token, "Content-Type": "application/octet-stream"}
-        try:
-            response = await self._client.put(url, content=pieces, headers=headers, timeout=self.credentials.timeout)
-        except httpx.HTTPError as error:
-            raise unreachable(url, error) from error
-        await self._check(response, session)
+        response = await send(
+            self._service(url),
+            self._client,
+            "PUT",
+            url,
+            seconds=self.credentials.timeout,
+            headers=headers,
+            content=pieces,
+        )
+        self._check(response, session)
         return response
 
     async def post(self, url: str, body: Any) -> httpx.Response:
@@ -177,12 +179,8 @@ class ServiceSession:
         Raises as `stream` does.
         """
         session = await self._current()
-        headers = {"X-Auth-Token": session.token}
-        try:
-            response = await self._client.post(url, json=body, headers=headers, timeout=self.credentials.timeout)
-        except httpx.HTTPError as error:
-            raise unreachable(url, error) from error
-        await self._check(response, session)
+        response = await self._once("POST", url, {"X-Auth-Token": session.token}, body)
+        self._check(response, session)
         return response
 
     async def as_user(
@@ -205,33 +203,47 @@ class ServiceSession:
         session = await self._current()
         response = await self._send("DELETE", url, headers={"X-Auth-Token": session.token})
         if response.status_code == 403:
-            raise Forbidden(f"{_host(url)} does not let user {self.credentials.username} delete it")
+            raise Forbidden(f"{self._service(url)} does not let Skep's own user delete it")
         if response.status_code not in (204, 404):
-            await self._check(response, session)
-            raise Unavailable(f"{_host(url)} answered {response.status_code}")
+            self._check(response, session)
+            raise failed(self._service(url), url, response.status_code)
 
-    async def _check(self, response: httpx.Response, session: _Session) -> None:
+    def _service(self, url: str) -> str:
+        return IDENTITY if url.startswith(f"{self.credentials.v3}/") else IMAGES
+
+    def _refused(self, url: str) -> Unavailable:
+        service = self._service(url)
+        log.error("neighbour refuses Skep's own user", service=service, url=url, user=self.credentials.username)
+        return Unavailable(f"{service} refuses the credentials of Skep's own user")
+
+    def _check(self, response: httpx.Response, session: _Session) -> None:
         """Raise Unavailable for an answer that is none. A token that is refused is not used again."""
         url = str(response.url)
         if response.status_code == 401:
-            await self._forget(session)
-            raise Unavailable(f"{_host(url)} refuses the credentials of user {self.credentials.username}")
-        if response.status_code >= 500 or response.status_code == 429:
-            log.warning("neighbour failed", url=url, status=response.status_code)
-            raise Unavailable(f"{_host(url)} answered {response.status_code}")
+            self._forget(session)
+            raise self._refused(url)
+        if _fails(response):
+            raise failed(self._service(url), url, response.status_code)
 
     async def _current(self) -> _Session:
-        async with self._lock:
-            session = self._session
-            if session is None or session.expires_at - self._clock.now() < RENEW_BEFORE:
-                session = await self._sign_in()
-                self._session = session
+        session = self._session
+        if session is not None and session.expires_at - self._clock.now() >= RENEW_BEFORE:
             return session
+        if self._signing_in is None:
+            # Requests that come meanwhile wait for the same answer: none of them is the next to wait for its own.
+            self._signing_in = asyncio.create_task(self._sign_in())
+            self._signing_in.add_done_callback(self._signed_in)
+        return await asyncio.shield(self._signing_in)
 
-    async def _forget(self, session: _Session) -> None:
-        async with self._lock:
-            if self._session is session:
-                self._session = None
+    def _signed_in(self, task: asyncio.Task[_Session]) -> None:
+        self._signing_in = None
+        # The error is for those who wait; all of them may have gone away meanwhile.
+        if not task.cancelled() and task.exception() is None:
+            self._session = task.result()
+
+    def _forget(self, session: _Session) -> None:
+        if self._session is session:
+            self._session = None
 
     async def _sign_in(self) -> _Session:
         url = f"{self.credentials.v3}/auth/tokens"
@@ -243,13 +255,13 @@ class ServiceSession:
                 user=self.credentials.username,
                 status=response.status_code,
             )
-            message = f"{_host(url)} does not let user {self.credentials.username} sign in ({response.status_code})"
+            message = f"{IDENTITY} does not let Skep's own user sign in ({response.status_code})"
             raise CredentialsRefused(message) if response.status_code == 401 else Unavailable(message)
-        token = decode(response, _TokenBody).token
+        token = decode(IDENTITY, response, _TokenBody).token
         subject = response.headers.get("X-Subject-Token", "")
-        if not subject:
-            raise Unavailable(f"{_host(url)} answered without a token")
-        return _Session(subject, parse_iso(token.expires_at), token.catalog)
+        if not (subject and subject.isascii() and subject.isprintable()):
+            raise nonsense(IDENTITY, "there is no token")
+        return _Session(subject, time_of(IDENTITY, token.expires_at), token.catalog)
 
     async def _send(
         self, method: str, url: str, *, headers: dict[str, str] | None = None, json: Any = None
@@ -268,27 +280,18 @@ class ServiceSession:
         raise AssertionError("the last try returned or raised")
 
     async def _try(self, method: str, url: str, headers: dict[str, str] | None, json: Any) -> httpx.Response:
-        try:
-            response = await self._client.request(
-                method, url, headers=headers, json=json, timeout=self.credentials.timeout
-            )
-        except httpx.HTTPError as error:
-            raise unreachable(url, error) from error
-        if response.status_code >= 500 or response.status_code == 429:
-            log.warning("neighbour failed", url=url, status=response.status_code)
-            raise Unavailable(f"{_host(url)} answered {response.status_code}")
+        response = await self._once(method, url, headers, json)
+        if _fails(response):
+            raise failed(self._service(url), url, response.status_code)
         return response
 
+    async def _once(self, method: str, url: str, headers: dict[str, str] | None, json: Any) -> httpx.Response:
+        seconds = self.credentials.timeout
+        return await ask(self._service(url), self._client, method, url, seconds=seconds, headers=headers, json=json)
 
-def decode(response: httpx.Response, body: type[BodyT]) -> BodyT:
-    """Decode the JSON of an answer.
 
-    Raises Unavailable when it is not what the service's API promises.
-    """
-    try:
-        return json_decoder(body).decode(response.content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"{response.url.host} did not answer as its API specifies: {error}") from error
+def _fails(response: httpx.Response) -> bool:
+    return response.status_code >= 500 or response.status_code == 429
 
 
 def _sign_in_body(credentials: ServiceCredentials) -> dict[str, Any]:
@@ -304,14 +307,3 @@ def _sign_in_body(credentials: ServiceCredentials) -> dict[str, Any]:
             "scope": {"project": project},
         }
     }
-
-
-def _host(url: str) -> str:
-    parsed = httpx.URL(url)
-    return f"{parsed.host}:{parsed.port}" if parsed.port else parsed.host
-
-
-def unreachable(url: str, error: httpx.HTTPError) -> Unreachable:
-    """Return the error of a service that did not answer, or broke off."""
-    log.warning("neighbour did not answer", url=url, error=type(error).__name__)
-    return Unreachable(f"{_host(url)} does not answer ({type(error).__name__})")

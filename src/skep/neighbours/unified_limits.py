@@ -14,7 +14,8 @@ import msgspec
 
 from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import Unavailable
-from skep.neighbours.service_session import BodyT, ServiceSession, decode
+from skep.neighbours.answers import IDENTITY, BodyT, decode
+from skep.neighbours.service_session import ServiceSession
 
 MAX_PROJECTS = 10_000
 """Of which limits are kept; those kept for longest give way."""
@@ -111,5 +112,5 @@ class UnifiedLimits:
         response = await self._session.get(f"{self._v3}/{path}")
         if response.status_code != 200:
             what = path.partition("?")[0]
-            raise Unavailable(f"the identity service answered {response.status_code} to a look at {what}")
-        return decode(response, body)
+            raise Unavailable(f"{IDENTITY} answered {response.status_code} to a look at {what}")
+        return decode(IDENTITY, response, body)

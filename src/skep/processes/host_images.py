@@ -16,6 +16,7 @@ from skep.config.compute import HostImagesSettings
 from skep.config.sections import Config
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
+from skep.neighbours.answers import new_client
 from skep.neighbours.images.base import ImageExchange
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.images.tickets import TicketedImages
@@ -45,11 +46,11 @@ class HostImages:
             transfers: HostTransfers = ByRequest(embedded)
             store: HostStore | None = StoredByRequest(embedded)
         elif section.by_ticket:
-            self._http = httpx.AsyncClient(verify=authorities(section.ca_file, CA_FILE), trust_env=False)
+            self._http = new_client(authorities(section.ca_file, CA_FILE))
             by_ticket = TicketedImages(self._http, timeout=section.timeout, endpoint=section.endpoint)
             transfers, store = ByTicket(by_ticket), StoredByTicket(by_ticket)
         elif section.auth_url:
-            self._http = httpx.AsyncClient(verify=authorities(section.ca_file, CA_FILE), trust_env=False)
+            self._http = new_client(authorities(section.ca_file, CA_FILE))
             by_user = _of_a_user(section, self._http, clock)
             transfers, store = ByRequest(by_user), StoredByRequest(by_user) if section.store else None
         else:

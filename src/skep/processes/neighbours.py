@@ -8,7 +8,8 @@ from skep.config.authorities import authorities
 from skep.config.sections import Config, IdentitySettings
 from skep.database.engine import Database
 from skep.domain.clock import Clock
-from skep.domain.errors import Misconfigured
+from skep.domain.errors import Misconfigured, Unreachable
+from skep.neighbours.answers import new_client
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.images.base import ImageRecords, ImageService, ImagesOfUsers
@@ -56,9 +57,7 @@ class Neighbours:
         self.images_of_users: ImagesOfUsers
         self.embedded_images: EmbeddedImages | None = None
         if config.identity.kind == "keystone":
-            self._http = httpx.AsyncClient(
-                verify=authorities(config.identity.ca_file, "identity.ca_file"), trust_env=False
-            )
+            self._http = new_client(authorities(config.identity.ca_file, "identity.ca_file"))
             self.identity = self._keystone = KeystoneIdentity(keystone_settings(config.identity), self._http, clock)
         else:
             catalogue = standard_catalogue(api_url, identity_url, images_url)
@@ -106,6 +105,9 @@ class Neighbours:
                     f"identity.username, identity.password: {error}; expected a user of project "
                     f"{section.project_name!r} in domain {section.user_domain_name!r}"
                 ) from error
+            except Unreachable as error:
+                # Whoever starts the process may know the address, unlike users who read the error later.
+                raise Unreachable(f"identity.auth_url: {error}; it is {section.auth_url}") from error
 
     async def close(self) -> None:
         """Close connections and the threads that hash passwords."""

@@ -30,7 +30,9 @@ def store(stage: AgentStage) -> SentImages:
 
 
 def sends_to(stage: AgentStage, store: SentImages, *, largest: int = 1000) -> None:
-    stage.snapshots = Snapshots(stage.directory / "snapshots", StoredByRequest(store), largest=largest, limit=30)
+    stage.snapshots = Snapshots(
+        stage.directory / "snapshots", StoredByRequest(store), largest=largest, limit=30, pause=0
+    )
 
 
 def files(stage: AgentStage) -> list[Path]:

@@ -53,7 +53,7 @@ async def service(stage: AgentStage) -> AsyncIterator[StoringImages]:
     service = StoringImages()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(service)) as client:
         store = StoredByTicket(TicketedImages(client, timeout=10))
-        stage.snapshots = Snapshots(stage.directory / "snapshots", store, largest=100, limit=30)
+        stage.snapshots = Snapshots(stage.directory / "snapshots", store, largest=100, limit=30, pause=0)
         stage.conductor.ticket = TICKET
         yield service
 

@@ -8,13 +8,14 @@ import urllib.parse
 import httpx
 import msgspec
 
-from skep.domain.clock import SECOND, Clock, parse_iso
+from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import Unavailable
 from skep.domain.ids import ProjectId, UserId
+from skep.neighbours.answers import IDENTITY, decode, failed, nonsense, time_of
 from skep.neighbours.identity.access_rules import AccessRule, Use, permits
 from skep.neighbours.identity.base import Identity, well_formed
 from skep.neighbours.identity.token_cache import TokenCache
-from skep.neighbours.service_session import ServiceCredentials, ServiceSession, decode
+from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 
 ACCESS_RULES = {"OpenStack-Identity-Access-Rules": "1.0"}
 """Says that access rules are kept here; without it Keystone knows no token that has some."""
@@ -58,6 +59,14 @@ class _Token(msgspec.Struct):
 
 class _TokenBody(msgspec.Struct):
     token: _Token
+
+
+class _Project(msgspec.Struct):
+    id: str
+
+
+class _ProjectBody(msgspec.Struct):
+    project: _Project
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -133,11 +142,11 @@ class KeystoneIdentity:
         query = "nocatalog&allow_expired=1" if chained else "nocatalog"
         response = await self.session.get(f"{self._v3}/auth/tokens?{query}", headers)
         if response.status_code not in (200, 404):
-            raise Unavailable(f"the identity service answered {response.status_code} to the validation of a token")
-        body = decode(response, _TokenBody).token if response.status_code == 200 else None
+            raise Unavailable(f"{IDENTITY} answered {response.status_code} to the validation of a token")
+        body = decode(IDENTITY, response, _TokenBody).token if response.status_code == 200 else None
         if chained:
             return _Known(_identity(body) if body is not None else None, None, asked_at)
-        if body is None or parse_iso(body.expires_at) <= asked_at:
+        if body is None or time_of(IDENTITY, body.expires_at) <= asked_at:
             refused = _Known(None, None, asked_at)
             until = asked_at + self._settings.change_cache_seconds * SECOND
             self._refused.put(token, refused, until, refused_generation)
@@ -152,8 +161,15 @@ class KeystoneIdentity:
 
     async def project_exists(self, project_id: str) -> bool | None:
         """Ask for the project; None when Skep's user may not see projects."""
-        response = await self.session.get(f"{self._v3}/projects/{urllib.parse.quote(project_id, safe='')}")
-        return {200: True, 404: False}.get(response.status_code)
+        url = f"{self._v3}/projects/{urllib.parse.quote(project_id, safe='')}"
+        response = await self.session.get(url)
+        if response.status_code in (403, 404):
+            return None if response.status_code == 403 else False
+        if response.status_code != 200:
+            raise failed(IDENTITY, url, response.status_code)
+        if decode(IDENTITY, response, _ProjectBody).project.id != project_id:
+            raise nonsense(IDENTITY, "the project is another one")
+        return True
 
 
 def _identity(token: _Token) -> Identity:
@@ -170,5 +186,5 @@ def _identity(token: _Token) -> Identity:
         roles=tuple(role.name for role in token.roles),
         system_scope=bool(token.system.get("all")),
         domain_id=token.domain.id if token.domain else None,
-        expires_at=parse_iso(token.expires_at),
+        expires_at=time_of(IDENTITY, token.expires_at),
     )

@@ -39,6 +39,8 @@ class CountedBytes:
 
     def __init__(self, pieces: AsyncIterator[bytes], most: int) -> None:
         self.size = 0
+        self.ended = False
+        """Whether all of them have passed."""
         self._pieces = pieces
         self._most = most
 
@@ -49,6 +51,7 @@ class CountedBytes:
             if self.size > self._most:
                 raise TooLarge(f"an image of at most {self._most} bytes is possible")
             yield piece
+        self.ended = True
 
 
 class CheckedBytes(CountedBytes):
@@ -67,15 +70,19 @@ class CheckedBytes(CountedBytes):
 
     def compare(self, image: Image) -> None:
         """Raise BrokenTransfer unless what passed is what the image service says of the image."""
+        if (difference := self.differs(image)) is not None:
+            raise BrokenTransfer(difference)
+
+    def differs(self, image: Image) -> str | None:
+        """Say in what the bytes that passed are not those that the image service says; None: in nothing."""
         if self.size != image.size:
-            raise BrokenTransfer(f"image {image.id} has {image.size} bytes, and {self.size} passed")
+            return f"image {image.id} has {image.size} bytes, and {self.size} passed"
         for name, expected in _said(image).items():
             made = self._hashes.get(name)
             if made is not None and made.hexdigest() != expected:
                 passed = made.hexdigest()
-                raise BrokenTransfer(
-                    f"image {image.id} has the checksum {expected} ({name}), and what passed has {passed}"
-                )
+                return f"image {image.id} has the checksum {expected} ({name}), and what passed has {passed}"
+        return None
 
 
 def _said(image: Image) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.parse
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
@@ -15,8 +16,9 @@ from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import is_uuid
 from skep.domain.images import FIELDS, MOST_BACKUPS, Image, NewImage, backup_properties
+from skep.neighbours.answers import IMAGES, decode, flowing, nonsense
 from skep.neighbours.images.checked import CheckedBytes, whole
-from skep.neighbours.service_session import ServiceSession, decode
+from skep.neighbours.service_session import ServiceSession
 
 log = structlog.get_logger("skep.neighbours")
 
@@ -40,6 +42,18 @@ WITH_BYTES = frozenset({"active", "deactivated"})
 """Statuses of images that have all their bytes."""
 
 
+class _Made(msgspec.Struct):
+    id: str
+
+
+class _Member(msgspec.Struct):
+    member_id: str
+
+
+class _Listed(msgspec.Struct):
+    images: list[dict[str, Any]]
+
+
 class GlanceImages:
     """Reads, makes and fills images with Skep's own user (which must be allowed to see all of them) and applies
     Glance's rule of visibility for the caller itself: queued work has no token of its user any more.
@@ -54,13 +68,8 @@ class GlanceImages:
         """Return an image that the caller may use."""
         if not is_uuid(image_id):
             raise NotFound(f"image {image_id} could not be found")
-        response = await self._get(f"/images/{urllib.parse.quote(image_id, safe='')}")
-        if response.status_code == 404:
-            raise NotFound(f"image {image_id} could not be found")
-        if response.status_code != 200:
-            raise Unavailable(f"the image service answered {response.status_code} for image {image_id}")
-        fields = decode(response, dict[str, Any])
-        if not await self._visible(fields, context):
+        fields = await self._shown(image_id)
+        if fields is None or not await self._visible(fields, context):
             raise NotFound(f"image {image_id} could not be found")
         return described(fields, Image)
 
@@ -69,19 +78,18 @@ class GlanceImages:
         response = await self._session.post(await self._url("/images"), new.fields())
         refused = NOT_MADE.get(response.status_code)
         if refused is not None:
-            raise refused(f"the image service refused a new image ({response.status_code})")
+            raise refused(f"{IMAGES} refused a new image ({response.status_code})")
         if response.status_code != 201:
-            raise Unavailable(f"the image service answered {response.status_code} to a new image")
+            raise Unavailable(f"{IMAGES} answered {response.status_code} to a new image")
+        if decode(IMAGES, response, _Made).id != new.id:
+            raise nonsense(IMAGES, "the new image has another id")
 
     async def discard(self, image_id: str) -> bool:
         """Delete an image unless it has its bytes."""
-        response = await self._get(f"/images/{urllib.parse.quote(image_id, safe='')}")
-        if response.status_code == 404:
+        fields = await self._shown(image_id)
+        if fields is None:
             return True
-        if response.status_code != 200:
-            raise Unavailable(f"the image service answered {response.status_code} for image {image_id}")
-        fields = decode(response, dict[str, Any])
-        if fields.get("status") in WITH_BYTES or fields.get("protected"):
+        if fields["status"] in WITH_BYTES or fields.get("protected"):
             return False
         try:
             await self._session.delete(await self._url(f"/images/{urllib.parse.quote(image_id, safe='')}"))
@@ -100,8 +108,8 @@ class GlanceImages:
         asked = {"owner": owner, "status": "active", "sort": "created_at:desc", "limit": str(MOST_BACKUPS)}
         response = await self._get(f"/images?{urllib.parse.urlencode({**asked, **wanted})}")
         if response.status_code != 200:
-            raise Unavailable(f"the image service answered {response.status_code} for the backups of {instance}")
-        found: list[dict[str, Any]] = decode(response, dict[str, Any]).get("images", [])
+            raise Unavailable(f"{IMAGES} answered {response.status_code} for the backups of {instance}")
+        found = [checked(one) for one in decode(IMAGES, response, _Listed).images]
         return [one["id"] for one in found if all(one.get(name) == value for name, value in wanted.items())]
 
     async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
@@ -111,8 +119,8 @@ class GlanceImages:
             if response.status_code in (204, 404):
                 raise NotFound(f"image {image_id} has no bytes")
             if response.status_code != 200:
-                raise Unavailable(f"the image service answered {response.status_code} for the bytes of {image_id}")
-            async for piece in whole(response.aiter_raw(PIECE), image, most):
+                raise Unavailable(f"{IMAGES} answered {response.status_code} for the bytes of {image_id}")
+            async for piece in whole(flowing(IMAGES, response, self._session.credentials.timeout, PIECE), image, most):
                 yield piece
 
     async def upload(self, image_id: str, pieces: AsyncIterator[bytes], context: RequestContext, *, most: int) -> Image:
@@ -127,32 +135,41 @@ class GlanceImages:
         try:
             return await self._fill(before, counted, context)
         except Unavailable:
-            await self._leave_no_bytes(before, context)
-            raise
+            stored = await self._settle(before, counted, context)
+            if stored is None:
+                raise
+            return stored
 
     async def _fill(self, image: Image, counted: CheckedBytes, context: RequestContext) -> Image:
         response = await self._session.put(await self._url(f"/images/{image.id}/file"), aiter(counted))
         refused = REFUSED.get(response.status_code)
         if refused is not None:
-            raise refused(f"the image service refused the bytes of {image.id} ({response.status_code})")
+            raise refused(f"{IMAGES} refused the bytes of {image.id} ({response.status_code})")
         if response.status_code != 204:
-            raise Unavailable(f"the image service answered {response.status_code} to the bytes of {image.id}")
+            raise Unavailable(f"{IMAGES} answered {response.status_code} to the bytes of {image.id}")
         after = await self.get(image.id, context)
         counted.compare(after)
         return after
 
-    async def _leave_no_bytes(self, image: Image, context: RequestContext) -> None:
-        """Delete an image that got bytes which are not known to be right: Glance takes none out of an image."""
+    async def _settle(self, image: Image, sent: CheckedBytes, context: RequestContext) -> Image | None:
+        """Return an image that has all that was sent, although no good answer came; otherwise leave it no bytes.
+
+        One that got others, or may yet, is deleted: Glance takes none out of an image.
+        """
         try:
-            if (await self.get(image.id, context)).status == "queued":
-                return
+            after = await self.get(image.id, context)
+            if after.status == "queued":
+                return None
+            if after.status == "active" and sent.ended and sent.differs(after) is None:
+                return after
             await self._session.delete(await self._url(f"/images/{image.id}"))
         except NotFound:
-            return
+            return None
         except (Forbidden, Unavailable) as error:
             log.error("an image may hold bytes of a failed upload", image=image.id, error=str(error))
         else:
             log.warning("image deleted after a failed upload", image=image.id)
+        return None
 
     async def _visible(self, fields: dict[str, Any], context: RequestContext) -> bool:
         visibility = fields.get("visibility")
@@ -161,7 +178,23 @@ class GlanceImages:
         if visibility != "shared" or not context.project_id:
             return False
         project = urllib.parse.quote(context.project_id, safe="")
-        return (await self._get(f"/images/{fields['id']}/members/{project}")).status_code == 200
+        response = await self._get(f"/images/{fields['id']}/members/{project}")
+        if response.status_code == 404:
+            return False
+        if response.status_code != 200:
+            raise Unavailable(f"{IMAGES} answered {response.status_code} for the members of image {fields['id']}")
+        if decode(IMAGES, response, _Member).member_id != context.project_id:
+            raise nonsense(IMAGES, "the member is another one")
+        return True
+
+    async def _shown(self, image_id: str) -> dict[str, Any] | None:
+        """Return what Glance says of an image, whoever may see it; None when there is none."""
+        response = await self._get(f"/images/{urllib.parse.quote(image_id, safe='')}")
+        if response.status_code == 404:
+            return None
+        if response.status_code != 200:
+            raise Unavailable(f"{IMAGES} answered {response.status_code} for image {image_id}")
+        return checked(decode(IMAGES, response, dict[str, Any]), image_id)
 
     async def _get(self, path: str) -> httpx.Response:
         return await self._session.get(await self._url(path))
@@ -176,6 +209,19 @@ async def address(session: ServiceSession, endpoint: str, path: str) -> str:
     return f"{base.removesuffix('/v2')}/v2{path}"
 
 
+def checked(fields: dict[str, Any], image_id: str | None = None) -> dict[str, Any]:
+    """Return what Glance says of an image, once it says what it says of each; `image_id` is the one asked for.
+
+    Raises Unavailable when it does not.
+    """
+    for name in ("id", "status", "visibility"):
+        if not isinstance(fields.get(name), str):
+            raise nonsense(IMAGES, f"an image has no {name}")
+    if not is_uuid(fields["id"]) or (image_id is not None and uuid.UUID(fields["id"]) != uuid.UUID(image_id)):
+        raise nonsense(IMAGES, "the image is another one")
+    return fields
+
+
 def described(fields: dict[str, Any], kind: type[ImageT]) -> ImageT:
     """Return what Glance says of an image. Raises Unavailable when it is not what its API promises."""
     known = {name: fields[name] for name in kind.__struct_fields__ if fields.get(name) is not None}
@@ -185,4 +231,4 @@ def described(fields: dict[str, Any], kind: type[ImageT]) -> ImageT:
     try:
         return convert(known, kind)
     except msgspec.ValidationError as error:
-        raise Unavailable(f"the image service did not answer as its API specifies: {error}") from error
+        raise nonsense(IMAGES, str(error)) from error

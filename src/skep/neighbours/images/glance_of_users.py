@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from skep.domain.clock import isoformat, parse_iso
+from skep.domain.clock import isoformat
 from skep.domain.context import RequestContext
 from skep.domain.errors import (
     BadRequest,
@@ -21,8 +21,9 @@ from skep.domain.errors import (
 )
 from skep.domain.ids import is_uuid
 from skep.domain.images import DescribedImage, ImageSelection, ImagesPage, changes, pointer
-from skep.neighbours.images.glance import address, described
-from skep.neighbours.service_session import ServiceSession, decode
+from skep.neighbours.answers import IMAGES, decode, nonsense, time_of
+from skep.neighbours.images.glance import address, checked, described
+from skep.neighbours.service_session import ServiceSession
 
 REFUSED: dict[int, type[SkepError]] = {
     400: BadRequest,
@@ -52,16 +53,16 @@ class GlanceOfUsers:
         response = await self._ask("GET", f"/images?{urllib.parse.urlencode(_parameters(selection))}", token)
         if response.status_code == 400:
             raise BadRequest("the image service does not take these filters, or this marker")
-        answer = decode(_checked(response, "images"), dict[str, Any])
+        answer = decode(IMAGES, _checked(response, "images"), dict[str, Any])
         found = answer.get("images")
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-            raise Unavailable("the image service did not answer as its API specifies: there is no list of images")
+            raise nonsense(IMAGES, "there is no list of images")
         return ImagesPage([_described(one) for one in found], more="next" in answer)
 
     async def describe(self, image_id: str, context: RequestContext, token: str) -> DescribedImage:  # noqa: ARG002 - likewise
         """Return an image."""
         response = await self._ask("GET", _path(image_id), token)
-        return _described(decode(_checked(response, image_id), dict[str, Any]))
+        return _described(decode(IMAGES, _checked(response, image_id), dict[str, Any]), image_id)
 
     async def change(
         self,
@@ -78,11 +79,13 @@ class GlanceOfUsers:
         if not steps:
             return image
         response = await self._ask("PATCH", _path(image.id), token, body=steps)
-        return _described(decode(_checked(response, image.id), dict[str, Any]))
+        return _described(decode(IMAGES, _checked(response, image.id), dict[str, Any]), image.id)
 
     async def remove(self, image_id: str, context: RequestContext, token: str) -> None:  # noqa: ARG002 - likewise
         """Delete an image."""
-        _checked(await self._ask("DELETE", _path(image_id), token), image_id)
+        response = _checked(await self._ask("DELETE", _path(image_id), token), image_id)
+        if response.status_code != 204:
+            raise Unavailable(f"{IMAGES} answered {response.status_code} to the end of image {image_id}")
 
     async def _ask(self, method: str, path: str, token: str, *, body: Any = None) -> httpx.Response:
         url = await address(self._session, self._endpoint, path)
@@ -121,19 +124,14 @@ def _checked(response: httpx.Response, asked_for: str) -> httpx.Response:
         return response
     refused = REFUSED.get(response.status_code)
     if refused is None:
-        raise Unavailable(f"the image service answered {response.status_code} for {asked_for}")
+        raise Unavailable(f"{IMAGES} answered {response.status_code} for {asked_for}")
     if refused is Unauthenticated:
         raise Unauthenticated("The request you have made requires authentication.")
     if refused is NotFound:
         raise NotFound(f"image {asked_for} could not be found")
-    raise refused(f"the image service refuses it for {asked_for} ({response.status_code})")
+    raise refused(f"{IMAGES} refuses it for {asked_for} ({response.status_code})")
 
 
-def _described(fields: dict[str, Any]) -> DescribedImage:
-    times: dict[str, int] = {}
-    for name in ("created_at", "updated_at"):
-        try:
-            times[name] = parse_iso(str(fields.get(name)))
-        except (ValueError, OverflowError) as error:
-            raise Unavailable(f"the image service did not answer as its API specifies: {name}") from error
-    return described({**fields, **times}, DescribedImage)
+def _described(fields: dict[str, Any], image_id: str | None = None) -> DescribedImage:
+    times = {name: time_of(IMAGES, fields.get(name)) for name in ("created_at", "updated_at")}
+    return described({**checked(fields, image_id), **times}, DescribedImage)

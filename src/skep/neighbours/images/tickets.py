@@ -16,8 +16,8 @@ from skep.domain.clock import SECOND
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.images import Image
+from skep.neighbours.answers import IMAGES, PLAIN, ask, decode, flowing, send, unreachable
 from skep.neighbours.images.checked import CountedBytes, whole
-from skep.neighbours.service_session import unreachable
 
 HEADER = "X-Skep-Image-Ticket"
 
@@ -92,17 +92,17 @@ class TicketedImages:
 
         Raises what `ImageTransfers.download` raises.
         """
-        url, headers = self._url(image.id, ticket) + "/file", {HEADER: ticket.ticket}
+        url, headers = self._url(image.id, ticket) + "/file", {**PLAIN, HEADER: ticket.ticket}
         try:
             async with self._client.stream("GET", url, headers=headers, timeout=self._timeout) as response:
                 if response.status_code in (204, 404):
                     raise NotFound(f"image {image.id} has no bytes, or is gone")
                 if response.status_code != 200:
-                    raise Unavailable(f"the image service answered {response.status_code} for the bytes of {image.id}")
-                async for piece in whole(response.aiter_raw(PIECE), image, most):
+                    raise Unavailable(f"{IMAGES} answered {response.status_code} for the bytes of {image.id}")
+                async for piece in whole(flowing(IMAGES, response, self._timeout, PIECE), image, most):
                     yield piece
-        except httpx.HTTPError as error:
-            raise unreachable(url, error) from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise unreachable(IMAGES, url, error) from error
 
     async def upload(self, image_id: str, pieces: AsyncIterator[bytes], ticket: ImageTicket, *, most: int) -> None:
         """Store the bytes of an image that has none: the service takes all of them or none.
@@ -112,31 +112,22 @@ class TicketedImages:
         url = self._url(image_id, ticket) + "/file"
         headers = {HEADER: ticket.ticket, "Content-Type": "application/octet-stream"}
         counted = aiter(CountedBytes(pieces, most))
-        try:
-            response = await self._client.put(url, content=counted, headers=headers, timeout=self._timeout)
-        except httpx.HTTPError as error:
-            raise unreachable(url, error) from error
+        response = await send(IMAGES, self._client, "PUT", url, seconds=self._timeout, headers=headers, content=counted)
         refused = _REFUSED.get(response.status_code)
         if refused is not None:
-            raise refused(f"the image service refused the bytes of {image_id} ({response.status_code})")
+            raise refused(f"{IMAGES} refused the bytes of {image_id} ({response.status_code})")
         if response.status_code != 204:
-            raise Unavailable(f"the image service answered {response.status_code} to the bytes of {image_id}")
+            raise Unavailable(f"{IMAGES} answered {response.status_code} to the bytes of {image_id}")
 
     async def is_stored(self, image_id: str, ticket: ImageTicket) -> bool:
         """Tell whether an image has its bytes. Raises NotFound, Unavailable."""
         url = self._url(image_id, ticket)
-        try:
-            response = await self._client.get(url, headers={HEADER: ticket.ticket}, timeout=self._timeout)
-        except httpx.HTTPError as error:
-            raise unreachable(url, error) from error
+        response = await ask(IMAGES, self._client, "GET", url, seconds=self._timeout, headers={HEADER: ticket.ticket})
         if response.status_code == 404:
             raise NotFound(f"image {image_id} is gone")
-        try:
-            if response.status_code == 200:
-                return json_decoder(_Stored).decode(response.content).status == "active"
-        except msgspec.DecodeError as error:
-            raise Unavailable(f"the image service answered nonsense about {image_id}") from error
-        raise Unavailable(f"the image service answered {response.status_code} about {image_id}")
+        if response.status_code != 200:
+            raise Unavailable(f"{IMAGES} answered {response.status_code} about {image_id}")
+        return decode(IMAGES, response, _Stored).status == "active"
 
     def _url(self, image_id: str, ticket: ImageTicket) -> str:
         base = self._endpoint or ticket.url.rstrip("/")

@@ -1,0 +1,155 @@
+"""What Skep makes of a Keystone and a Glance whose answers never come or mean nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import uuid
+from collections.abc import AsyncIterator
+
+import httpx
+import msgspec
+import pytest
+
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, token
+from skep.database.api.images import Viewer
+from skep.domain.context import RequestContext
+from skep.domain.errors import Unavailable
+from skep.domain.ids import ProjectId, RequestId
+from skep.domain.images import NewImage
+from skep.neighbours.answers import new_client
+from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
+from skep.neighbours.images.glance import GlanceImages
+from skep.neighbours.service_session import ServiceCredentials, ServiceSession
+from skep.standalone.images.service import EVERYBODY
+from tests.support.faulty_service import SUCCESSES, Fault, FaultyService, faulty_service
+
+SECONDS = 2.0
+MEMBER = RequestContext(request_id=RequestId("req-1"), project_id=ProjectId("theirs"), roles=("member",))
+
+
+@pytest.fixture
+async def keystone(cloud: ServedNeighbours) -> AsyncIterator[FaultyService]:
+    async with faulty_service(cloud.identity_url) as service:
+        yield service
+
+
+@pytest.fixture
+async def glance(cloud: ServedNeighbours) -> AsyncIterator[FaultyService]:
+    async with faulty_service(cloud.images_url) as service:
+        yield service
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with new_client(ssl.create_default_context()) as client:
+        yield client
+
+
+@pytest.fixture
+def own(keystone: FaultyService, credentials: ServiceCredentials) -> ServiceCredentials:
+    return msgspec.structs.replace(credentials, auth_url=keystone.url, timeout=SECONDS)
+
+
+@pytest.fixture
+def identity(own: ServiceCredentials, client: httpx.AsyncClient, clock: SteppedClock) -> KeystoneIdentity:
+    return KeystoneIdentity(KeystoneSettings(credentials=own), client, clock)
+
+
+@pytest.fixture
+def images(identity: KeystoneIdentity, glance: FaultyService) -> GlanceImages:
+    return GlanceImages(identity.session, glance.url)
+
+
+async def _token(cloud: ServedNeighbours) -> str:
+    async with cloud.identity_client() as signing_in:
+        return await token(signing_in, "demo", "demo")
+
+
+@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
+async def test_signing_in_again(
+    cloud: ServedNeighbours, keystone: FaultyService, identity: KeystoneIdentity, clock: SteppedClock, fault: Fault
+) -> None:
+    assert await identity.validate(await _token(cloud)) is not None
+    clock.advance(4000)
+    known = await _token(cloud)
+    await keystone.fail(fault)
+    with pytest.raises(Unavailable, match="the identity service"):
+        await identity.validate(known)
+    await keystone.heal()
+    assert await identity.validate(known) is not None
+
+
+async def test_requests_that_wait_for_a_silent_keystone_wait_together(
+    keystone: FaultyService, own: ServiceCredentials, client: httpx.AsyncClient, clock: SteppedClock
+) -> None:
+    session = ServiceSession(own, client, clock)
+    await keystone.fail(Fault.SILENT)
+    waiting = [session.endpoint("image") for _ in range(10)]
+    for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(outcome, Unavailable)
+    assert keystone.met == ["POST /v3/auth/tokens"]
+    await keystone.heal()
+    assert await session.endpoint("image")
+
+
+async def test_a_silent_glance_takes_no_connection_from_keystone(
+    cloud: ServedNeighbours,
+    glance: FaultyService,
+    own: ServiceCredentials,
+    client: httpx.AsyncClient,
+    clock: SteppedClock,
+) -> None:
+    patient = msgspec.structs.replace(own, timeout=PATIENCE)
+    identity = KeystoneIdentity(KeystoneSettings(credentials=patient), client, clock)
+    images = GlanceImages(identity.session, glance.url)
+    await identity.session.sign_in()
+    await glance.fail(Fault.SILENT)
+    waiting = [asyncio.create_task(images.get(str(uuid.uuid4()), MEMBER)) for _ in range(150)]
+
+    async def all_wait() -> bool:
+        return len(glance.met) == len(waiting)
+
+    await eventually(all_wait, "Glance is asked by all")
+    assert await identity.validate(await _token(cloud)) is not None
+    for one in waiting:
+        assert not one.done()
+        one.cancel()
+    await asyncio.wait(waiting)
+
+
+@pytest.mark.parametrize("fault", list(SUCCESSES), ids=lambda fault: fault.name)
+async def test_nonsense_about_members_shows_nobody_an_image(
+    cloud: ServedNeighbours, glance: FaultyService, images: GlanceImages, fault: Fault
+) -> None:
+    said = {"name": "of mine", "visibility": "shared", "disk_format": "raw", "container_format": "bare"}
+    image = await cloud.images.create(said, Viewer(project_id="mine", is_admin=True))
+    await glance.fail(fault, lambda _method, path: "/members/" in path)
+    with pytest.raises(Unavailable, match="the image service"):
+        await images.get(image.id, MEMBER)
+
+
+@pytest.mark.parametrize("fault", list(SUCCESSES), ids=lambda fault: fault.name)
+async def test_nonsense_about_an_image_deletes_none(
+    cloud: ServedNeighbours, glance: FaultyService, images: GlanceImages, fault: Fault
+) -> None:
+    new = NewImage(id=str(uuid.uuid4()), name="", owner="mine", disk_format="raw", container_format="bare")
+    await images.create(new)
+    await glance.fail(fault, lambda method, _path: method == "GET")
+    with pytest.raises(Unavailable, match="the image service"):
+        await images.discard(new.id)
+    with pytest.raises(Unavailable, match="the image service"):
+        await images.backups("mine", "server", "daily")
+    assert (await cloud.images.get(new.id, EVERYBODY)).status == "queued"
+    await glance.heal()
+    assert await images.discard(new.id)
+
+
+@pytest.mark.parametrize("fault", list(SUCCESSES), ids=lambda fault: fault.name)
+async def test_nonsense_about_a_project_does_not_make_it_one(
+    keystone: FaultyService, identity: KeystoneIdentity, fault: Fault
+) -> None:
+    await keystone.fail(fault, lambda _method, path: "/projects/" in path)
+    with pytest.raises(Unavailable, match="the identity service"):
+        await identity.project_exists("absent")

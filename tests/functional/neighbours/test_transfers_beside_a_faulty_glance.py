@@ -1,0 +1,180 @@
+"""Bytes of images between hosts and a Glance that fails: the work goes on when it is back, nothing is half there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skep.compute import image_cache, snapshots
+from skep.compute.drivers.fake import DISKS
+from skep.compute.drivers.fake_disks import FakeDisks
+from skep.config.compute import FakeFailure
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.http_cloud import ComputeSession
+from skep.domain.ids import InstanceUuid
+from skep.standalone.images.service import EVERYBODY
+from tests.support.cloud_beside import DATA, CloudBeside, cloud_beside
+from tests.support.faulty_service import Fault, every
+
+HANGS = FakeFailure(operation="snapshot", server="hangs*", hangs=True)
+HOST = "cell1-host1"
+
+
+def _stores(method: str, path: str) -> bool:
+    return method == "PUT" and path.endswith("/file")
+
+
+def _fetches(method: str, path: str) -> bool:
+    return method == "GET" and path.endswith("/file")
+
+
+async def _bytes(beside: CloudBeside, image_id: str) -> bytes:
+    _, opened = await beside.behind.images.read(image_id, EVERYBODY)
+    assert opened is not None
+    with opened:
+        return opened.read()
+
+
+async def _last_action(session: ComputeSession, uuid: str) -> dict[str, Any]:
+    path = f"/servers/{uuid}/os-instance-actions"
+    newest = (await session.ask("GET", path)).json()["instanceActions"][0]["request_id"]
+    found: dict[str, Any] = (await session.ask("GET", f"{path}/{newest}")).json()["instanceAction"]
+    return found
+
+
+async def _begin_an_image(beside: CloudBeside, session: ComputeSession) -> tuple[str, str]:
+    """Have an image made of a server whose host goes on when it is told; return both ids."""
+    uuid = await beside.request(session, await beside.image(), "hangs-1")
+    await beside.calm(session, uuid, "ACTIVE")
+    body = {"createImage": {"name": "of-it"}}
+    answer = await session.ask("POST", f"/servers/{uuid}/action", body, version="2.45")
+    assert answer.status_code == 202, answer.text
+    await _in_task(beside, session, uuid, "image_snapshot")
+    return uuid, str(answer.json()["image_id"])
+
+
+async def _in_task(beside: CloudBeside, session: ComputeSession, uuid: str, task: str) -> None:
+    async def begun() -> bool:
+        return bool((await beside.server(session, uuid))["OS-EXT-STS:task_state"] == task)
+
+    await eventually(begun, f"the server is in {task}")
+
+
+def _go_on(beside: CloudBeside) -> None:
+    for driver in beside.cloud.plane.drivers.values():
+        driver.release()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("fault", "meets"),
+    [(fault, _stores) for fault in Fault if fault is not Fault.REFUSES]
+    + [(fault, every) for fault in (Fault.REFUSES, Fault.SILENT, Fault.BUSY, Fault.LIKELY)],
+    ids=lambda one: getattr(one, "name", getattr(one, "__name__", "")),
+)
+async def test_a_snapshot_is_stored_when_glance_is_back(
+    tmp_path: Path, fault: Fault, meets: Callable[[str, str], bool]
+) -> None:
+    async with cloud_beside(tmp_path, HANGS) as beside:
+        session = await beside.session()
+        uuid, image_id = await _begin_an_image(beside, session)
+        await beside.glance.fail(fault, meets)
+        _go_on(beside)
+        await _in_task(beside, session, uuid, "image_uploading")
+        if fault is not Fault.REFUSES:
+            await asyncio.wait_for(beside.glance.meeting.wait(), PATIENCE)
+        await beside.glance.heal()
+        await beside.calm(session, uuid, "ACTIVE")
+        [event] = (await _last_action(await beside.session("admin", "admin"), uuid))["events"]
+        assert (event["event"], event["result"]) == ("compute_snapshot_instance", "Success")
+        await beside.nothing_awaited()
+        assert await beside.image_status(image_id) == "active"
+        assert await _bytes(beside, image_id) == DATA
+
+
+async def test_a_snapshot_that_glance_does_not_take_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "TRIES", 2)
+    async with cloud_beside(tmp_path, HANGS) as beside:
+        session, admin = await beside.session(), await beside.session("admin", "admin")
+        uuid, image_id = await _begin_an_image(beside, session)
+        await beside.glance.fail(Fault.BUSY)
+        _go_on(beside)
+        await beside.calm(session, uuid, "ACTIVE")
+        action = await _last_action(admin, uuid)
+        [event] = action["events"]
+        assert (action["message"], event["result"]) == ("Error", "Error")
+        assert "the image service answered 503" in event["traceback"]
+        assert await beside.image_status(image_id) == "queued", "Glance takes no delete either"
+        await beside.glance.heal()
+        await beside.nothing_awaited()
+        assert await beside.images() == ["tiny"]
+        assert list((beside.cloud.directory.root / "snapshots").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "fault", [fault for fault in Fault if fault is not Fault.REFUSES], ids=lambda fault: fault.name
+)
+async def test_a_server_is_built_when_glance_gives_the_bytes_again(tmp_path: Path, fault: Fault) -> None:
+    async with cloud_beside(tmp_path) as beside:
+        session = await beside.session()
+        image_id = await beside.image()
+        await beside.glance.fail(fault, _fetches)
+        uuid = await beside.request(session, image_id)
+        await asyncio.wait_for(beside.glance.meeting.wait(), PATIENCE)
+        await beside.glance.heal()
+        await beside.calm(session, uuid, "ACTIVE")
+        assert len(beside.glance.met) == 1
+        assert _disk(beside, uuid) == DATA
+
+
+async def test_a_server_whose_image_stays_away_says_why_and_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_cache, "TRIES", 2)
+    async with cloud_beside(tmp_path) as beside:
+        session = await beside.session()
+        image_id = await beside.image()
+        await beside.glance.fail(Fault.BUSY, _fetches)
+        uuid = await beside.request(session, image_id)
+        await beside.calm(session, uuid, "ERROR")
+        assert "the image service answered 503" in (await beside.server(session, uuid))["fault"]["message"]
+        [driver] = beside.cloud.plane.drivers.values()
+        assert list(await driver.guests()) == []
+        await beside.glance.heal()
+        again = await beside.request(session, image_id, "again")
+        await beside.calm(session, again, "ACTIVE")
+
+
+@pytest.mark.parametrize("action", ["rebuild", "rescue"])
+async def test_an_action_whose_image_stays_away_leaves_the_server_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    monkeypatch.setattr(image_cache, "TRIES", 2)
+    async with cloud_beside(tmp_path) as beside:
+        session, admin = await beside.session(), await beside.session("admin", "admin")
+        uuid = await beside.request(session, await beside.image())
+        await beside.calm(session, uuid, "ACTIVE")
+        other = await beside.image("other")
+        body = {"rebuild": {"imageRef": other}} if action == "rebuild" else {"rescue": {"rescue_image_ref": other}}
+        await beside.glance.fail(Fault.BUSY, _fetches)
+        answer = await session.ask("POST", f"/servers/{uuid}/action", body)
+        assert answer.is_success, answer.text
+        await beside.calm(session, uuid, "ACTIVE")
+        said = await _last_action(admin, uuid)
+        assert (said["action"], said["message"]) == (action, "Error")
+        for event in said["events"]:
+            assert event["result"] == "Error"
+            assert "the image service answered 503" in event["traceback"]
+        assert _disk(beside, uuid) == DATA
+        await beside.glance.heal()
+        assert (await session.ask("POST", f"/servers/{uuid}/action", body)).is_success
+        await beside.calm(session, uuid, "ACTIVE" if action == "rebuild" else "RESCUE")
+
+
+def _disk(beside: CloudBeside, uuid: str) -> bytes:
+    return FakeDisks(beside.cloud.directory.host("cell1", HOST) / DISKS).content(InstanceUuid(uuid), 1)

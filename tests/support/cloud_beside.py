@@ -1,0 +1,148 @@
+"""A whole cloud whose Keystone and Glance are Skep's own services behind ports that can fail."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from skep.config.compute import FakeFailure, HostImagesSettings
+from skep.config.sections import IdentitySettings, ImagesSettings, QuotaSettings
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import ComputeSession, http_config, plain_client, serving_cloud
+from skep.contracts.neighbours.served import PASSWORDS, ServedNeighbours, neighbours, token
+from skep.database.api import awaited_images
+from skep.database.api.images import Viewer
+from skep.domain.clock import Clock
+from skep.domain.errors import NotFound
+from skep.processes.all_in_one import AllInOneCloud
+from skep.standalone.images.service import EVERYBODY
+from tests.support.faulty_service import FaultyService, faulty_service
+
+SECONDS = 2.0
+"""After which the cloud gives a try up; there is one."""
+
+DATA = b"what a disk begins with" * 5000
+
+LIMITS: dict[str, Any] = {
+    "/v3/endpoints/compute": {"endpoint": {"service_id": "s"}},
+    "/v3/registered_limits": {"registered_limits": [{"resource_name": "servers", "default_limit": 10}]},
+    "/v3/limits": {"limits": []},
+}
+"""What the embedded identity does not know: unified limits."""
+
+
+def canned_limits(path: str) -> Any:
+    """Return what Keystone says of unified limits."""
+    return LIMITS.get(path.partition("?")[0])
+
+
+@dataclass
+class CloudBeside:
+    """The cloud, the services behind the ports, and what a user does."""
+
+    cloud: AllInOneCloud
+    behind: ServedNeighbours
+    keystone: FaultyService
+    glance: FaultyService
+    client: httpx.AsyncClient
+
+    async def token(self, user: str = "demo", project: str = "demo") -> str:
+        """Sign in without the port that can fail."""
+        async with self.behind.identity_client() as client:
+            return await token(client, user, project)
+
+    async def session(self, user: str = "demo", project: str = "demo") -> ComputeSession:
+        """Return a session of which Keystone has not been asked yet."""
+        return ComputeSession(self.client, await self.token(user, project))
+
+    async def image(self, name: str = "tiny") -> str:
+        """Make an image that everybody may use."""
+        said = {"name": name, "visibility": "public", "disk_format": "raw", "container_format": "bare"}
+        project = self.behind.first.project_ids["demo"]
+        made = await self.behind.images.create(said, Viewer(project_id=project, is_admin=True))
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield DATA
+
+        await self.behind.images.upload(made.id, pieces(), Viewer(project_id=project, is_admin=True))
+        return made.id
+
+    async def images(self) -> list[str]:
+        """Return the names of all images, whose ever they are."""
+        async with self.behind.images_client() as client:
+            headers = {"X-Auth-Token": await self.token("admin", "admin")}
+            answer = await client.get("/v2/images", headers=headers)
+            assert answer.status_code == 200, answer.text
+            return sorted(one["name"] for one in answer.json()["images"])
+
+    async def image_status(self, image_id: str) -> str | None:
+        """Return the status of an image; None: there is none."""
+        try:
+            return (await self.behind.images.get(image_id, EVERYBODY)).status
+        except NotFound:
+            return None
+
+    async def request(self, session: ComputeSession, image_id: str, name: str = "one") -> str:
+        """Ask for a server."""
+        body = {"server": {"name": name, "imageRef": image_id, "flavorRef": "1", "networks": "none"}}
+        answer = await session.ask("POST", "/servers", body, version="2.37")
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["server"]["id"])
+
+    async def server(self, session: ComputeSession, uuid: str) -> dict[str, Any]:
+        """Show a server."""
+        answer = await session.ask("GET", f"/servers/{uuid}")
+        assert answer.status_code == 200, answer.text
+        shown: dict[str, Any] = answer.json()["server"]
+        return shown
+
+    async def calm(self, session: ComputeSession, uuid: str, status: str) -> None:
+        """Wait until nothing is done to a server any more."""
+
+        async def is_so() -> bool:
+            server = await self.server(session, uuid)
+            return (server["status"], server["OS-EXT-STS:task_state"]) == (status, None)
+
+        await eventually(is_so, f"the server is {status}")
+
+    async def nothing_awaited(self) -> None:
+        """Wait until no image is awaited."""
+
+        async def none() -> bool:
+            return not await self.cloud.plane.databases.api.read(awaited_images.read_all)
+
+        await eventually(none, "no image is awaited")
+
+
+@asynccontextmanager
+async def cloud_beside(root: Path, *failures: FakeFailure, unified: bool = False) -> AsyncIterator[CloudBeside]:
+    """Run a cloud of one host for the length of a block; with `unified` Keystone's limits are its quotas."""
+    async with AsyncExitStack() as stack:
+        folder = root / "neighbours"
+        folder.mkdir()
+        behind = await stack.enter_async_context(neighbours(folder, Clock()))
+        await stack.enter_async_context(behind.served())
+        keystone = await stack.enter_async_context(faulty_service(behind.identity_url, canned_limits))
+        glance = await stack.enter_async_context(faulty_service(behind.images_url))
+        own: dict[str, Any] = {"username": "admin", "password": PASSWORDS["admin"], "project_name": "admin"}
+        config = http_config(root, failures=failures)
+        limits = QuotaSettings(driver="unified", endpoint_id="compute", unified_limits_cache_seconds=0.0)
+        of_hosts = HostImagesSettings(
+            auth_url=behind.identity_url, endpoint=glance.url, store=True, timeout=SECONDS, **own
+        )
+        config = msgspec.structs.replace(
+            config,
+            quota=limits if unified else config.quota,
+            identity=IdentitySettings(kind="keystone", auth_url=keystone.url, timeout=SECONDS, retries=0, **own),
+            images=ImagesSettings(kind="glance", endpoint=glance.url),
+            compute=msgspec.structs.replace(config.compute, images=of_hosts),
+        )
+        cloud = await stack.enter_async_context(serving_cloud(config, cells=1, hosts=1))
+        client = await stack.enter_async_context(plain_client(cloud.api_url))
+        yield CloudBeside(cloud, behind, keystone, glance, client)

@@ -1,0 +1,237 @@
+"""A port behind which an HTTP service answers, until a test says how it fails: away, slow, or answering nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from enum import Enum
+from typing import Any
+
+import httpx
+import msgspec
+
+from skep.contracts.neighbours.served import address, bound
+
+PIECE = 1 << 16
+
+HTML = b"<!DOCTYPE html><html><body>Please sign in to this network.</body></html>"
+
+DOMAIN = {"id": "default", "name": "Default"}
+LIKELY = {
+    "token": {"expires_at": "soon", "user": {"id": "u", "name": "n", "domain": DOMAIN}, "catalog": []},
+    "project": {"id": "another"},
+    "endpoint": {"service_id": 7},
+    "registered_limits": [{"resource_name": "servers", "default_limit": "many"}],
+    "limits": {},
+    "id": "another",
+    "status": "active",
+    "visibility": "shared",
+    "images": ["one"],
+}
+"""Has what answers have, and none of it means anything."""
+
+
+class Fault(Enum):
+    """How a service fails."""
+
+    REFUSES = "refuses connections"
+    SILENT = "accepts and never answers"
+    ERROR = "answers 500"
+    BUSY = "answers 503"
+    HTML = "answers a page for people"
+    LIST = "answers an empty list"
+    EMPTY = "answers an empty object"
+    LIKELY = "answers what looks right"
+    DEEP = "answers lists in lists in lists"
+    CUT = "breaks off in its answer"
+    ENDLESS = "answers without an end"
+    DRIPS = "answers a byte now and then, without an end"
+    LOST = "does what it is asked, and its answer is lost"
+
+
+SUCCESSES = {
+    Fault.HTML: ("text/html", HTML),
+    Fault.LIST: ("application/json", b"[]"),
+    Fault.EMPTY: ("application/json", b"{}"),
+    Fault.LIKELY: ("application/json", msgspec.json.encode(LIKELY)),
+    Fault.DEEP: ("application/json", b"[" * 100_000),
+}
+"""Answers with the status of a success."""
+
+
+def every(_method: str, _path: str) -> bool:
+    """Tell that a fault meets each request."""
+    return True
+
+
+class FaultyService:
+    """Stands before a service. Each connection carries one request."""
+
+    def __init__(self, beneath: str, canned: Callable[[str], Any] | None = None) -> None:
+        """`canned` gives the JSON that is answered for a path in place of the service; None: ask the service."""
+        self._beneath = httpx.URL(beneath)
+        self._canned = canned
+        self._listener = bound()
+        self.url = address(self._listener)
+        self._server: asyncio.Server | None = None
+        self._lines: set[asyncio.Task[None]] = set()
+        self._fault: Fault | None = None
+        self._meets: Callable[[str, str], bool] = every
+        self.met: list[str] = []
+        """Method and path of each request that a fault met."""
+        self.meeting = asyncio.Event()
+        """A fault has met a request."""
+
+    async def fail(self, fault: Fault, meets: Callable[[str, str], bool] = every) -> None:
+        """Fail from now on where `meets` says so of a method and a path. Refused is every connection."""
+        self._fault, self._meets = fault, meets
+        self.met.clear()
+        self.meeting.clear()
+        if fault is Fault.REFUSES:
+            await self._close()
+            # The port stays taken, and nobody listens there.
+            self._listener = self._bound_again()
+
+    async def heal(self) -> None:
+        """Answer again."""
+        self._fault = None
+        if self._server is None:
+            await self._listen()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._accepted, sock=self._listener)
+
+    def _bound_again(self) -> socket.socket:
+        again = socket.socket()
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", httpx.URL(self.url).port or 0))
+        return again
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for line in self._lines:
+            line.cancel()
+        if self._lines:
+            await asyncio.wait(self._lines)
+
+    async def stop(self) -> None:
+        """Give up the port and all connections."""
+        await self._close()
+        self._listener.close()
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = asyncio.create_task(self._serve(reader, writer))
+        self._lines.add(line)
+        line.add_done_callback(self._lines.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+                method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
+                fault = self._fault if self._fault is not None and self._meets(method, path) else None
+                if fault is not None:
+                    self.met.append(f"{method} {path}")
+                    self.meeting.set()
+                canned = self._canned(path) if self._canned is not None and fault is None else None
+                if canned is not None:
+                    await _body(head, reader)
+                    await _answer(writer, 200, "application/json", msgspec.json.encode(canned))
+                elif fault is None:
+                    await self._carry(head, reader, writer, lost=False)
+                elif fault is Fault.LOST:
+                    await self._carry(head, reader, writer, lost=True)
+                else:
+                    await _body(head, reader)
+                    await _misbehave(fault, method, reader, writer)
+            finally:
+                writer.close()
+
+    async def _carry(
+        self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, lost: bool
+    ) -> None:
+        """Let the service beneath answer one request."""
+        body = await _body(head, reader)
+        from_service, to_service = await asyncio.open_connection(self._beneath.host, self._beneath.port)
+        try:
+            first, *lines = head.rstrip(b"\r\n").split(b"\r\n")
+            kept = [one for one in lines if not one.lower().startswith((b"connection:", b"transfer-encoding:"))]
+            kept = [one for one in kept if not one.lower().startswith(b"content-length:")]
+            sized = b"Content-Length: %d" % len(body)
+            to_service.write(b"\r\n".join([first, *kept, b"Connection: close", sized, b"", b""]) + body)
+            while piece := await from_service.read(PIECE):
+                if not lost:
+                    writer.write(piece)
+                    await writer.drain()
+        finally:
+            to_service.close()
+
+
+async def _body(head: bytes, reader: asyncio.StreamReader) -> bytes:
+    """Read the body of a request, however it comes."""
+    headers = {
+        name.strip().lower(): value.strip()
+        for name, _, value in (line.partition(b":") for line in head.split(b"\r\n")[1:])
+    }
+    if headers.get(b"transfer-encoding") != b"chunked":
+        return await reader.readexactly(int(headers.get(b"content-length", b"0")))
+    body = b""
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        body += (await reader.readexactly(size + 2))[:-2]
+    await reader.readuntil(b"\r\n")
+    return body
+
+
+async def _misbehave(fault: Fault, method: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    success = 201 if method == "POST" else 200
+    if fault is Fault.SILENT:
+        await reader.read()
+    elif fault in (Fault.ERROR, Fault.BUSY):
+        await _answer(writer, 500 if fault is Fault.ERROR else 503, "text/html", HTML)
+    elif fault in SUCCESSES:
+        await _answer(writer, success, *SUCCESSES[fault])
+    elif fault is Fault.CUT:
+        writer.write(_head(success, "application/json", b"Content-Length: 1000") + b'{"id": ')
+        await writer.drain()
+    elif fault in (Fault.ENDLESS, Fault.DRIPS):
+        writer.write(_head(success, "application/json", b"Connection: close") + b'{"id": "')
+        while not await _gone(reader, 0.0 if fault is Fault.ENDLESS else 0.05):
+            writer.write(b"x" * (PIECE if fault is Fault.ENDLESS else 1))
+            await writer.drain()
+    else:
+        raise AssertionError(f"{fault.value}: nothing is done so")
+
+
+async def _gone(reader: asyncio.StreamReader, seconds: float) -> bool:
+    """Tell whether the client hangs up within some seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await reader.read()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _answer(writer: asyncio.StreamWriter, status: int, kind: str, body: bytes) -> None:
+    writer.write(_head(status, kind, b"Content-Length: %d" % len(body)) + body)
+    await writer.drain()
+
+
+def _head(status: int, kind: str, more: bytes) -> bytes:
+    lines = [b"HTTP/1.1 %d X" % status, b"Content-Type: " + kind.encode(), b"X-Subject-Token: skeps", more]
+    return b"\r\n".join([*lines, b"", b""])
+
+
+@contextlib.asynccontextmanager
+async def faulty_service(beneath: str, canned: Callable[[str], Any] | None = None) -> AsyncIterator[FaultyService]:
+    """Stand before a service for the length of a block."""
+    service = FaultyService(beneath, canned)
+    await service.heal()
+    try:
+        yield service
+    finally:
+        await service.stop()
