@@ -548,5 +548,6 @@ def allocation_of(stored: bytes | None) -> Allocation | None:
 
 
 def move_of(found: Any) -> Move:
-    """Return the move of a row that has `COLUMNS`."""
-    return Move(**{name: getattr(found, name) for name in Move.__struct_fields__})
+    """Return the move of a row whose first columns are `COLUMNS`."""
+    # By position: lookups by name take ten times as long.
+    return Move(**dict(zip(Move.__struct_fields__, found, strict=False)))

@@ -82,7 +82,7 @@ def begin(
 
 def abort(connection: sa.Connection, server: InstanceUuid, uuid: str, statuses: tuple[str, ...]) -> None:
     """Wish that a live migration comes to nothing. Raises BadRequest in any other status than these."""
-    wanted = sa.and_(move.step.in_((*WAITING, COPYING)), move.status.in_(statuses))
+    wanted = sa.and_(move.step.in_(constants((*WAITING, COPYING))), move.status.in_(statuses))
     _wish(connection, server, uuid, "abort", wanted)
 
 
@@ -169,7 +169,7 @@ _QUEUED_ON = sa.select(move.source_node).where(move.step == PREPARING, move.stat
 _HOLD = agents.update().where(agents.c.node == sa.bindparam("on")).values(registered_at=agents.c.registered_at)
 _LEAVING = (
     sa.select(move.uuid, move.status)
-    .where(move.step.in_((PREPARING, COPYING)), move.source_node == sa.bindparam("on"))
+    .where(move.step.in_(constants((PREPARING, COPYING))), move.source_node == sa.bindparam("on"))
     .order_by(move.created_at, move.id)
 )
 _GIVE_TURN = (
