@@ -38,7 +38,7 @@ from skep.admin.callers import Caller, authenticate, bearer
 from skep.admin.requests import AdminRequest, Handler
 from skep.admin.services import AdminServices
 from skep.domain.credentials import ScopeKind
-from skep.domain.errors import Forbidden
+from skep.domain.errors import Forbidden, Unauthenticated
 from skep.http.answers import json_response
 from skep.http.application import application, paths
 from skep.http.bodies import read_limited
@@ -168,19 +168,21 @@ def _endpoint(handler: Handler) -> Callable[[AdminServices, Request], Awaitable[
             caller = await authenticate(services, request)
             request.state.caller = caller.context
             _authorize(handler, caller)
-        found = await handler(
-            AdminRequest(
-                services=services,
-                context=caller.context,
-                params={name: str(value) for name, value in request.path_params.items()},
-                query=dict(request.query_params),
-                body=await read_limited(request, limit),
-                queries={name: tuple(request.query_params.getlist(name)) for name in request.query_params},
-                scope=caller.scope,
-                token=caller.token,
-            )
+        asked = AdminRequest(
+            services=services,
+            context=caller.context,
+            params={name: str(value) for name, value in request.path_params.items()},
+            query=dict(request.query_params),
+            body=await read_limited(request, limit),
+            queries={name: tuple(request.query_params.getlist(name)) for name in request.query_params},
+            scope=caller.scope,
+            token=caller.token,
+            known=handler.facts.query,
         )
-        return json_response(found)
+        asked.check_query()
+        if handler in FOR_NEW_HOSTS and caller.token is None:
+            raise Unauthenticated("Authorization: expected an enrolment token (`Bearer skep_...`).")
+        return json_response(await handler(asked))
 
     return answer
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation, takes
 from skep.audit.difference import MEANINGS, Look
 from skep.audit.look import look_twice
 from skep.audit.repair import repair
@@ -18,9 +18,9 @@ SHOWN = 100
 """Differences of one kind that are listed; all are counted."""
 
 
+@operation(shows="audit")
 async def show(request: AdminRequest) -> Any:
     """Answer the differences that two looks agree on."""
-    request.only_query()
     services = request.services
     look = await look_twice(services.sources, services.audit_pause)
     return {"audit": {**_summary(look, services.clock.now()), "differences": _listed(look)}}
@@ -32,10 +32,10 @@ class RepairBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = True
 
 
-async def mend(request: AdminRequest) -> Any:
+@takes(RepairBody, shows="repair")
+async def mend(request: AdminRequest, body: RepairBody) -> Any:
     """Answer what was done about each difference; with `dry_run` (the default) what would be."""
-    request.only_query()
-    services, body = request.services, request.read_body(RepairBody)
+    services = request.services
     look = await look_twice(services.sources, services.audit_pause)
     mended = await repair(services.sources, look.differences, dry_run=body.dry_run)
     outcomes = {one.difference.key: one.outcome for one in mended}

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from skep.admin.requested import HypotheticalServer, cell_of, spec_of
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation
 from skep.database import Connection
 from skep.database.api import aggregates
 from skep.domain.capacity import Capacity, PartRoom
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.ids import CellUuid
+from skep.http.operations import STRING, whole
 from skep.messages.to_scheduler_capacity import GetCapacity
 from skep.transport.base import SCHEDULER
 
@@ -22,12 +23,15 @@ _DEFAULT_ZONE = "nova"
 """Of hosts that no aggregate puts into a zone."""
 
 
+@operation(
+    query={"flavor": STRING, "availability_zone": STRING, "cell": STRING, "keep_free_hosts": whole(0, MOST_KEPT_FREE)},
+    shows="capacity",
+)
 async def show(request: AdminRequest) -> Any:
     """Answer how many more servers fit. Parameters: `flavor`, `availability_zone`, `cell`, `keep_free_hosts`.
 
     Raises BadRequest or NotFound, naming the parameter, for what there is not.
     """
-    request.only_query("flavor", "availability_zone", "cell", "keep_free_hosts")
     services, flavor = request.services, request.query.get("flavor")
     if not flavor:
         raise BadRequest("flavor: expected the id or name of a flavor.")
@@ -35,7 +39,7 @@ async def show(request: AdminRequest) -> Any:
     message = GetCapacity(
         spec=await spec_of(request, HypotheticalServer(flavor=flavor, availability_zone=zone)),
         cell=cell_of(services, request.query.get("cell")),
-        keep_free_hosts=request.number("keep_free_hosts", 0, MOST_KEPT_FREE) or 0,
+        keep_free_hosts=request.number("keep_free_hosts") or 0,
     )
     reply = await services.transport.call(SCHEDULER, message)
     found = reply.capacity

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import AdminServices
 from skep.database import Connection
 from skep.database.api import cells
@@ -21,6 +21,7 @@ from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError, Unavailable
 from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid
+from skep.http.operations import BOOLEAN
 from skep.reconciler import deletions
 from skep.reconciler.operator_state import tell_schedulers
 from skep.transport.host_states import host_states
@@ -47,9 +48,9 @@ class NewCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     disabled: bool = False
 
 
+@operation(shows="cells")
 async def index(request: AdminRequest) -> Any:
     """Answer all cells, cell0 too."""
-    request.only_query()
     every, counts, marked = await request.services.database.read(
         lambda c: (cells.located(c), cells.server_counts(c), cells.deleting(c))
     )
@@ -58,10 +59,9 @@ async def index(request: AdminRequest) -> Any:
     return {"cells": list(await asyncio.gather(*views))}
 
 
-async def create(request: AdminRequest) -> Any:
+@takes(NewCell, shows="cell")
+async def create(request: AdminRequest, new: NewCell) -> Any:
     """Make a cell: its database must be there and empty. It gets servers once it has a host."""
-    request.only_query()
-    new = request.read_body(NewCell)
     services = request.services
     cell = await services.cell_work.create(new.name, new.database_url, new.transport_url)
     if new.disabled:
@@ -70,9 +70,9 @@ async def create(request: AdminRequest) -> Any:
     return await _shown(services, cell.uuid)
 
 
+@operation(shows="cell")
 async def show(request: AdminRequest) -> Any:
     """Answer one cell by its name or UUID."""
-    request.only_query()
     return await _shown(request.services, request.params["name"])
 
 
@@ -86,13 +86,12 @@ async def _shown(services: AdminServices, name: str) -> dict[str, Any]:
     return {"cell": await _view(services, cell, where, counts, marked, await _hosts(services))}
 
 
-async def update(request: AdminRequest) -> Any:
+@takes(CellChange, shows="cell")
+async def update(request: AdminRequest, change: CellChange) -> Any:
     """Disable or enable a cell (a disabled one gets no new servers, its servers stay reachable), or say where it is.
 
     To enable one that is being deleted takes the deletion back.
     """
-    request.only_query()
-    change = request.read_body(CellChange)
     services = request.services
     cell = await services.database.read(partial(_named, name=request.params["name"]))
     if cell.is_cell0:
@@ -112,13 +111,13 @@ async def _told(services: AdminServices) -> None:
     await tell_schedulers(services.database, services.transport, Concerned(cells=True))
 
 
+@operation(query={"hosts": BOOLEAN}, shows="cell")
 async def delete(request: AdminRequest) -> Any:
     """Remove a disabled cell that holds no server; `?hosts=true` with the hosts that are still mapped to it.
 
     It is marked first: from then on nothing is mapped to it. Where servers are on their way it stays `deleting` until
     they are placed elsewhere; the super conductor ends it then. Its database and what its hosts have on disk stay.
     """
-    request.only_query("hosts")
     services = request.services
     with_hosts = _said_yes(request.query.get("hosts", "false"))
     cell = await services.database.read(partial(_removable, name=request.params["name"], with_hosts=with_hosts))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from skep.admin.host_states import ClaimBody, claim_key, claim_view, mappings
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, takes
 from skep.domain.assignments import Role
 from skep.domain.claims import Claim
 from skep.domain.errors import BadRequest, NotFound
@@ -64,10 +64,9 @@ class ReleaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Only the places in groups: the claims themselves go with reports."""
 
 
-async def assert_(request: AdminRequest) -> Any:
+@takes(AssertBody, shows="epoch")
+async def assert_(request: AdminRequest, body: AssertBody) -> Any:
     """Tell what a cell's rows say is claimed; after it the cell's hosts may become candidates."""
-    request.only_query()
-    body = request.read_body(AssertBody)
     cell = request.services.cell_named(body.cell)
     if request.scope is not None and request.scope.name != cell.uuid:
         raise NotFound(f"There is no cell {body.cell[:80]!r}.")
@@ -85,10 +84,9 @@ async def assert_(request: AdminRequest) -> Any:
     return {"epoch": reply.epoch, "refused": [claim_view(key) for key in reply.refused]}
 
 
-async def release(request: AdminRequest) -> Any:
+@takes(ReleaseBody, shows="released")
+async def release(request: AdminRequest, body: ReleaseBody) -> Any:
     """Free claims and their places in groups. What is not there is no error."""
-    request.only_query()
-    body = request.read_body(ReleaseBody)
     _check(body.claims, "claims")
     await _in_reach(request, body.claims)
     keys = tuple(claim_key(one, one.node) for one in body.claims)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database import Connection
 from skep.database import leases as lease_rows
@@ -26,9 +26,9 @@ from skep.transport.base import SCHEDULER
 AHEAD = "usage.clock_ahead"
 
 
+@operation(shows="clocks")
 async def index(request: AdminRequest) -> Any:
     """Answer by how many seconds processes are ahead of a database: this one, holders of leases, and hosts if off."""
-    request.only_query()
     services = request.services
     found = await _in(services, services.database, leases_above, "api")
     for uuid, cell in sorted(services.names.items(), key=lambda item: item[1].name):

@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from skep.admin import namespaces
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation, takes
 from skep.database import Connection
 from skep.database.api import credentials, destinations
 from skep.database.api import namespaces as namespace_rows
@@ -33,31 +33,37 @@ class CredentialBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Seconds; None: until it is taken back."""
 
 
-async def create_of_cell(request: AdminRequest) -> Any:
+@takes(CredentialBody, shows="credential")
+async def create_of_cell(request: AdminRequest, body: CredentialBody) -> Any:
     """Make a credential for the hosts of one cell."""
-    return await _create(request, _of_cell(request))
+    return await _create(request, _of_cell(request), body)
 
 
-async def create_of_namespace(request: AdminRequest) -> Any:
+@takes(CredentialBody, shows="credential")
+async def create_of_namespace(request: AdminRequest, body: CredentialBody) -> Any:
     """Make a credential for the states of one namespace."""
-    return await _create(request, await _of_namespace(request))
+    return await _create(request, await _of_namespace(request), body)
 
 
+@operation(shows="credentials")
 async def index_of_cell(request: AdminRequest) -> Any:
     """Answer the credentials of a cell, without their secrets."""
     return await _index(request, _of_cell(request))
 
 
+@operation(shows="credentials")
 async def index_of_namespace(request: AdminRequest) -> Any:
     """Answer the credentials of a namespace, without their secrets."""
     return await _index(request, await _of_namespace(request))
 
 
+@operation(shows="credential")
 async def delete_of_cell(request: AdminRequest) -> Any:
     """Take a credential of a cell back; it is refused from the next request on."""
     return await _delete(request, _of_cell(request))
 
 
+@operation(shows="credential")
 async def delete_of_namespace(request: AdminRequest) -> Any:
     """Take a credential of a namespace back; it is refused from the next request on."""
     return await _delete(request, await _of_namespace(request))
@@ -74,9 +80,7 @@ async def _of_namespace(request: AdminRequest) -> Scope:
     return Scope("namespace", (await namespaces.named(request)).name)
 
 
-async def _create(request: AdminRequest, scope: Scope) -> Any:
-    request.only_query()
-    body = request.read_body(CredentialBody)
+async def _create(request: AdminRequest, scope: Scope, body: CredentialBody) -> Any:
     if len(body.description) > MAX_DESCRIPTION or not body.description.isprintable():
         raise BadRequest(f"description: expected at most {MAX_DESCRIPTION} printable characters.")
     if body.expires_in is not None and not 1 <= body.expires_in <= MAX_SECONDS:
@@ -107,13 +111,11 @@ def _add(connection: Connection, new: Credential, token: Token) -> bool:
 
 
 async def _index(request: AdminRequest, scope: Scope) -> Any:
-    request.only_query()
     found = await request.services.database.read(partial(credentials.of_scope, scope=scope))
     return {"credentials": [_view(one) for one in found]}
 
 
 async def _delete(request: AdminRequest, scope: Scope) -> Any:
-    request.only_query()
     id_ = request.params["id"]
     removing = partial(credentials.remove, scope=scope, id_=id_)
     if not id_.isalnum() or not await request.services.database.write(removing, intake=True):

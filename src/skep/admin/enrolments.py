@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import CELL_SECONDS
 from skep.database import Connection
 from skep.database.api import destinations, enrolments, host_mappings, retired_hosts
@@ -18,7 +18,7 @@ from skep.database.cell import cell_keys, host_keys
 from skep.domain.cells import Cell
 from skep.domain.clock import SECOND, isoformat
 from skep.domain.credentials import Token, new_token
-from skep.domain.errors import BadRequest, Conflict, Forbidden, Misconfigured, NotFound, Unauthenticated
+from skep.domain.errors import BadRequest, Conflict, Forbidden, Misconfigured, NotFound
 from skep.domain.ids import NodeUuid, is_uuid
 from skep.domain.sessions import public_half
 from skep.domain.signatures import PUBLIC_KEY_BYTES
@@ -49,10 +49,10 @@ class EnrolmentBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Ed25519, base64."""
 
 
-async def create_token(request: AdminRequest) -> Any:
+@takes(TokenBody, shows="enrolment_token")
+async def create_token(request: AdminRequest, body: TokenBody) -> Any:
     """Make a token; its secret is shown once."""
-    request.only_query()
-    cell, body = _cell(request), request.read_body(TokenBody)
+    cell = _cell(request)
     if len(body.description) > MAX_DESCRIPTION or not body.description.isprintable():
         raise BadRequest(f"description: expected at most {MAX_DESCRIPTION} printable characters.")
     if not 1 <= body.uses <= MAX_USES:
@@ -83,16 +83,16 @@ def _add(connection: Connection, new: EnrolmentToken, token: Token) -> bool:
     return enrolments.add(connection, new, token)
 
 
+@operation(shows="enrolment_tokens")
 async def tokens(request: AdminRequest) -> Any:
     """Answer the tokens of a cell, without their secrets."""
-    request.only_query()
     found = await request.services.database.read(partial(enrolments.of_cell, cell=_cell(request).uuid))
     return {"enrolment_tokens": [_view(one) for one in found]}
 
 
+@operation(shows="enrolment_token")
 async def delete_token(request: AdminRequest) -> Any:
     """Take a token back. Hosts that were enrolled with it stay."""
-    request.only_query()
     cell, id_ = _cell(request), request.params["id"]
     removing = partial(enrolments.remove, cell=cell.uuid, id_=id_)
     if not id_.isalnum() or not await request.services.database.write(removing, intake=True):
@@ -101,17 +101,16 @@ async def delete_token(request: AdminRequest) -> Any:
     return {"enrolment_token": {"id": id_, "deleted": True}}
 
 
-async def enrol(request: AdminRequest) -> Any:
+@takes(EnrolmentBody, shows="enrolment")
+async def enrol(request: AdminRequest, body: EnrolmentBody) -> Any:
     """Make a machine a host of the token's cell, and tell it how it reaches that. A repeat gets the same answer.
 
-    Raises Unauthenticated without a token, Forbidden when the token does not admit it, Conflict when its name or key is
+    Raises Forbidden when the token does not admit it, Conflict when its name or key is
     another host's.
     """
-    request.only_query()
     services, token = request.services, request.token
-    if token is None:
-        raise Unauthenticated("Authorization: expected an enrolment token (`Bearer skep_...`).")
-    host = _host(request.read_body(EnrolmentBody))
+    assert token is not None
+    host = _host(body)
     cell = await services.database.write(partial(_admit, token=token, host=host, now=services.clock.now()), intake=True)
     if isinstance(cell, Denied):
         log.warning("enrolment denied", token=token.id, host=host.host, reason=cell.reason)
@@ -139,9 +138,9 @@ async def enrol(request: AdminRequest) -> Any:
     }
 
 
+@operation(shows="host")
 async def release_key(request: AdminRequest) -> Any:
     """Forget the key of a host: the next agent that registers its node binds one. Raises NotFound when it has none."""
-    request.only_query()
     services, name = request.services, request.params["host"]
     mapping = await services.database.read(partial(host_mappings.of_host, host=name))
     if mapping is None:

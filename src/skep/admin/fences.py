@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from skep.admin.hosts import named, show
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database import Connection, clocks
 from skep.database.cell import agents, fences
@@ -38,14 +38,13 @@ class FenceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Fence a host of which nobody can tell whether it lives."""
 
 
-async def fence(request: AdminRequest) -> Any:
+@takes(FenceBody, body_required=False, shows="host")
+async def fence(request: AdminRequest, body: FenceBody) -> Any:
     """Mark a host as dead for good: its cell gives up what was on it when the grace is over.
 
     Only of a host that is forced down and that a living beat of its cell omits: where nobody can tell whether it lives,
     the caller must say `although_unknown`. Raises Conflict otherwise. It may be repeated.
     """
-    request.only_query()
-    body = request.read_body(FenceBody) if request.body else FenceBody()
     services = request.services
     mapping = await services.database.read(partial(named, name=request.params["host"]))
     if not mapping.forced_down:
@@ -70,9 +69,9 @@ async def fence(request: AdminRequest) -> Any:
     return await show(request)
 
 
+@operation(shows="host")
 async def unfence(request: AdminRequest) -> Any:
     """Take the fence of a host back. Raises Conflict when there is none, or when it has taken effect."""
-    request.only_query()
     services = request.services
     mapping = await services.database.read(partial(named, name=request.params["host"]))
     cell = services.cell(mapping.cell)

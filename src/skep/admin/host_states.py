@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation, takes
 from skep.database import Connection
 from skep.database.api import host_mappings
 from skep.domain.cells import HostMapping
@@ -14,6 +14,7 @@ from skep.domain.claims import ClaimKey
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.hosts import Report
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
+from skep.http.operations import STRING, whole
 from skep.messages.to_scheduler import GetHostStates, HostReport, ReportAnswer, UpdateHostState
 from skep.transport.base import SCHEDULER
 
@@ -43,9 +44,22 @@ class ReportsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     reports: tuple[ReportBody, ...]
 
 
+@operation(
+    query={
+        "node": STRING,
+        "host": STRING,
+        "cell": STRING,
+        "zone": STRING,
+        "aggregate": whole(1, 2**53),
+        "condition": STRING,
+        "fields": STRING,
+        "limit": whole(1, MOST_HOSTS),
+        "marker": STRING,
+    },
+    shows="host_states",
+)
 async def index(request: AdminRequest) -> Any:
     """Answer a page of host states, by node. A cell's credential sees its own hosts."""
-    request.only_query("node", "host", "cell", "zone", "aggregate", "condition", "fields", "limit", "marker")
     fields = request.query.get("fields")
     reply = await request.services.transport.call(
         SCHEDULER,
@@ -54,10 +68,10 @@ async def index(request: AdminRequest) -> Any:
             hosts=request.queries.get("host"),
             cell=_cell(request),
             zone=request.query.get("zone"),
-            aggregate=request.number("aggregate", 1, 2**53),
+            aggregate=request.number("aggregate"),
             conditions=request.queries.get("condition", ()),
             fields=None if fields is None else tuple(name.strip() for name in fields.split(",")),
-            limit=request.number("limit", 1, MOST_HOSTS) or DEFAULT_HOSTS,
+            limit=request.number("limit") or DEFAULT_HOSTS,
             marker=NodeUuid(request.query["marker"]) if "marker" in request.query else None,
         ),
     )
@@ -78,10 +92,9 @@ def _cell(request: AdminRequest) -> CellUuid | None:
     return CellUuid(request.scope.name)
 
 
-async def update(request: AdminRequest) -> Any:
+@takes(ReportsBody, shows="epoch")
+async def update(request: AdminRequest, body: ReportsBody) -> Any:
     """Merge reports of hosts; one that is refused does not touch the others."""
-    request.only_query()
-    body = request.read_body(ReportsBody)
     if not 1 <= len(body.reports) <= MOST_HOSTS:
         raise BadRequest(f"reports: expected 1 to {MOST_HOSTS}, got {len(body.reports)}.")
     mapped = await mappings(request, [report.node for report in body.reports])

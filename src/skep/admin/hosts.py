@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from skep.admin.every_cell import ask_each
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database import Connection
 from skep.database.api import host_mappings
@@ -19,6 +19,7 @@ from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, NotFound, SkepError
 from skep.domain.hosts import HostState
 from skep.domain.ids import CellUuid, NodeUuid
+from skep.http.operations import STRING
 from skep.messages.to_scheduler import GetHostStates
 from skep.reconciler.operator_state import tell_schedulers
 from skep.transport.host_states import host_states
@@ -45,9 +46,9 @@ class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise BadRequest(f"disabled_reason: expected at most {MAX_REASON} printable characters.")
 
 
+@operation(query={"cell": STRING}, shows="hosts")
 async def index(request: AdminRequest) -> Any:
     """Answer all hosts by name; `?cell=NAME` those of one cell."""
-    request.only_query("cell")
     services = request.services
     mappings = await services.database.read(host_mappings.every)
     if "cell" in request.query:
@@ -69,19 +70,18 @@ async def index(request: AdminRequest) -> Any:
     }
 
 
+@operation(shows="host")
 async def show(request: AdminRequest) -> Any:
     """Answer one host by its name or its node's UUID."""
-    request.only_query()
     services = request.services
     mapping = await services.database.read(lambda connection: named(connection, request.params["host"]))
     view = _view(services, mapping, await _states(services, (mapping.node,)), whole=True)
     return {"host": {**view, **await _agent(services, mapping)}}
 
 
-async def update(request: AdminRequest) -> Any:
+@takes(HostChange, shows="host")
+async def update(request: AdminRequest, change: HostChange) -> Any:
     """Write what the operator wants of a host, and publish it. A reason goes when the host is enabled."""
-    request.only_query()
-    change = request.read_body(HostChange)
     change.check()
     services = request.services
     now = services.clock.now()

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from skep.admin import namespaces
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation, takes
 from skep.domain.errors import BadRequest, NotFound, Unavailable
 from skep.domain.namespaces import Namespace, key_fault, state_fault
+from skep.http.operations import STRING, whole
 from skep.messages.to_scheduler_namespaces import (
     GetNamespaceStates,
     GetNamespaceStatesReply,
@@ -43,15 +44,14 @@ class StatesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     states: tuple[StateBody, ...]
 
 
-async def update(request: AdminRequest) -> Any:
+@takes(StatesBody, shows="epoch")
+async def update(request: AdminRequest, body: StatesBody) -> Any:
     """Store states; one that is refused does not touch the others.
 
     The epoch of the answer says in which life of the schedulers' data they are stored: under another one than before
     everything has to be written again.
     """
-    request.only_query()
     namespace = await namespaces.named(request)
-    body = request.read_body(StatesBody)
     if not 1 <= len(body.states) <= MOST_STATES:
         raise BadRequest(f"states: expected 1 to {MOST_STATES}, got {len(body.states)}.")
     # What the schema does not allow could be more than a message can carry.
@@ -103,9 +103,9 @@ def _answer(namespace: str, answer: StateAnswer) -> dict[str, Any]:
     return {"key": answer.key, "generation": None, "refused": why}
 
 
+@operation(query={"key": STRING, "limit": whole(1, MOST_STATES), "marker": STRING}, shows="states")
 async def index(request: AdminRequest) -> Any:
     """Answer a page of states in the order of their keys."""
-    request.only_query("key", "limit", "marker")
     namespace = await namespaces.named(request)
     keys = request.queries.get("key")
     reply = await _read(
@@ -113,16 +113,16 @@ async def index(request: AdminRequest) -> Any:
         GetNamespaceStates(
             namespace=namespace.name,
             keys=keys,
-            limit=request.number("limit", 1, MOST_STATES) or 100,
+            limit=request.number("limit") or 100,
             marker=request.query.get("marker"),
         ),
     )
     return {"states": reply.states, "epoch": reply.epoch, "next_marker": reply.next_marker}
 
 
+@operation(shows="state")
 async def show(request: AdminRequest) -> Any:
     """Answer one state."""
-    request.only_query()
     namespace, key = await namespaces.named(request), request.params["key"]
     reply = await _read(request, GetNamespaceStates(namespace=namespace.name, keys=(key,)))
     if not reply.states:
@@ -130,9 +130,9 @@ async def show(request: AdminRequest) -> Any:
     return {"state": reply.states[0], "epoch": reply.epoch}
 
 
+@operation(shows="state")
 async def delete(request: AdminRequest) -> Any:
     """Remove one state."""
-    request.only_query()
     namespace, key = await namespaces.named(request), request.params["key"]
     message = RemoveNamespaceStates(namespace=namespace.name, keys=(key,))
     if not (await request.services.transport.call(SCHEDULER, message)).released:

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from msgspec.structs import replace
 
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import AdminServices
 from skep.database.api import namespaces
 from skep.domain.errors import BadRequest, NotFound, Unavailable
@@ -20,9 +20,9 @@ from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
 log = structlog.get_logger("skep.admin")
 
 
+@operation(shows="namespaces")
 async def index(request: AdminRequest) -> Any:
     """Answer which namespaces the host states have, with the number of their records, and which say nothing."""
-    request.only_query()
     services = request.services
     reply = await services.transport.call(SCHEDULER, ListNamespaces())
     registered = {one.name for one in await services.database.read(namespaces.every)}
@@ -44,17 +44,17 @@ async def index(request: AdminRequest) -> Any:
     }
 
 
+@operation(shows="namespace")
 async def show(request: AdminRequest) -> Any:
     """Answer one namespace with its schema."""
-    request.only_query()
     return {"namespace": await named(request)}
 
 
-async def put(request: AdminRequest) -> Any:
+@takes(Schema, shows="namespace")
+async def put(request: AdminRequest, schema: Schema) -> Any:
     """Register a namespace, or change its schema so that no stored state breaks it."""
-    request.only_query()
     services = request.services
-    wanted = Namespace(name=request.params["name"], schema=request.read_body(Schema))
+    wanted = Namespace(name=request.params["name"], schema=schema)
     if (fault := namespace_fault(wanted.name, wanted.schema)) is not None:
         raise BadRequest(f"{fault}.")
     now = services.clock.now()
@@ -64,9 +64,9 @@ async def put(request: AdminRequest) -> Any:
     return {"namespace": wanted}
 
 
+@operation(shows="namespace")
 async def delete(request: AdminRequest) -> Any:
     """Remove a namespace with its states and credentials."""
-    request.only_query()
     name = request.params["name"]
     if not is_name(name) or not await request.services.database.write(
         partial(namespaces.remove, name=name), intake=True

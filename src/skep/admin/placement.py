@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from skep.admin import explanations, lives
 from skep.admin.lives import LifeStory
 from skep.admin.requested import HypotheticalServer, cell_of, spec_of
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database import Connection
 from skep.database.api import build_requests, instance_mappings
@@ -39,9 +39,9 @@ class DryRun(HypotheticalServer, frozen=True, kw_only=True, forbid_unknown_field
     cell: str | None = None
 
 
+@operation(shows="placement")
 async def show(request: AdminRequest) -> Any:
     """Answer where a server is and how it came there. Owners see counts, admins hosts."""
-    request.only_query()
     services, uuid = request.services, InstanceUuid(request.params["id"])
     mapping = await services.database.read(partial(instance_mappings.get, instance=uuid)) if is_uuid(uuid) else None
     context = request.context
@@ -121,10 +121,9 @@ def _view(
     return view
 
 
-async def dry_run(request: AdminRequest) -> Any:
+@takes(DryRun, shows="decisions")
+async def dry_run(request: AdminRequest, body: DryRun) -> Any:
     """Answer what placement would decide now; nothing is claimed."""
-    request.only_query()
-    body = request.read_body(DryRun)
     if not 1 <= body.count <= MOST_MEMBERS:
         raise BadRequest(f"count: expected 1 to {MOST_MEMBERS}.")
     selection = asdict(body)
@@ -169,10 +168,9 @@ class SelectionBody(HypotheticalServer, frozen=True, kw_only=True, forbid_unknow
             raise BadRequest(f"alternates: expected 0 to {MOST_MEMBERS}.")
 
 
-async def select(request: AdminRequest) -> Any:
+@takes(SelectionBody, shows="decisions")
+async def select(request: AdminRequest, body: SelectionBody) -> Any:
     """Answer what `select_destinations` would decide now for these members; nothing is claimed."""
-    request.only_query()
-    body = request.read_body(SelectionBody)
     body.check()
     return await _selected(request, body)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from skep.admin import explanations
 from skep.admin.hosts import named
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database import Connection
 from skep.database.cell import agents, builds, residents
@@ -55,9 +55,9 @@ class _Room:
         return True
 
 
+@operation(shows="plan")
 async def show(request: AdminRequest) -> Any:
     """Answer the plan of one host, by its name or its node's UUID."""
-    request.only_query()
     services = request.services
     mapping = await services.database.read(partial(named, name=request.params["host"]))
     move = await _move_of(services, mapping)

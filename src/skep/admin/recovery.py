@@ -10,7 +10,7 @@ import structlog
 
 from skep.admin import deciding
 from skep.admin.every_cell import ask_all, ask_each
-from skep.admin.requests import AdminRequest
+from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import CELL_SECONDS
 from skep.audit import doubts
 from skep.audit.difference import MEANINGS, Difference
@@ -43,9 +43,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise BadRequest("body: expected one of keep (a host), undo (a host) and go_on (true).")
 
 
+@operation(shows="recovery")
 async def show(request: AdminRequest) -> Any:
     """Answer which databases recover and since when, which hosts they wait for, and what an operator has to decide."""
-    request.only_query()
     services = request.services
     state, open_above = await services.database.read(_of_api)
     answered, unread = await ask_each(services, _of_cell)
@@ -67,9 +67,9 @@ async def show(request: AdminRequest) -> Any:
     }
 
 
+@operation(shows="recovery")
 async def release(request: AdminRequest) -> Any:
     """Wait no longer for a host to tell what it has. Raises Conflict when it is not waited for."""
-    request.only_query()
     services, name = request.services, request.params["host"]
     for uuid, awaited in (await ask_all(services, below.awaited_hosts)).items():
         for one in awaited:
@@ -82,11 +82,10 @@ async def release(request: AdminRequest) -> Any:
     raise Conflict(f"host: no recovery waits for a report of {name[:80]!r}; see GET /recovery.")
 
 
-async def decide(request: AdminRequest) -> Any:
+@takes(Decision, shows="server")
+async def decide(request: AdminRequest, decision: Decision) -> Any:
     """Do with a server in doubt what the operator says."""
-    request.only_query()
     services, uuid = request.services, InstanceUuid(request.params["id"])
-    decision = request.read_body(Decision)
     decision.check()
     if decision.go_on:
         await deciding.go_on(services, uuid)

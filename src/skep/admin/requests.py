@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar, Unpack
 
 from skep.admin.services import AdminServices
 from skep.domain.context import RequestContext
 from skep.domain.credentials import Scope, Token
 from skep.domain.errors import BadRequest
 from skep.http.bodies import decode
+from skep.http.operations import JSON, NO_BODY, HttpOperation, Json, OperationWords, facts_of
 from skep.http.urls import whole_number
 
 T = TypeVar("T")
@@ -32,28 +33,25 @@ class AdminRequest:
     """What the caller's credential is bound to; None for users."""
     token: Token | None = None
     """Of enrolments: what the caller shows, whoever it is."""
+    known: Mapping[str, Json] = field(default_factory=dict)
+    """The parameters that the operation takes, with their schemas."""
 
-    def read_body(self, wanted: type[T]) -> T:
-        """Return the body as `wanted`.
-
-        Raises BadRequest naming the field when it is something else.
-        """
-        return decode(self.body, wanted, wording=lambda error: f"body: {error}")
-
-    def only_query(self, *known: str) -> None:
-        """Refuse parameters that the route does not know.
+    def check_query(self) -> None:
+        """Refuse parameters that the operation does not take.
 
         Raises BadRequest naming the first of them.
         """
         for name in self.query:
-            if name not in known:
-                raise BadRequest(f"Unknown query parameter {name[:80]!r}; known: {', '.join(known) or 'none'}.")
+            if name not in self.known:
+                known = ", ".join(self.known) or "none"
+                raise BadRequest(f"Unknown query parameter {name[:80]!r}; known: {known}.")
 
-    def number(self, name: str, least: int, most: int) -> int | None:
+    def number(self, name: str) -> int | None:
         """Return a parameter as an integer; None when it was not given.
 
-        Raises BadRequest naming it when it is none, or not within its bounds.
+        Raises BadRequest naming it when it is none, or not within the bounds of its schema.
         """
+        least, most = self.known[name]["minimum"], self.known[name]["maximum"]
         text = self.query.get(name)
         if text is None:
             return None
@@ -63,5 +61,31 @@ class AdminRequest:
         return number
 
 
-Handler = Callable[[AdminRequest], Awaitable[Any]]
+Handler: TypeAlias = HttpOperation[[AdminRequest], Any]
 """Returns what is answered as JSON with 200."""
+
+
+def operation(**said: Unpack[OperationWords]) -> Callable[[Callable[[AdminRequest], Awaitable[Any]]], Handler]:
+    """Say what a handler takes and answers."""
+
+    def decorate(run: Callable[[AdminRequest], Awaitable[Any]]) -> Handler:
+        return HttpOperation(run, facts_of(run, NO_BODY, said))
+
+    return decorate
+
+
+def takes(
+    body: type[T], **said: Unpack[OperationWords]
+) -> Callable[[Callable[[AdminRequest, T], Awaitable[Any]]], Handler]:
+    """Say what a handler takes and answers, and of which type its body is; one that may be left out is `{}` then."""
+
+    def decorate(run: Callable[[AdminRequest, T], Awaitable[Any]]) -> Handler:
+        facts = facts_of(run, {JSON: body}, said)
+
+        async def answer(request: AdminRequest) -> Any:
+            raw = request.body if facts.body_required else request.body or b"{}"
+            return await run(request, decode(raw, body, wording=lambda error: f"body: {error}"))
+
+        return HttpOperation(answer, facts)
+
+    return decorate

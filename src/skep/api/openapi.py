@@ -22,6 +22,7 @@ from skep.api.routing import Route
 
 Json = dict[str, Any]
 
+_REFUSED: Json = {"$ref": "#/components/responses/Refused"}
 _OURS = frozenset({"integerWithin"})
 """Keywords of our own validator."""
 
@@ -41,6 +42,12 @@ def document(routes: Iterable[Route] = ROUTES) -> Json:
         "components": {
             "securitySchemes": {"token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}},
             "schemas": {"Fault": _fault()},
+            "responses": {
+                "Refused": {
+                    "description": "what went wrong",
+                    "content": _content({"$ref": "#/components/schemas/Fault"}),
+                }
+            },
         },
         "security": [{"token": []}],
     }
@@ -84,13 +91,7 @@ def _operation(rows: list[Route]) -> Json:
         "x-policy": sorted({row.rule for row in rows}),
         "x-since": text(since),
         "x-until": text(until),
-        "responses": {
-            **_responses(rows),
-            "default": {
-                "description": "what went wrong",
-                "content": _content({"$ref": "#/components/schemas/Fault"}),
-            },
-        },
+        "responses": {**_responses(rows), **{str(status): _REFUSED for status in _refusals(rows)}},
     }
     query = first.query.schema(first.until)["properties"]
     parameters = [{"name": name, "in": "query", "schema": _plain(schema)} for name, schema in query.items()]
@@ -125,6 +126,20 @@ def _responses(rows: list[Route]) -> Json:
             answer["content"] = _content(shapes[0] if len(shapes) == 1 else {"oneOf": shapes})
         answers[str(status)] = answer
     return answers
+
+
+def _refusals(rows: list[Route]) -> list[int]:
+    """Return the statuses by which an operation may be refused, as they follow from its form."""
+    found = {400, 401, 403, 404, 406, 429, 501, 503}
+    if "{" in rows[0].path:
+        found.add(405)
+    if rows[0].method != "GET" or "{" in rows[0].path:
+        found.add(409)
+    if rows[0].method != "GET":
+        found |= {413, 504}
+    if any(row.body for row in rows):
+        found.add(415)
+    return sorted(found)
 
 
 def _content(schema: Json) -> Json:

@@ -14,6 +14,7 @@ from skep.standalone.identity.app import ROUTES as IDENTITY
 from skep.standalone.images.app import ROUTES as IMAGES
 from skep_lab.fuzz.__main__ import PROGRAM
 from skep_lab.fuzz.documents import documents, operations
+from skep_lab.fuzz.known import with_known
 
 CASES = 60
 
@@ -25,6 +26,29 @@ def test_every_route_is_in_a_document() -> None:
     tables = {"admin": ADMIN, "identity": IDENTITY, "images": IMAGES}
     routes = {name: len({(method, path) for method, path, _ in table}) for name, table in tables.items()}
     assert found == {"compute": len({(route.method, route.path) for route in ROUTES}), **routes}
+
+
+def test_requests_have_ids_that_there_are_and_answers_may_have_any() -> None:
+    (images,) = [
+        one.document for one in documents() if one.service == "images" and "/v2/images" in one.document["paths"]
+    ]
+    given = with_known(images, {"image_id": ["i"], "member_id": ["m"], "member": ["m"], "name": ["x"]})
+    item = given["paths"]["/v2/images/{image_id}/members"]
+    assert item["parameters"][0]["schema"]["enum"][0] == "i"
+    answered = item["post"]["responses"]["200"]["content"]["application/json"]["schema"]["properties"]
+    assert answered["member_id"] == {"type": "string"}
+    assert given["components"]["schemas"]["NewMemberBody"]["properties"]["member"]["enum"][0] == "m"
+    made = given["paths"]["/v2/images"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert "enum" not in made["properties"]["name"], "a new thing has a name of its own"
+    assert given["security"] == []
+
+
+def test_what_deletes_comes_last() -> None:
+    for service in ("compute", "admin", "identity", "images"):
+        parts = [one.document["paths"].values() for one in documents() if one.service == service]
+        deletes = [any("delete" in item for item in part) for part in parts]
+        assert deletes == sorted(deletes)
+        assert not any(len(item.keys() - {"parameters"}) > 1 for part in parts for item in part if "delete" in item)
 
 
 @pytest.mark.needs_part(str(PROGRAM))

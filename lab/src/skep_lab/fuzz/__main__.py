@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import re
 import sys
@@ -20,9 +21,11 @@ import msgspec
 from skep.contracts.http_cloud import http_config, plain_client, serving_cloud
 from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.seeds import passwords_in
+from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE
 from skep.telemetry.log_file import LogFile
 from skep.telemetry.logs import configure
 from skep_lab.fuzz.documents import documents, operations
+from skep_lab.fuzz.known import known, with_known
 
 PROGRAM = Path(__file__).parents[4] / ".skep-tools" / "fuzz" / "bin" / "schemathesis"
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
@@ -31,6 +34,10 @@ SECONDS = 10.0
 PLAIN: tuple[str, ...] = ("--phases", "fuzzing", "--continue-on-failure", "--request-timeout", str(SECONDS))
 PLAIN += ("--suppress-health-check", "all", "--warnings", "off", "--no-color")
 NEW_SEED = 1_000_000
+HOOKS = f"""import schemathesis
+schemathesis.serializer.alias({[BODY_PATCH, BODY_PATCH_BEFORE]!r}, "application/json")
+"""
+"""What the program does not know of itself: further media types that are JSON."""
 
 
 def main() -> int:
@@ -56,12 +63,14 @@ async def _run(work: Path, seed: int, cases: int, only: str | None) -> dict[str,
     chosen = [one for one in documents() if only in (None, one.service)]
     examples = max(1, round(cases / sum(operations(one.document) for one in chosen)))
     always = ("--seed", str(seed), "--max-examples", str(examples), "--checks", CHECKS, *PLAIN)
+    (work / "hooks.py").write_text(HOOKS)
     outcome: dict[str, Any] = {"seed": seed, "cases": 0, "faults": 0}
     async with serving_cloud(http_config(work), cells=1) as cloud:
         token = await _token(cloud)
+        things = await known(cloud, token)
         for number, (service, document, headers) in enumerate(chosen):
             file, said = work / f"{number}-{service}.json", work / f"{number}-{service}.txt"
-            file.write_bytes(msgspec.json.encode(document))
+            file.write_bytes(msgspec.json.encode(with_known(document, things[service])))
             given = {"X-Auth-Token": token, **headers}
             words = [word for name, value in given.items() for word in ("--header", f"{name}: {value}")]
             sent, faults = await _send(("run", file, "--url", _address(cloud, service), *words, *always), said)
@@ -82,7 +91,13 @@ async def _send(words: Sequence[str | Path], into: Path) -> tuple[int, int]:
     """
     with into.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            PROGRAM, *words, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, cwd=into.parent
+            PROGRAM,
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=into.parent,
+            env={**os.environ, "SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(into.parent)},
         )
         try:
             await process.wait()

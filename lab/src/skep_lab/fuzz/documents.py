@@ -1,21 +1,15 @@
-"""What each HTTP service says of itself, as OpenAPI 3.1.
-
-The compute API describes each field. The other services are described by their tables of routes: methods, paths, and
-JSON objects in both directions.
-"""
+"""What each HTTP service says of itself, as OpenAPI 3.1, in the parts by which requests are sent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from skep.admin.app import PREFIX
-from skep.admin.app import ROUTES as ADMIN
-from skep.api import openapi
+from skep.admin import openapi as admin
+from skep.api import openapi as compute
 from skep.api.microversions import HEADER
-from skep.standalone.identity.app import ROUTES as IDENTITY
-from skep.standalone.images.app import ROUTES as IMAGES
+from skep.standalone import openapi as standalone
 
 Json = dict[str, Any]
 
@@ -29,18 +23,34 @@ class Described(NamedTuple):
     """Of each request by it."""
 
 
-WITH_BODIES = frozenset({"POST", "PUT", "PATCH"})
-_JSON: Json = {"application/json": {"schema": {"type": "object"}}}
-
-
 def documents() -> list[Described]:
-    """Return what there is to send requests by."""
-    return [
-        *_by_microversion(openapi.document()),
-        Described("admin", by_table("Skep admin API", ((method, f"{PREFIX}{path}") for method, path, _ in ADMIN))),
-        Described("identity", by_table("Skep identity", ((method, path) for method, path, _ in IDENTITY))),
-        Described("images", by_table("Skep images", ((method, path) for method, path, _ in IMAGES))),
+    """Return what there is to send requests by; of each service what deletes comes last."""
+    whole = [
+        *_by_microversion(compute.document()),
+        Described("admin", admin.described()),
+        Described("identity", standalone.identity()),
+        Described("images", standalone.images()),
     ]
+    services = list(dict.fromkeys(one.service for one in whole))
+    return [
+        part
+        for service in services
+        for deletes in (False, True)
+        for one in whole
+        if one.service == service
+        for part in _part(one, deletes=deletes)
+    ]
+
+
+def _part(whole: Described, *, deletes: bool) -> Iterator[Described]:
+    """Yield what deletes, or what does not, unless there is nothing of it."""
+    paths = {
+        path: {key: value for key, value in item.items() if key == "parameters" or (key == "delete") == deletes}
+        for path, item in whole.document["paths"].items()
+    }
+    paths = {path: item for path, item in paths.items() if item.keys() - {"parameters"}}
+    if paths:
+        yield whole._replace(document={**whole.document, "paths": paths})
 
 
 def _by_microversion(document: Json) -> list[Described]:
@@ -58,19 +68,3 @@ def _by_microversion(document: Json) -> list[Described]:
 def operations(document: Json) -> int:
     """Return how many operations a document has."""
     return sum(len(methods.keys() - {"parameters"}) for methods in document["paths"].values())
-
-
-def by_table(title: str, table: Iterable[tuple[str, str]]) -> Json:
-    """Return the document of a service whose routes are these methods and paths."""
-    paths: dict[str, Json] = {}
-    for method, path in table:
-        names = [part.strip("{}").partition(":")[0] for part in path.split("/") if part.startswith("{")]
-        plain = "/".join(
-            "{" + part.strip("{}").partition(":")[0] + "}" if part[:1] == "{" else part for part in path.split("/")
-        )
-        parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-        operation: Json = {"responses": {"default": {"description": "done, or what went wrong"}}}
-        if method in WITH_BODIES:
-            operation["requestBody"] = {"content": _JSON}
-        paths.setdefault(plain, {"parameters": parameters})[method.lower()] = operation
-    return {"openapi": "3.1.0", "info": {"title": title, "version": "1"}, "paths": paths}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import structlog
 from starlette.types import ASGIApp
 
-from skep.http.application import Handler, application, paths
+from skep.http.application import application, paths
+from skep.http.operations import Served
 from skep.standalone.faults import form
 from skep.standalone.identity.handlers import (
     application_credentials,
@@ -40,7 +41,7 @@ ASSIGNED: tuple[tuple[str, str], ...] = (
 CREDENTIALS = "/v3/users/{user_id}/application_credentials"
 ACCESS_RULES = "/v3/users/{user_id}/access_rules"
 
-ROUTES: tuple[tuple[str, str, Handler[StandaloneIdentity]], ...] = (
+ROUTES: tuple[tuple[str, str, Served[StandaloneIdentity]], ...] = (
     ("GET", "/", versions.list_),
     ("GET", "/v3", versions.show),
     ("POST", "/v3/auth/tokens", tokens.create),

@@ -14,6 +14,10 @@ SERVICE_TYPE = "identity"
 """Our name in the catalogue and in access rules of application credentials."""
 
 
+SIGN_IN_FAULTS = (401, 403, 429, 503)
+"""Statuses of what is refused where a password or a secret is the proof."""
+
+
 async def caller(identity: StandaloneIdentity, request: Request) -> Grant:
     """Return whose token stands in X-Auth-Token.
 

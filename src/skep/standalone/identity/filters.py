@@ -6,11 +6,12 @@ from msgspec import UnsetType
 from starlette.requests import Request
 
 from skep.domain.errors import BadRequest
+from skep.http.operations import parameter
 
 
 def flag(request: Request, name: str) -> bool | None:
     """Return a yes-or-no parameter as Keystone reads it: anything but `0` and `false` is yes; None when absent."""
-    value = request.query_params.get(name)
+    value = parameter(request, name)
     return None if value is None else value.lower() not in ("0", "false")
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import structlog
 from starlette.types import ASGIApp
 
-from skep.http.application import Handler, application, paths
+from skep.http.application import application, paths
+from skep.http.operations import Served
 from skep.neighbours.identity.base import IdentityService
 from skep.standalone.faults import form
 from skep.standalone.images.callers import ImageOfTicket, ImagesApi, no_tickets
 from skep.standalone.images.handlers import documents, files, images, imports, members
 from skep.standalone.images.service import StandaloneImages
 
-ROUTES: tuple[tuple[str, str, Handler[ImagesApi]], ...] = (
+ROUTES: tuple[tuple[str, str, Served[ImagesApi]], ...] = (
     ("GET", "/", documents.list_versions),
     ("GET", "/v2", documents.list_versions),
     ("GET", "/versions", documents.versions),

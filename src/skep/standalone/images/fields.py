@@ -44,6 +44,13 @@ class ImageFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tags: tuple[Tag, ...] | UnsetType = UNSET
 
 
+def schema() -> dict[str, Any]:
+    """Return the schema of what a client may say of a new image: fields of the API, and properties of its own."""
+    whole = msgspec.json.schema(ImageFields, ref_template="{name}")["$defs"]["ImageFields"]
+    value = msgspec.json.schema(PropertyValue)
+    return {**whole, "additionalProperties": value, "propertyNames": msgspec.json.schema(PropertyName)}
+
+
 READ_ONLY = frozenset(
     "status checksum os_hash_algo os_hash_value size virtual_size created_at updated_at self file schema "
     "direct_url locations stores".split()

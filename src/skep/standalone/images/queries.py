@@ -10,6 +10,8 @@ import msgspec
 from skep.database.api.images import SORTABLE, ImageQuery
 from skep.domain.clock import parse_iso
 from skep.domain.errors import BadRequest
+from skep.http.limits import MAX_DIGITS
+from skep.http.operations import BOOLEAN, STRING, Json, whole
 from skep.http.urls import whole_number
 from skep.standalone.images.settings import ImagesSettings
 
@@ -155,3 +157,14 @@ EXACT: dict[str, Callable[[str, str], tuple[str, ...] | tuple[int, ...]]] = {
     **dict.fromkeys(("size", "min_disk", "min_ram"), _one_number),
 }
 """Column -> how the values are read of which an image must have one; the first may be lists, `in:a,b`."""
+
+KNOWN: dict[str, Json] = {
+    **dict.fromkeys((*PAGING, *EXACT, "tag", "created_at", "updated_at"), STRING),
+    **dict.fromkeys(("limit", "size_min", "size_max", "size", "min_disk", "min_ram"), whole(0, 10**MAX_DIGITS - 1)),
+    **dict.fromkeys(("protected", "os_hidden"), BOOLEAN),
+    "visibility": {"enum": list(VISIBILITIES)},
+    "member_status": {"enum": list(MEMBER_STATUSES)},
+    "sort_key": {"enum": list(SORTABLE)},
+    "sort_dir": {"enum": ["asc", "desc"]},
+}
+"""The parameters with their schemas; any other name is that of a property."""

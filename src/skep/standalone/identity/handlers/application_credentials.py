@@ -17,7 +17,7 @@ from skep.database.api.application_credentials import ApplicationCredential, Sto
 from skep.domain.clock import parse_iso
 from skep.domain.errors import BadRequest, Forbidden, NotFound
 from skep.http.answers import json_response
-from skep.http.bodies import read_json
+from skep.http.operations import Read, operation, parameter, takes
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import allow, caller, unlimited
@@ -75,11 +75,12 @@ class ApplicationCredentialBody(msgspec.Struct, frozen=True):
     application_credential: CredentialFields
 
 
+@operation(query=("name",), shows="application_credentials")
 async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     """List the credentials of a user."""
     user_id = request.path_params["user_id"]
     allow(await caller(identity, request), "admin", user_id=user_id)
-    base, name = base_url(request), request.query_params.get("name")
+    base, name = base_url(request), parameter(request, "name")
 
     def unit(connection: Connection) -> tuple[list[ApplicationCredential], dict[str, str]]:
         return application_credentials.of_user(connection, user_id, name=name), _role_names(connection)
@@ -90,6 +91,7 @@ async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response(views.listed("application_credentials", shown, base, path))
 
 
+@operation(shows="application_credential")
 async def show(identity: StandaloneIdentity, request: Request) -> Response:
     """Show a credential, never its secret."""
     allow(await caller(identity, request), "admin", user_id=request.path_params["user_id"])
@@ -101,12 +103,13 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"application_credential": views.application_credential(found, names, base_url(request))})
 
 
-async def create(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(ApplicationCredentialBody, status=201, shows="application_credential")
+async def create(identity: StandaloneIdentity, request: Request, read: Read[ApplicationCredentialBody]) -> Response:
     """Make a credential for the project of the token, with all of its roles or some; the secret is told this once."""
     grant = unlimited(await caller(identity, request))
     if grant.user.id != request.path_params["user_id"]:
         raise Forbidden("Application credentials are made by their own user alone.")
-    fields = (await read_json(request, ApplicationCredentialBody)).application_credential
+    fields = (await read()).application_credential
     if grant.project is None:
         raise BadRequest("application_credential.project_id: expected a token for a project")
     if fields.project_id not in (None, grant.project.id):
@@ -141,6 +144,7 @@ async def create(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"application_credential": shown}, 201)
 
 
+@operation(status=204)
 async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     """Remove a credential; its tokens end at once."""
     unlimited(allow(await caller(identity, request), "admin", user_id=request.path_params["user_id"]))
@@ -148,13 +152,14 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@operation(query=("service", "method", "path"), shows="access_rules")
 async def list_rules(identity: StandaloneIdentity, request: Request) -> Response:
     """List the access rules of a user."""
     user_id = request.path_params["user_id"]
     allow(await caller(identity, request), "admin", user_id=user_id)
     base = base_url(request)
     found = await identity.database.read(lambda connection: application_credentials.rules_of(connection, user_id))
-    wanted = {key: value for key in ("service", "method", "path") if (value := request.query_params.get(key))}
+    wanted = {key: value for key in ("service", "method", "path") if (value := parameter(request, key))}
     shown = [
         views.access_rule(rule, user_id, base)
         for rule in found
@@ -163,6 +168,7 @@ async def list_rules(identity: StandaloneIdentity, request: Request) -> Response
     return json_response(views.listed("access_rules", shown, base, f"users/{user_id}/access_rules"))
 
 
+@operation(shows="access_rule")
 async def show_rule(identity: StandaloneIdentity, request: Request) -> Response:
     """Show an access rule."""
     user_id, rule_id = request.path_params["user_id"], request.path_params["rule_id"]
@@ -174,6 +180,7 @@ async def show_rule(identity: StandaloneIdentity, request: Request) -> Response:
     raise NotFound(f"Could not find access rule: {rule_id}.")
 
 
+@operation(status=204)
 async def delete_rule(identity: StandaloneIdentity, request: Request) -> Response:
     """Remove an access rule that no credential has."""
     user_id, rule_id = request.path_params["user_id"], request.path_params["rule_id"]

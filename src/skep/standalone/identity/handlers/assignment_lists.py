@@ -15,6 +15,7 @@ from skep.database.api.projects import Project
 from skep.database.api.role_assignments import RoleAssignment
 from skep.domain.errors import BadRequest
 from skep.http.answers import json_response
+from skep.http.operations import BOOLEAN, STRING, operation, parameter
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin
@@ -31,6 +32,12 @@ FILTERS = {
 }
 """Parameter -> what of an assignment must have its value."""
 INHERITED_TO = "scope.OS-INHERIT:inherited_to"
+QUERY = {
+    **dict.fromkeys((*FILTERS, "scope.system"), STRING),
+    INHERITED_TO: {"enum": ["projects"]},
+    "effective": BOOLEAN,
+    "include_names": BOOLEAN,
+}
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +51,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     """Id -> name."""
 
 
+@operation(query=QUERY, shows="role_assignments")
 async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     """List assignments as they were given; `effective` tells instead what each user has by them."""
     await admin(identity, request)
@@ -53,10 +61,9 @@ async def list_(identity: StandaloneIdentity, request: Request) -> Response:
 
 
 def _listed(connection: Connection, request: Request, base: str) -> list[dict[str, Any]]:
-    query = request.query_params
     effective, names = bool(flag(request, "effective")), bool(flag(request, "include_names"))
-    inherited_to = query.get(INHERITED_TO)
-    if effective and ("group.id" in query or inherited_to is not None):
+    inherited_to = parameter(request, INHERITED_TO)
+    if effective and (parameter(request, "group.id") is not None or inherited_to is not None):
         raise BadRequest("effective: expected without group.id and scope.OS-INHERIT:inherited_to")
     if inherited_to not in (None, "projects"):
         raise BadRequest(f"{INHERITED_TO}: expected `projects`")
@@ -70,13 +77,14 @@ def _listed(connection: Connection, request: Request, base: str) -> list[dict[st
     given: Iterable[RoleAssignment] = role_assignments.assignments(connection)
     if effective:
         given = _effective(given, groups.members(connection), known)
-    wanted = {field: query[name] for name, field in FILTERS.items() if name in query}
+    wanted = {field: value for name, field in FILTERS.items() if (value := parameter(request, name)) is not None}
+    of_system = parameter(request, "scope.system") is not None
     return [
         _shown(item, known, base, names=names)
         for item in given
         if all(getattr(item, field) == value for field, value in wanted.items())
         and (inherited_to is None or item.inherited)
-        and ("scope.system" not in query or (item.project_id is None and item.domain_id is None))
+        and (not of_system or (item.project_id is None and item.domain_id is None))
     ]
 
 

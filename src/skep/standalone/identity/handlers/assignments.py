@@ -11,6 +11,7 @@ from skep.database.api.role_assignments import RoleAssignment
 from skep.database.api.roles import UserRole
 from skep.domain.errors import NotFound
 from skep.http.answers import json_response
+from skep.http.operations import operation
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin
@@ -25,6 +26,7 @@ INHERITED = "/v3/OS-INHERIT/"
 """Begins paths of what is given in a domain, or in a project, for the projects in it."""
 
 
+@operation(status=204)
 async def assign(identity: StandaloneIdentity, request: Request) -> Response:
     """Give a role."""
     await admin(identity, request)
@@ -32,6 +34,7 @@ async def assign(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@operation(status=204)
 async def check(identity: StandaloneIdentity, request: Request) -> Response:
     """Tell whether a role was given."""
     await admin(identity, request)
@@ -43,6 +46,7 @@ async def check(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@operation(status=204)
 async def unassign(identity: StandaloneIdentity, request: Request) -> Response:
     """Take a role away; tokens lose it at once."""
     await admin(identity, request)
@@ -55,6 +59,7 @@ async def unassign(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@operation(shows="roles")
 async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     """List the roles that were given to a user or a group in one place."""
     await admin(identity, request)

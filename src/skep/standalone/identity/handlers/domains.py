@@ -16,7 +16,7 @@ from skep.database.api.domains import Domain
 from skep.database.api.names_in_domains import FIRST_DOMAIN
 from skep.domain.errors import BadRequest, Forbidden, NotFound
 from skep.http.answers import json_response
-from skep.http.bodies import read_json
+from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, takes
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
@@ -42,15 +42,17 @@ class DomainBody(msgspec.Struct, frozen=True):
     domain: DomainFields
 
 
+@operation(query={"name": STRING, "enabled": BOOLEAN}, shows="domains")
 async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     """List domains."""
     await admin(identity, request)
     base = base_url(request)
-    name, enabled = request.query_params.get("name"), flag(request, "enabled")
+    name, enabled = parameter(request, "name"), flag(request, "enabled")
     found = await identity.database.read(lambda connection: domains.select(connection, name=name, enabled=enabled))
     return json_response(views.listed("domains", [views.domain(item, base) for item in found], base, "domains"))
 
 
+@operation(shows="domain")
 async def show(identity: StandaloneIdentity, request: Request) -> Response:
     """Show a domain to admins, and to those who belong to it or have a token for it or for a project of it."""
     domain_id = request.path_params["domain_id"]
@@ -61,10 +63,11 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"domain": views.domain(domain, base_url(request))})
 
 
-async def create(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(DomainBody, status=201, shows="domain")
+async def create(identity: StandaloneIdentity, request: Request, read: Read[DomainBody]) -> Response:
     """Make a domain."""
     await admin(identity, request)
-    fields = (await read_json(request, DomainBody)).domain
+    fields = (await read()).domain
     check_same_id(fields.id, None, "domain.id")
     if fields.name is UNSET:
         raise BadRequest("domain.name: expected a value")
@@ -73,11 +76,12 @@ async def create(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"domain": views.domain(domain, base_url(request))}, 201)
 
 
-async def update(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(DomainBody, shows="domain")
+async def update(identity: StandaloneIdentity, request: Request, read: Read[DomainBody]) -> Response:
     """Change a domain; tokens of users of a disabled one, and for what is in it, are not valid."""
     await admin(identity, request)
     domain_id = request.path_params["domain_id"]
-    fields = (await read_json(request, DomainBody)).domain
+    fields = (await read()).domain
     check_same_id(fields.id, domain_id, "domain.id")
     if domain_id == FIRST_DOMAIN and fields.enabled is False:
         raise Forbidden("The first domain cannot be disabled: its admins could not sign in any more.")
@@ -91,6 +95,7 @@ async def update(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"domain": views.domain(domain, base_url(request))})
 
 
+@operation(status=204)
 async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     """Remove a disabled domain with its users, groups and projects; servers and images are not touched."""
     await admin(identity, request)

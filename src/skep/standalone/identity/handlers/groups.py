@@ -15,7 +15,7 @@ from skep.database.api import groups, users
 from skep.database.api.groups import UserGroup
 from skep.domain.errors import BadRequest, NotFound
 from skep.http.answers import json_response
-from skep.http.bodies import read_json
+from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, takes
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
@@ -41,15 +41,23 @@ class GroupBody(msgspec.Struct, frozen=True):
     group: GroupFields
 
 
+@operation(
+    query=(
+        "name",
+        "domain_id",
+    ),
+    shows="groups",
+)
 async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     """List groups."""
     await admin(identity, request)
     base = base_url(request)
-    name, domain_id = request.query_params.get("name"), request.query_params.get("domain_id")
+    name, domain_id = parameter(request, "name"), parameter(request, "domain_id")
     found = await identity.database.read(lambda connection: groups.select(connection, name=name, domain_id=domain_id))
     return json_response(views.listed("groups", [views.group(item, base) for item in found], base, "groups"))
 
 
+@operation(shows="group")
 async def show(identity: StandaloneIdentity, request: Request) -> Response:
     """Show a group."""
     await admin(identity, request)
@@ -57,10 +65,11 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"group": views.group(group, base_url(request))})
 
 
-async def create(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(GroupBody, status=201, shows="group")
+async def create(identity: StandaloneIdentity, request: Request, read: Read[GroupBody]) -> Response:
     """Make a group, in the domain of the caller's token unless the body names another."""
     grant = await admin(identity, request)
-    fields = (await read_json(request, GroupBody)).group
+    fields = (await read()).group
     check_same_id(fields.id, None, "group.id")
     if fields.name is UNSET:
         raise BadRequest("group.name: expected a value")
@@ -78,11 +87,12 @@ async def create(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"group": views.group(group, base_url(request))}, 201)
 
 
-async def update(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(GroupBody, shows="group")
+async def update(identity: StandaloneIdentity, request: Request, read: Read[GroupBody]) -> Response:
     """Change a group."""
     await admin(identity, request)
     group_id = request.path_params["group_id"]
-    fields = (await read_json(request, GroupBody)).group
+    fields = (await read()).group
     check_same_id(fields.id, group_id, "group.id")
 
     def unit(connection: Connection) -> UserGroup:
@@ -96,6 +106,7 @@ async def update(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"group": views.group(group, base_url(request))})
 
 
+@operation(status=204)
 async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     """Remove a group with its roles; its members lose them at once."""
     await admin(identity, request)
@@ -107,11 +118,12 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@operation(query={"name": STRING, "enabled": BOOLEAN}, shows="users")
 async def list_members(identity: StandaloneIdentity, request: Request) -> Response:
     """List the users of a group."""
     await admin(identity, request)
     base, group_id = base_url(request), request.path_params["group_id"]
-    name, enabled = request.query_params.get("name"), flag(request, "enabled")
+    name, enabled = parameter(request, "name"), flag(request, "enabled")
 
     def unit(connection: Connection) -> list[users.User]:
         return users.select(connection, group_id=find(connection, group_id).id, name=name, enabled=enabled)
@@ -121,6 +133,7 @@ async def list_members(identity: StandaloneIdentity, request: Request) -> Respon
     return json_response(views.listed("users", shown, base, f"groups/{group_id}/users"))
 
 
+@operation(status=204)
 async def check_member(identity: StandaloneIdentity, request: Request) -> Response:
     """Tell whether a user is in a group."""
     await admin(identity, request)
@@ -133,6 +146,7 @@ async def check_member(identity: StandaloneIdentity, request: Request) -> Respon
     return Response(status_code=204)
 
 
+@operation(status=204)
 async def add_member(identity: StandaloneIdentity, request: Request) -> Response:
     """Put a user into a group: he has its roles at once."""
     await admin(identity, request)
@@ -140,6 +154,7 @@ async def add_member(identity: StandaloneIdentity, request: Request) -> Response
     return Response(status_code=204)
 
 
+@operation(status=204)
 async def remove_member(identity: StandaloneIdentity, request: Request) -> Response:
     """Take a user out of a group: he loses its roles at once."""
     await admin(identity, request)
@@ -152,12 +167,13 @@ async def remove_member(identity: StandaloneIdentity, request: Request) -> Respo
     return Response(status_code=204)
 
 
+@operation(query=("name",), shows="groups")
 async def list_of_user(identity: StandaloneIdentity, request: Request) -> Response:
     """List the groups that a user is in."""
     user_id = request.path_params["user_id"]
     allow(await caller(identity, request), "admin", user_id=user_id)
     base = base_url(request)
-    name = request.query_params.get("name")
+    name = parameter(request, "name")
 
     def unit(connection: Connection) -> list[UserGroup]:
         return groups.select(connection, member=find_user(connection, user_id).id, name=name)

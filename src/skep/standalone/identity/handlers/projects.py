@@ -15,7 +15,7 @@ from skep.database.api import projects, role_assignments
 from skep.database.api.projects import Project
 from skep.domain.errors import BadRequest, NotFound
 from skep.http.answers import json_response
-from skep.http.bodies import read_json
+from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, takes
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
@@ -48,12 +48,16 @@ class ProjectBody(msgspec.Struct, frozen=True):
     project: ProjectFields
 
 
+@operation(
+    query={"name": STRING, "enabled": BOOLEAN, "is_domain": BOOLEAN, "domain_id": STRING, "parent_id": STRING},
+    shows="projects",
+)
 async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     """List projects."""
     await admin(identity, request)
     base = base_url(request)
-    name, enabled = request.query_params.get("name"), flag(request, "enabled")
-    wanted = {value for key in ("domain_id", "parent_id") if (value := request.query_params.get(key)) is not None}
+    name, enabled = parameter(request, "name"), flag(request, "enabled")
+    wanted = {value for key in ("domain_id", "parent_id") if (value := parameter(request, key)) is not None}
     if len(wanted) > 1 or flag(request, "is_domain"):
         return json_response(views.listed("projects", [], base, "projects"))
     found = await identity.database.read(
@@ -62,6 +66,7 @@ async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response(views.listed("projects", [views.project(item, base) for item in found], base, "projects"))
 
 
+@operation(shows="project")
 async def show(identity: StandaloneIdentity, request: Request) -> Response:
     """Show a project to admins, services and whoever has a role in it."""
     project_id = request.path_params["project_id"]
@@ -73,10 +78,11 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"project": views.project(project, base_url(request))})
 
 
-async def create(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(ProjectBody, status=201, shows="project")
+async def create(identity: StandaloneIdentity, request: Request, read: Read[ProjectBody]) -> Response:
     """Make a project."""
     grant = await admin(identity, request)
-    fields = (await read_json(request, ProjectBody)).project
+    fields = (await read()).project
     named = "project.domain_id" if fields.domain_id or not fields.parent_id else "project.parent_id"
     domain_id = fields.domain_id or fields.parent_id or grant.own_domain
     _check(fields, None, domain_id)
@@ -93,11 +99,12 @@ async def create(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"project": views.project(project, base_url(request))}, 201)
 
 
-async def update(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(ProjectBody, shows="project")
+async def update(identity: StandaloneIdentity, request: Request, read: Read[ProjectBody]) -> Response:
     """Change a project; tokens for a disabled one are not valid."""
     await admin(identity, request)
     project_id = request.path_params["project_id"]
-    fields = (await read_json(request, ProjectBody)).project
+    fields = (await read()).project
 
     def unit(connection: Connection) -> Project:
         before = find(connection, project_id)
@@ -110,6 +117,7 @@ async def update(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"project": views.project(project, base_url(request))})
 
 
+@operation(status=204)
 async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     """Remove a project with the roles in it. Its servers and images are not touched, as with Keystone."""
     await admin(identity, request)

@@ -15,7 +15,7 @@ from skep.database.api import roles
 from skep.database.api.roles import UserRole
 from skep.domain.errors import BadRequest, Forbidden, NotFound
 from skep.http.answers import json_response
-from skep.http.bodies import read_json
+from skep.http.operations import Read, operation, parameter, takes
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
@@ -43,15 +43,17 @@ class RoleBody(msgspec.Struct, frozen=True):
     role: RoleFields
 
 
+@operation(query=("name", "domain_id"), shows="roles")
 async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     """List roles."""
     allow(await caller(identity, request), "admin", "manager")
     base = base_url(request)
-    name, of_domain = request.query_params.get("name"), "domain_id" in request.query_params
+    name, of_domain = parameter(request, "name"), parameter(request, "domain_id") is not None
     found = [] if of_domain else await identity.database.read(lambda connection: roles.select(connection, name=name))
     return json_response(views.listed("roles", [views.role(item, base) for item in found], base, "roles"))
 
 
+@operation(shows="role")
 async def show(identity: StandaloneIdentity, request: Request) -> Response:
     """Show a role."""
     allow(await caller(identity, request), "admin", "manager")
@@ -59,10 +61,11 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"role": views.role(role, base_url(request))})
 
 
-async def create(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(RoleBody, status=201, shows="role")
+async def create(identity: StandaloneIdentity, request: Request, read: Read[RoleBody]) -> Response:
     """Make a role, for policy rules of the operator's own."""
     await admin(identity, request)
-    fields = (await read_json(request, RoleBody)).role
+    fields = (await read()).role
     check_same_id(fields.id, None, "role.id")
     if fields.name is UNSET:
         raise BadRequest("role.name: expected a value")
@@ -71,11 +74,12 @@ async def create(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"role": views.role(role, base_url(request))}, 201)
 
 
-async def update(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(RoleBody, shows="role")
+async def update(identity: StandaloneIdentity, request: Request, read: Read[RoleBody]) -> Response:
     """Change a role; the default ones keep their names."""
     await admin(identity, request)
     role_id = request.path_params["role_id"]
-    fields = (await read_json(request, RoleBody)).role
+    fields = (await read()).role
     check_same_id(fields.id, role_id, "role.id")
 
     def unit(connection: Connection) -> UserRole:
@@ -90,6 +94,7 @@ async def update(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"role": views.role(role, base_url(request))})
 
 
+@operation(status=204)
 async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     """Remove a role that is not one of the default ones."""
     await admin(identity, request)
@@ -104,6 +109,7 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@operation(shows="role_inferences")
 async def list_inferences(identity: StandaloneIdentity, request: Request) -> Response:
     """List which roles imply others."""
     await admin(identity, request)
@@ -117,6 +123,7 @@ async def list_inferences(identity: StandaloneIdentity, request: Request) -> Res
     return json_response(views.listed("role_inferences", shown, base, "role_inferences"))
 
 
+@operation(shows="role_inference")
 async def list_implied(identity: StandaloneIdentity, request: Request) -> Response:
     """List the roles that a role implies by itself."""
     await admin(identity, request)
@@ -132,6 +139,7 @@ async def list_implied(identity: StandaloneIdentity, request: Request) -> Respon
     return json_response({"role_inference": shown, "links": links})
 
 
+@operation(shows="role_inference")
 async def show_implied(identity: StandaloneIdentity, request: Request) -> Response:
     """Tell that a role implies another."""
     await admin(identity, request)
@@ -142,6 +150,7 @@ async def show_implied(identity: StandaloneIdentity, request: Request) -> Respon
     return json_response({"role_inference": {"prior_role": _brief(prior, base), "implies": _brief(implied, base)}})
 
 
+@operation(status=())
 async def change_implied(identity: StandaloneIdentity, request: Request) -> Response:
     """Refuse to change which roles imply others."""
     await admin(identity, request)

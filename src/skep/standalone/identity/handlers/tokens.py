@@ -11,11 +11,11 @@ from skep.database.api.domains import Domain
 from skep.database.api.role_assignments import RoleScope
 from skep.domain.errors import Forbidden, NotFound
 from skep.http.answers import json_response
-from skep.http.bodies import read_json
+from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, takes
 from skep.http.urls import base_url
 from skep.neighbours.identity.base import EXPIRED_SECONDS
 from skep.standalone.identity import views
-from skep.standalone.identity.callers import address_of, caller, may
+from skep.standalone.identity.callers import SIGN_IN_FAULTS, address_of, caller, may
 from skep.standalone.identity.credentials import AuthBody
 from skep.standalone.identity.filters import flag
 from skep.standalone.identity.grants import Grant
@@ -23,23 +23,29 @@ from skep.standalone.identity.service import StandaloneIdentity
 
 ACCESS_RULES = "OpenStack-Identity-Access-Rules"
 """The header by which a service says that it keeps access rules."""
+SUBJECT = "X-Subject-Token"
+"""The header with the token that is asked about."""
+OF_SUBJECT = {"allow_expired": BOOLEAN}
 
 
-async def create(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(AuthBody, query=("nocatalog",), status=201, shows="token", faults=SIGN_IN_FAULTS, open_=True)
+async def create(identity: StandaloneIdentity, request: Request, read: Read[AuthBody]) -> Response:
     """Sign in."""
-    body = await read_json(request, AuthBody)
+    body = await read()
     token, grant = await identity.sign_in(body.auth, address_of(request))
-    shown = views.token(grant, identity.settings, with_catalogue="nocatalog" not in request.query_params)
-    return json_response(shown, 201, {"X-Subject-Token": token, "Vary": "X-Auth-Token"})
+    shown = views.token(grant, identity.settings, with_catalogue=parameter(request, "nocatalog") is None)
+    return json_response(shown, 201, {SUBJECT: token, "Vary": "X-Auth-Token"})
 
 
+@operation(query={"nocatalog": STRING, **OF_SUBJECT}, headers=(SUBJECT,), shows="token", faults=(404,))
 async def show(identity: StandaloneIdentity, request: Request) -> Response:
     """Validate: for services and admins any token, for others their own."""
     token, grant = await _subject(identity, request, "service", "admin")
-    shown = views.token(grant, identity.settings, with_catalogue="nocatalog" not in request.query_params)
-    return json_response(shown, 200, {"X-Subject-Token": token, "Vary": "X-Auth-Token"})
+    shown = views.token(grant, identity.settings, with_catalogue=parameter(request, "nocatalog") is None)
+    return json_response(shown, 200, {SUBJECT: token, "Vary": "X-Auth-Token"})
 
 
+@operation(query=OF_SUBJECT, headers=(SUBJECT,), status=204, faults=(404,))
 async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     """Take a token back."""
     _, grant = await _subject(identity, request, "admin")
@@ -47,6 +53,7 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@operation(shows="projects")
 async def list_projects(identity: StandaloneIdentity, request: Request) -> Response:
     """List the projects the caller can have a token for."""
     grant = await caller(identity, request)
@@ -59,6 +66,7 @@ async def list_projects(identity: StandaloneIdentity, request: Request) -> Respo
     return json_response(views.listed("projects", [views.project(item, base) for item in found], base, "auth/projects"))
 
 
+@operation(shows="system")
 async def list_system(identity: StandaloneIdentity, request: Request) -> Response:
     """Tell whether the caller can have a token for the whole system."""
     grant = await caller(identity, request)
@@ -70,6 +78,7 @@ async def list_system(identity: StandaloneIdentity, request: Request) -> Respons
     return json_response(views.listed("system", system, base, "auth/system"))
 
 
+@operation(shows="domains")
 async def list_domains(identity: StandaloneIdentity, request: Request) -> Response:
     """List the domains the caller can have a token for."""
     grant = await caller(identity, request)
@@ -82,6 +91,7 @@ async def list_domains(identity: StandaloneIdentity, request: Request) -> Respon
     return json_response(views.listed("domains", [views.domain(item, base) for item in found], base, "auth/domains"))
 
 
+@operation(shows="catalog")
 async def show_catalogue(identity: StandaloneIdentity, request: Request) -> Response:
     """Show the catalogue to whoever has a scope."""
     grant = await caller(identity, request)
@@ -94,7 +104,7 @@ async def show_catalogue(identity: StandaloneIdentity, request: Request) -> Resp
 
 async def _subject(identity: StandaloneIdentity, request: Request, *roles_allowed: str) -> tuple[str, Grant]:
     who = await caller(identity, request)
-    token = request.headers.get("x-subject-token", "")
+    token = request.headers.get(SUBJECT, "")
     expired = EXPIRED_SECONDS if flag(request, "allow_expired") and may(who, "service", "admin") else 0
     grant = await identity.grant(token, expired_seconds=expired)
     keeps_rules = ACCESS_RULES in request.headers

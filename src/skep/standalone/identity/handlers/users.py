@@ -15,11 +15,11 @@ from skep.database.api import projects, role_assignments, users
 from skep.database.api.users import User
 from skep.domain.errors import BadRequest, NotFound, Unauthenticated
 from skep.http.answers import json_response
-from skep.http.bodies import read_json
+from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, takes
 from skep.http.urls import base_url
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import views
-from skep.standalone.identity.callers import address_of, admin, allow, caller
+from skep.standalone.identity.callers import SIGN_IN_FAULTS, address_of, admin, allow, caller
 from skep.standalone.identity.filters import check_same_id, flag
 from skep.standalone.identity.handlers import domains
 from skep.standalone.identity.service import StandaloneIdentity
@@ -74,18 +74,20 @@ class PasswordBody(msgspec.Struct, frozen=True):
     user: PasswordFields
 
 
+@operation(query={"name": STRING, "enabled": BOOLEAN, "domain_id": STRING}, shows="users")
 async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     """List users."""
     await admin(identity, request)
     base = base_url(request)
-    name, enabled = request.query_params.get("name"), flag(request, "enabled")
-    domain_id = request.query_params.get("domain_id")
+    name, enabled = parameter(request, "name"), flag(request, "enabled")
+    domain_id = parameter(request, "domain_id")
     found = await identity.database.read(
         lambda connection: users.select(connection, name=name, enabled=enabled, domain_id=domain_id)
     )
     return json_response(views.listed("users", [views.user(item, base) for item in found], base, "users"))
 
 
+@operation(shows="user")
 async def show(identity: StandaloneIdentity, request: Request) -> Response:
     """Show a user."""
     user_id = request.path_params["user_id"]
@@ -94,10 +96,11 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"user": views.user(user, base_url(request))})
 
 
-async def create(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(UserBody, status=201, shows="user")
+async def create(identity: StandaloneIdentity, request: Request, read: Read[UserBody]) -> Response:
     """Make a user, in the domain of the caller's token unless the body names another."""
     grant = await admin(identity, request)
-    fields = (await read_json(request, UserBody)).user
+    fields = (await read()).user
     check_same_id(fields.id, None, "user.id")
     if fields.name is UNSET:
         raise BadRequest("user.name: expected a value")
@@ -113,11 +116,12 @@ async def create(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"user": views.user(user, base_url(request))}, 201)
 
 
-async def update(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(UserBody, shows="user")
+async def update(identity: StandaloneIdentity, request: Request, read: Read[UserBody]) -> Response:
     """Change a user; a new password or disabling ends all his tokens."""
     await admin(identity, request)
     user_id = request.path_params["user_id"]
-    fields = (await read_json(request, UserBody)).user
+    fields = (await read()).user
     check_same_id(fields.id, user_id, "user.id")
     before = await identity.database.read(lambda connection: find(connection, user_id))
     check_same_id(fields.domain_id or UNSET, before.domain_id, "user.domain_id")
@@ -135,6 +139,7 @@ async def update(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"user": views.user(user, base_url(request))})
 
 
+@operation(status=204)
 async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     """Remove a user with his roles and tokens."""
     await admin(identity, request)
@@ -148,10 +153,11 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
-async def change_password(identity: StandaloneIdentity, request: Request) -> Response:
+@takes(PasswordBody, status=204, faults=SIGN_IN_FAULTS, open_=True)
+async def change_password(identity: StandaloneIdentity, request: Request, read: Read[PasswordBody]) -> Response:
     """Change one's own password: the old one is the proof, no token is needed."""
     user_id = request.path_params["user_id"]
-    fields = (await read_json(request, PasswordBody)).user
+    fields = (await read()).user
     known = await identity.database.read(lambda connection: users.get(connection, user_id))
     user = await identity.proven(known, user_id, fields.original_password, address_of(request))
     proven, rules = user.password_hash, identity.password_rules
@@ -174,6 +180,7 @@ async def change_password(identity: StandaloneIdentity, request: Request) -> Res
     return Response(status_code=204)
 
 
+@operation(shows="projects")
 async def list_projects(identity: StandaloneIdentity, request: Request) -> Response:
     """List the projects in which a user has a role."""
     user_id = request.path_params["user_id"]

@@ -8,16 +8,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from skep.http.answers import json_response
+from skep.http.operations import operation
 from skep.http.urls import base_url
 from skep.standalone.identity.service import StandaloneIdentity
 
 
+@operation(status=300, shows="versions", open_=True)
 async def list_(_identity: StandaloneIdentity, request: Request) -> Response:
     """List the versions, with 300 as Keystone does."""
     base = base_url(request)
     return json_response({"versions": {"values": [_version(base)]}}, 300, {"Location": f"{base}/v3/"})
 
 
+@operation(shows="version", open_=True)
 async def show(_identity: StandaloneIdentity, request: Request) -> Response:
     """Show version 3."""
     return json_response({"version": _version(base_url(request))})

@@ -12,12 +12,14 @@ from starlette.types import Receive, Scope, Send
 from skep.database.api.images import StoredImage
 from skep.http.bodies import check_media_type
 from skep.http.headers import declared_length
+from skep.http.operations import operation
 from skep.standalone.images.callers import ImagesApi, downloader, image_id, uploader
 from skep.standalone.images.files import pieces
 
 BYTES = "application/octet-stream"
 
 
+@operation({BYTES: {}}, status=204)
 async def upload(api: ImagesApi, request: Request) -> Response:
     """Take in the data of an image."""
     viewer = await uploader(api, request)
@@ -31,6 +33,7 @@ async def upload(api: ImagesApi, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@operation(status=(200, 204), gives=BYTES, shows={})
 async def download(api: ImagesApi, request: Request) -> Response:
     """Give out the data of an image; 204 while there is none."""
     viewer = await downloader(api, request)

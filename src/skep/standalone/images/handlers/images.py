@@ -11,16 +11,21 @@ from starlette.responses import Response
 
 from skep.http.answers import json_response
 from skep.http.bodies import is_media_type, read_json
+from skep.http.operations import Read, operation, takes
 from skep.http.urls import base_url
-from skep.standalone.images import queries, views
+from skep.standalone.images import fields, queries, views
 from skep.standalone.images.callers import ImagesApi, beholder, image_id, member, reader
 from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE, OperationBefore, PatchOperation
 
 MOST_OPERATIONS = Meta(max_length=1000)
-Operations = Annotated[list[PatchOperation], MOST_OPERATIONS]
-OperationsBefore = Annotated[list[OperationBefore], MOST_OPERATIONS]
+PATCHES: dict[str, Any] = {
+    BODY_PATCH: Annotated[list[PatchOperation], MOST_OPERATIONS],
+    BODY_PATCH_BEFORE: Annotated[list[OperationBefore], MOST_OPERATIONS],
+}
+"""Media type of a JSON patch -> what it is."""
 
 
+@operation(query=queries.KNOWN, shows=views.images_schema())
 async def list_(api: ImagesApi, request: Request) -> Response:
     """List images, a page at a time."""
     viewer = await reader(api, request)
@@ -37,21 +42,24 @@ async def list_(api: ImagesApi, request: Request) -> Response:
     return json_response(shown)
 
 
-async def create(api: ImagesApi, request: Request) -> Response:
+@takes(dict[str, Any], schema=fields.schema(), status=201, shows=views.image_schema())
+async def create(api: ImagesApi, request: Request, read: Read[dict[str, Any]]) -> Response:
     """Make an image; its data is uploaded afterwards."""
     viewer = await member(api, request)
-    said = await read_json(request, dict[str, Any])
+    said = await read()
     image = await api.images.create(said, viewer)
     location = f"{base_url(request)}/v2/images/{image.id}"
     return json_response(views.image(image), 201, {"Location": location})
 
 
+@operation(shows=views.image_schema())
 async def show(api: ImagesApi, request: Request) -> Response:
     """Show an image."""
     viewer = await beholder(api, request)
     return json_response(views.image(await api.images.get(image_id(request), viewer)))
 
 
+@operation(PATCHES, shows=views.image_schema(), faults=(413,))
 async def update(api: ImagesApi, request: Request) -> Response:
     """Change an image by a JSON patch."""
     viewer = await member(api, request)
@@ -62,12 +70,13 @@ async def update(api: ImagesApi, request: Request) -> Response:
 async def _operations(request: Request) -> list[PatchOperation]:
     """Read a JSON patch in the form that its content type names."""
     if is_media_type(request, BODY_PATCH_BEFORE):
-        before: list[OperationBefore] = await read_json(request, OperationsBefore, (BODY_PATCH_BEFORE,))
+        before: list[OperationBefore] = await read_json(request, PATCHES[BODY_PATCH_BEFORE], (BODY_PATCH_BEFORE,))
         return [one.operation() for one in before]
-    operations: list[PatchOperation] = await read_json(request, Operations, (BODY_PATCH, BODY_PATCH_BEFORE))
+    operations: list[PatchOperation] = await read_json(request, PATCHES[BODY_PATCH], tuple(PATCHES))
     return operations
 
 
+@operation(status=204)
 async def delete(api: ImagesApi, request: Request) -> Response:
     """Delete an image."""
     viewer = await member(api, request)
@@ -75,6 +84,7 @@ async def delete(api: ImagesApi, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@operation(status=204)
 async def deactivate(api: ImagesApi, request: Request) -> Response:
     """Give the bytes of an image to admins alone."""
     viewer = await member(api, request)
@@ -82,6 +92,7 @@ async def deactivate(api: ImagesApi, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@operation(status=204)
 async def reactivate(api: ImagesApi, request: Request) -> Response:
     """Give the bytes of an image out again."""
     viewer = await member(api, request)
@@ -89,6 +100,7 @@ async def reactivate(api: ImagesApi, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@operation(status=204, faults=(413,))
 async def add_tag(api: ImagesApi, request: Request) -> Response:
     """Add a tag."""
     viewer = await member(api, request)
@@ -96,6 +108,7 @@ async def add_tag(api: ImagesApi, request: Request) -> Response:
     return Response(status_code=204)
 
 
+@operation(status=204)
 async def remove_tag(api: ImagesApi, request: Request) -> Response:
     """Remove a tag."""
     viewer = await member(api, request)

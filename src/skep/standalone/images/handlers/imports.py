@@ -7,12 +7,14 @@ from starlette.responses import Response
 
 from skep.domain.errors import BadRequest, NotFound
 from skep.http.answers import json_response
-from skep.http.bodies import read_json
+from skep.http.operations import Read, operation, takes
 from skep.standalone.images.callers import ImagesApi, image_id, member, reader
+from skep.standalone.images.handlers.files import BYTES
 
 REFUSED = "no bytes are imported here: upload them with PUT /v2/images/{image_id}/file"
 
 
+@operation(shows="import-methods")
 async def show_methods(api: ImagesApi, request: Request) -> Response:
     """Tell which ways there are."""
     await reader(api, request)
@@ -20,21 +22,24 @@ async def show_methods(api: ImagesApi, request: Request) -> Response:
     return json_response({"import-methods": methods})
 
 
+@operation(status=(), faults=(404,))
 async def show_stores(api: ImagesApi, request: Request) -> Response:
     """Tell that there is one store, as Glance tells it."""
     await reader(api, request)
     raise NotFound("Multi backend is not supported at this site.")
 
 
-async def start(api: ImagesApi, request: Request) -> Response:
+@takes(dict[str, object], status=())
+async def start(api: ImagesApi, request: Request, read: Read[dict[str, object]]) -> Response:
     """Refuse an import by the name of its method."""
     await api.images.get(image_id(request), await member(api, request))
-    body = await read_json(request, dict[str, object])
+    body = await read()
     method = body.get("method")
     name = method.get("name") if isinstance(method, dict) else None
     raise BadRequest(f"method.name: {str(name)[:64]!r} is not served, {REFUSED}")
 
 
+@operation({BYTES: {}}, status=())
 async def stage(api: ImagesApi, request: Request) -> Response:
     """Refuse bytes that are to be imported afterwards."""
     await api.images.get(image_id(request), await member(api, request))

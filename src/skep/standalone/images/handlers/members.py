@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from skep.database.api.image_members import MemberStatus
 from skep.http.answers import json_response
-from skep.http.bodies import read_json
+from skep.http.operations import Read, operation, takes
 from skep.standalone.images import views
 from skep.standalone.images.callers import ImagesApi, image_id, member, reader
 from skep.standalone.texts import NAME
@@ -31,19 +31,22 @@ class StatusBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What clients repeat from the path."""
 
 
+@operation(shows=views.members_schema())
 async def list_(api: ImagesApi, request: Request) -> Response:
     """List the members of an image."""
     found = await api.images.members.of_image(image_id(request), await reader(api, request))
     return json_response({"members": [views.member(one) for one in found], "schema": "/v2/schemas/members"})
 
 
-async def create(api: ImagesApi, request: Request) -> Response:
+@takes(NewMemberBody, shows=views.member_schema())
+async def create(api: ImagesApi, request: Request, read: Read[NewMemberBody]) -> Response:
     """Share an image with a project."""
     viewer = await member(api, request)
-    body = await read_json(request, NewMemberBody)
+    body = await read()
     return json_response(views.member(await api.images.members.add(image_id(request), body.member, viewer)))
 
 
+@operation(shows=views.member_schema())
 async def show(api: ImagesApi, request: Request) -> Response:
     """Show a member of an image."""
     viewer = await reader(api, request)
@@ -51,14 +54,16 @@ async def show(api: ImagesApi, request: Request) -> Response:
     return json_response(views.member(found))
 
 
-async def update(api: ImagesApi, request: Request) -> Response:
+@takes(StatusBody, shows=views.member_schema())
+async def update(api: ImagesApi, request: Request, read: Read[StatusBody]) -> Response:
     """Accept or reject an image."""
     viewer = await member(api, request)
-    status = (await read_json(request, StatusBody)).status
+    status = (await read()).status
     found = await api.images.members.answer(image_id(request), request.path_params["member_id"], status, viewer)
     return json_response(views.member(found))
 
 
+@operation(status=204)
 async def delete(api: ImagesApi, request: Request) -> Response:
     """Share an image with a project no longer."""
     viewer = await member(api, request)
