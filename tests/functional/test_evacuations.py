@@ -165,6 +165,7 @@ async def test_a_server_of_a_lost_host_runs_on_another_and_the_host_that_comes_b
         came = cloud.clock.now()
         await returns(cloud, lost)
         await only_attempt(cloud, after)
+        assert (await move_of(cloud, before.uuid)).status == "completed", "the host has nothing of it any more"
         since = [event.event for event in events(cloud, lost) if event.at >= came]
         assert since == ["destroyed"], "the lost host has started nothing"
         assert await charged(cloud) == quota
@@ -194,6 +195,7 @@ async def test_a_host_that_lives_releases_its_guest_before_another_makes_it(tmp_
         begun = min(event.at for event in events(cloud, after.host))
         assert ended <= begun, "never two guests"
         await only_attempt(cloud, after)
+        assert (await move_of(cloud, before.uuid)).status == "completed"
 
 
 async def test_a_host_that_lives_and_cannot_stop_its_guest_keeps_it(tmp_path: Path) -> None:

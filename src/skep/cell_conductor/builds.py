@@ -15,7 +15,7 @@ from skep.cell_conductor import endings, notifications
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
 from skep.database import Connection
-from skep.database.cell import agents, attempts, builds, deletes, resting, unshelves
+from skep.database.cell import agents, attempts, builds, deletes, evacuations, resting, unshelves
 from skep.database.cell.builds import Work
 from skep.database.cell.endings import with_instances
 from skep.database.engine import T, Unit
@@ -348,6 +348,7 @@ class Builds:
         closed: list[ClaimKey] = []
         if not leftover:
             closed = attempts.close_one(connection, message.instance, message.host, message.attempt, now)
+            evacuations.source_cleared(connection, message.instance, message.host, now)
         ended.append(deletes.finish_if_closed(connection, message.instance, now))
         group = work.spec.group.uuid if work is not None and work.spec.group is not None else None
         return Outcome(

@@ -16,7 +16,7 @@ from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
 from skep.database import Connection
-from skep.database.cell import attempts, builds, deletes, recovery
+from skep.database.cell import attempts, builds, deletes, evacuations, recovery
 from skep.database.cell.attempts import StaleAttempt
 from skep.database.cell.builds import Work
 from skep.database.cell.endings import with_instances
@@ -114,6 +114,7 @@ class Deletes:
         now = self._parts.clock.now()
         work = builds.work(connection, message.instance)
         keys = attempts.close(connection, message.instance, message.host, _upto(message), now)
+        evacuations.source_cleared(connection, message.instance, message.host, now)
         recovery.note_undone(connection, message.instance, message.host, _upto(message))
         deleted = deletes.finish_if_closed(connection, message.instance, now)
         over = with_instances(connection, [deleted] if deleted is not None else [])

@@ -23,7 +23,9 @@ class MigrationType(enum.StrEnum):
 
 
 EVACUATED = "done"
-"""Status of an evacuation that is over and went well."""
+"""Status of an evacuation that is over and went well, while its source may still have what the server left there."""
+SOURCE_CLEARED = "completed"
+"""Status of an evacuation that is over and went well, when its source has said that nothing is left."""
 
 QUEUED = "queued"
 """Status of a live migration that waits until its source copies fewer guests."""

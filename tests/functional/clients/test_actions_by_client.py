@@ -365,7 +365,9 @@ async def test_evacuating(tmp_path: Path) -> None:
         await eventually(is_elsewhere, "the server runs elsewhere")
         newest = ("--os-compute-api-version", "2.80")
         [moved] = await openstack(yaml, *newest, "server", "migration", "list")
-        assert (moved["Type"], moved["Status"], moved["Source Compute"]) == ("evacuation", "done", before)
+        # The host lives and clears what it had: then the evacuation is completed.
+        assert (moved["Type"], moved["Source Compute"]) == ("evacuation", before)
+        assert moved["Status"] in ("done", "completed")
         events = await openstack(yaml, "server", "event", "list", "one")
         assert {event["Action"] for event in events} == {"create", "evacuate"}
 

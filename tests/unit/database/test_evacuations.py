@@ -147,6 +147,26 @@ def test_the_switch_gives_the_lost_attempt_up(cell: sa.Connection) -> None:
     assert (after.state, after.task, after.power_state) == (State.ACTIVE, None, PowerState.RUNNING)
     assert status(cell) == "done"
 
+    evacuations.source_cleared(cell, ONE, HOST, NOW)
+    assert status(cell) == "done", "its attempt is open"
+    attempts.close(cell, ONE, HOST, 1, NOW)
+    evacuations.source_cleared(cell, ONE, OTHER, NOW)
+    assert status(cell) == "done", "another host has nothing to say of it"
+    evacuations.source_cleared(cell, ONE, HOST, NOW)
+    assert status(cell) == "completed"
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_a_source_that_cleared_before_the_end_is_told(cell: sa.Connection, fenced: bool) -> None:
+    waiting = begin(cell)
+    up_to(cell, waiting, "evacuate_spawn")
+    if fenced:
+        fence(cell, HOST)
+    else:
+        attempts.close(cell, ONE, HOST, 1, NOW)
+    assert done(cell, waiting, "evacuate_spawn", waiting.attempt, OTHER)
+    assert status(cell) == ("done" if fenced else "completed"), "a fenced host has said nothing"
+
 
 def test_what_it_is_told_goes_to_the_target_alone(cell: sa.Connection) -> None:
     node = NodeUuid(f"node-{OTHER}")

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from skep.database.cell import actions, asked, attempts, tasks
 from skep.database.cell.actions import ActionEvent
 from skep.database.cell.cold_moves import COLUMNS, Move, anew, mine, move_of, over_with, told
+from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances, migrations
 from skep.database.cell.transitions import moving
 from skep.database.constants import constants
@@ -25,7 +26,7 @@ from skep.domain.guests import state_after
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import Instance, PowerState, State, Task
 from skep.domain.moves import BEFORE_RELEASE, EVACUATING, STEPS
-from skep.domain.server_migrations import EVACUATED, MigrationType
+from skep.domain.server_migrations import EVACUATED, SOURCE_CLEARED, MigrationType
 from skep.domain.states import SETTLED, before
 
 row = instances.c
@@ -209,6 +210,9 @@ def end(connection: sa.Connection, known: Move, power_state: PowerState, now: in
         ),
     )
     connection.execute(migrations.update().where(move.uuid == known.uuid).values(over_with(EVACUATED, now)))
+    # A source that lives may have cleared what it had before the guest was made.
+    if connection.execute(_UNDONE, {"of": known.instance, "number": known.source_attempt}).first() is not None:
+        source_cleared(connection, known.instance, known.source_host, now)
     state = state_after(State.ACTIVE, power_state)
     connection.execute(
         instances.update()
@@ -225,3 +229,38 @@ def end(connection: sa.Connection, known: Move, power_state: PowerState, now: in
         )
     )
     return told(connection, known, None, now)
+
+
+_UNDONE = sa.select(attempt_rows.c.attempt).where(
+    attempt_rows.c.instance == sa.bindparam("of"),
+    attempt_rows.c.attempt == sa.bindparam("number"),
+    ~attempt_rows.c.open,
+    attempt_rows.c.outcome.not_in((attempts.FENCED, attempts.HOST_MISSING)),
+)
+"""What its host undid; no fence closed it."""
+_CLEARED = (
+    migrations.update()
+    .where(
+        move.instance == sa.bindparam("of"),
+        move.source_host == sa.bindparam("on"),
+        move.type == MigrationType.EVACUATION.value,
+        move.status == EVACUATED,
+        ~sa.exists(
+            sa.select(attempt_rows.c.attempt)
+            .where(
+                attempt_rows.c.instance == move.instance,
+                attempt_rows.c.node == move.source_node,
+                attempt_rows.c.attempt <= move.source_attempt,
+                attempt_rows.c.open,
+            )
+            .correlate(migrations)
+        ),
+    )
+    .values(status=SOURCE_CLEARED, updated_at=sa.bindparam("now"))
+)
+"""Made once: it runs whenever a host has undone something."""
+
+
+def source_cleared(connection: sa.Connection, instance: InstanceUuid, host: str | None, now: int) -> None:
+    """Write that a host has nothing of a server any more that was evacuated from it."""
+    connection.execute(_CLEARED, {"of": instance, "on": host, "now": now})

@@ -42,7 +42,7 @@ from skep.domain.states import BUILT_BY_HOST, ENDS, stored
 row = instances.c
 attempt = attempt_rows.c
 
-OUTCOME = "fenced"
+OUTCOME = attempts.FENCED
 
 
 class FencedHost(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from skep.domain.states import before
 row = instances.c
 attempt_row = attempt_rows.c
 
-OUTCOME = "host_missing"
+OUTCOME = attempts.HOST_MISSING
 
 NO_AGENT = ~sa.exists().where(agents.c.node == attempt_row.node)
 """Says of an attempt that its cell does not know the host."""
