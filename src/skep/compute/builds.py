@@ -230,11 +230,11 @@ class Builds:
         if run.replaced or self._overtaken(run):
             return REPLACED
         if node is not None and node != host.node:
-            return failure("ComputeResourcesUnavailable", f"Host {host.name} does not have node {node}.")
+            return failure("ComputeResourcesUnavailable", f"The host does not have node {node}.")
         if any(amount < 0 for amount in order.resources.values()):
             return failure("InvalidInput", "An amount of a resource is negative.")
         if unfit := host.calls.unfit():
-            return failure("HypervisorUnavailable", f"Host {host.name} accepts no builds: {unfit}.")
+            return failure("HypervisorUnavailable", f"The host accepts no builds: {unfit}.")
         match host.ledger.claim(run.instance, order.attempt, host.assigned(order)):
             case Refused() as refused:
                 return failure("ComputeResourcesUnavailable", refused.message())

@@ -52,7 +52,7 @@ async def cache_images(host: Host, asked: AskAboutGuest, context: RequestContext
 async def _cache(
     host: Host, images: ImageCache, image: Image, asked: AskAboutGuest, context: RequestContext
 ) -> CachedImage:
-    wrong = wrong_format(image, host.image_formats, host.name)
+    wrong = wrong_format(image, host.image_formats)
     if wrong is not None:
         return _failed(image, wrong)
     there = images.holds(image)

@@ -37,7 +37,7 @@ def beside_another(host: Host, order: MoveStep) -> BuildFailure | None:
     others = [number for number in host.ledger.attempts(order.instance.uuid) if number != order.attempt]
     if not others:
         return None
-    still = f"Host {host.name} still has attempt {others[0]} of {order.instance.uuid}."
+    still = f"The host still has attempt {others[0]} of {order.instance.uuid}."
     return failure("ComputeResourcesUnavailable", still)
 
 

@@ -47,13 +47,13 @@ def formats_of(traits: Iterable[str]) -> frozenset[str]:
     return frozenset(trait.removeprefix(FORMAT_TRAIT).lower() for trait in traits if trait.startswith(FORMAT_TRAIT))
 
 
-def wrong_format(image: Image, formats: frozenset[str], host: str) -> BuildFailure | None:
+def wrong_format(image: Image, formats: frozenset[str]) -> BuildFailure | None:
     """Return why a host that boots from these formats cannot boot from an image; None when it can."""
     if not formats or image.disk_format is None or image.disk_format in formats:
         return None
     return failure(
         "DiskFormatNotSupported",
-        f"Image {image.id} has the disk format {image.disk_format}, and host {host} boots from "
+        f"Image {image.id} has the disk format {image.disk_format}, and the host boots from "
         f"{', '.join(sorted(formats))} only.",
     )
 

@@ -47,7 +47,7 @@ async def gathered(host: Host, order: RunAction) -> AsyncIterator[Means | str]:
     if image is None or images is None:
         yield Means(contents)
         return
-    wrong = wrong_format(image, host.image_formats, host.name)
+    wrong = wrong_format(image, host.image_formats)
     if wrong is not None:
         yield _said(wrong)
         return

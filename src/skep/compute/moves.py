@@ -235,7 +235,7 @@ class Moves:
         if verdict is not OrderVerdict.NEW:
             return GIVEN_UP
         if order.node != host.node:
-            return failure("ComputeResourcesUnavailable", f"Host {host.name} does not have node {order.node}.")
+            return failure("ComputeResourcesUnavailable", f"The host does not have node {order.node}.")
         planned = host.calls.plan(instance, order.attempt)
         if isinstance(planned, BuildFailure):
             return planned

@@ -16,13 +16,13 @@ def imageless(host: Host, server: Instance) -> BuildFailure | None:
     """Return why a host cannot make a disk from the image of a server; None: it can."""
     image = server.image
     if host.images is None:
-        reason = f"Host {host.name} gets no images: [compute.images] has neither auth_url nor by_ticket there."
+        reason = "The host gets no images: [compute.images] has neither auth_url nor by_ticket there."
     elif image is None:
-        reason = f"Host {host.name} was to make a disk from an image, and the server has no image."
+        reason = "The host was to make a disk from an image, and the server has no image."
     elif not isinstance(host.driver, ImageDriver):
-        reason = f"The driver of host {host.name} makes no disks from images."
+        reason = "The driver of the host makes no disks from images."
     else:
-        return wrong_format(image, host.image_formats, host.name)
+        return wrong_format(image, host.image_formats)
     return failure("ImageUnavailable", reason)
 
 

@@ -107,7 +107,7 @@ async def test_a_format_that_the_driver_does_not_name_is_refused_before_anything
         return
     failed = (await stage.conductor.hears(AttemptFailed)).failure
     assert (failed.kind, failed.error) == ("reschedule_by_policy", "DiskFormatNotSupported")
-    assert f"{IMAGE.id} has the disk format vmdk, and host {HOST} boots from qcow2, raw only" in failed.message
+    assert f"{IMAGE.id} has the disk format vmdk, and the host boots from qcow2, raw only" in failed.message
     assert transfers.asked == []
     assert stage.conductor.all(MayBuild) == []
 
