@@ -49,7 +49,7 @@ class Needless(msgspec.Struct, frozen=True, kw_only=True):
 def store(connection: sa.Connection, new: NewRequest) -> None:
     """Store a request and its members: request, build requests, specs and mappings."""
     connection.execute(
-        requests.insert(),
+        _REQUEST,
         {
             "request_id": new.context.request_id,
             "project_id": new.context.project_id,
@@ -62,7 +62,7 @@ def store(connection: sa.Connection, new: NewRequest) -> None:
     )
     spec = dump(new.spec)
     connection.execute(
-        build_requests.insert(),
+        _BUILD_REQUESTS,
         [
             {
                 "instance": instance.uuid,
@@ -77,11 +77,9 @@ def store(connection: sa.Connection, new: NewRequest) -> None:
             for instance in new.instances
         ],
     )
+    connection.execute(_SPECS, [{"instance": instance.uuid, "body": spec} for instance in new.instances])
     connection.execute(
-        request_specs.insert(), [{"instance": instance.uuid, "body": spec} for instance in new.instances]
-    )
-    connection.execute(
-        instance_mappings.insert(),
+        _MAPPINGS,
         [
             {
                 "instance": instance.uuid,
@@ -94,6 +92,13 @@ def store(connection: sa.Connection, new: NewRequest) -> None:
             for instance in new.instances
         ],
     )
+
+
+_REQUEST = requests.insert()
+_BUILD_REQUESTS = build_requests.insert()
+_SPECS = request_specs.insert()
+_MAPPINGS = instance_mappings.insert()
+"""Made once: making a statement costs half of running it."""
 
 
 def get(connection: sa.Connection, instance: InstanceUuid) -> BuildRequest | None:

@@ -135,7 +135,7 @@ def charge(
         assert refused is not None, "the statement and the figures disagree"
         return refused
     connection.execute(
-        sa.insert(quota_charges),
+        _CHARGE,
         [
             {
                 "instance": instance,
@@ -149,6 +149,9 @@ def charge(
         ],
     )
     return None
+
+
+_CHARGE = sa.insert(quota_charges)
 
 
 def raise_charge(
