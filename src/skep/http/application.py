@@ -16,6 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from skep.domain.errors import SkepError
 from skep.domain.ids import new_request_id
+from skep.http import urls
 from skep.http.faults import FaultForm
 
 MAX_LOGGED_PATH = 200
@@ -51,7 +52,10 @@ def application(
 
 
 def paths(table: Sequence[tuple[str, str, Handler[ServiceT]]], service: ServiceT) -> list[Route]:
-    """Turn a table of (method, path, handler) into routes, one per path, so that a wrong method is a 405."""
+    """Turn a table of (method, path, handler) into routes, one per path, so that a wrong method is a 405.
+
+    No handler is asked about a URL that has a NUL or is not UTF-8.
+    """
     by_path: dict[str, dict[str, Handler[ServiceT]]] = {}
     for method, path, handler in table:
         by_path.setdefault(path, {})[method] = handler
@@ -60,6 +64,8 @@ def paths(table: Sequence[tuple[str, str, Handler[ServiceT]]], service: ServiceT
 
 def _endpoint(methods: dict[str, Handler[ServiceT]], service: ServiceT) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
+        urls.segments(request.scope)
+        urls.query(request.scope)
         method = "GET" if request.method == "HEAD" else request.method
         return await methods[method](service, request)
 

@@ -12,6 +12,7 @@ from starlette.types import Receive
 from skep.domain import decoding
 from skep.domain.errors import BadRequest, BrokenOff, SkepError, TooLarge
 from skep.http.headers import declared_length, media_type
+from skep.http.json_texts import NUL, bad_text, has_nul
 from skep.http.limits import MAX_JSON_BODY
 
 BodyT = TypeVar("BodyT")
@@ -78,13 +79,23 @@ def decode(
     Raises BadRequest naming the field when it is something else.
     """
     try:
-        return decoding.json_decoder(wanted).decode(raw)
+        found = decoding.json_decoder(wanted).decode(raw)
     except msgspec.ValidationError as error:
         raise BadRequest(wording(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"The request body is not valid JSON: {error}") from error
     except RecursionError as error:
         raise BadRequest("The request body is not valid JSON: it is nested too deeply") from error
+    _refuse_nul(raw)
+    return found
+
+
+def _refuse_nul(raw: bytes) -> None:
+    """Raise BadRequest naming the first field of a body whose text has a NUL: no database has to take it."""
+    if NUL in raw:
+        path = bad_text(msgspec.json.decode(raw), has_nul)
+        if path is not None:
+            raise BadRequest(f"{path}: expected no NUL character")
 
 
 def convert(value: Any, target: Any, field: str = "") -> Any:

@@ -39,8 +39,10 @@ def query(scope: Scope) -> QueryValues:
         return {}
     try:
         pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS)
-    except ValueError:
+    except UnicodeDecodeError:
         raise BadRequest("Query string is not UTF-8 encoded") from None
+    except ValueError:
+        raise BadRequest(f"The query has more than {MAX_PARAMETERS} parameters.") from None
     values: QueryValues = {}
     for name, value in pairs:
         if "\x00" in name or "\x00" in value:

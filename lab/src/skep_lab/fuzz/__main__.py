@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import random
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from skep.config.sections import CellSettings, Config, DatabaseSettings
 from skep.contracts.http_cloud import http_config, plain_client, serving_cloud
 from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.seeds import passwords_in
+from skep.processes.servers.postgres import PostgresServer
 from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE
 from skep.telemetry.log_file import LogFile
 from skep.telemetry.logs import configure
@@ -46,6 +49,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="draw the requests of another run again")
     parser.add_argument("--cases", type=int, default=20_000, help="requests, about so many, over all services")
     parser.add_argument("--service", choices=("compute", "admin", "identity", "images"), help="this one alone")
+    parser.add_argument("--postgresql", action="store_true", help="the databases are on a PostgreSQL of the run's own")
     asked = parser.parse_args()
     if not PROGRAM.exists():
         sys.stderr.write("not installed: scripts/bootstrap fuzz\n")
@@ -54,18 +58,33 @@ def main() -> int:
     sys.stderr.write(f"seed {seed}\n")
     work = Path(tempfile.mkdtemp(prefix="skep-fuzz-"))
     configure(file=LogFile(work / "skep.log"), file_only=True)
-    outcome = asyncio.run(_run(work, seed, asked.cases, asked.service))
+    with _configured(work, postgresql=asked.postgresql) as config:
+        outcome = asyncio.run(_run(work, config, seed, asked.cases, asked.service))
     sys.stdout.write(f"{msgspec.json.encode(outcome).decode()}\n")
     return 1 if outcome["faults"] else 0
 
 
-async def _run(work: Path, seed: int, cases: int, only: str | None) -> dict[str, Any]:
+@contextlib.contextmanager
+def _configured(work: Path, *, postgresql: bool) -> Iterator[Config]:
+    """Yield the configuration of a cloud; where a PostgreSQL has its databases, that runs meanwhile."""
+    config = http_config(work)
+    if not postgresql:
+        yield config
+        return
+    with PostgresServer() as server:
+        urls = {name: server.create_database(name) for name in ("api", "cell0", "cell1")}
+        database = DatabaseSettings(api_url=urls["api"], cell0_url=urls["cell0"])
+        cells = (CellSettings(name="cell1", database_url=urls["cell1"]),)
+        yield msgspec.structs.replace(config, database=database, cells=cells)
+
+
+async def _run(work: Path, config: Config, seed: int, cases: int, only: str | None) -> dict[str, Any]:
     chosen = [one for one in documents() if only in (None, one.service)]
     examples = max(1, round(cases / sum(operations(one.document) for one in chosen)))
     always = ("--seed", str(seed), "--max-examples", str(examples), "--checks", CHECKS, *PLAIN)
     (work / "hooks.py").write_text(HOOKS)
     outcome: dict[str, Any] = {"seed": seed, "cases": 0, "faults": 0}
-    async with serving_cloud(http_config(work), cells=1) as cloud:
+    async with serving_cloud(config, cells=1) as cloud:
         token = await _token(cloud)
         things = await known(cloud, token)
         for number, (service, document, headers) in enumerate(chosen):
