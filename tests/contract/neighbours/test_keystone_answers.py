@@ -121,6 +121,22 @@ async def test_a_refused_token_is_remembered_for_a_moment(clock: SteppedClock) -
     assert len(keystone.validations) == 2
 
 
+async def test_a_token_without_roles_is_refused_where_others_are_told(clock: SteppedClock) -> None:
+    # A trust whose giver has lost the roles: Keystone says 403.
+    keystone = ScriptedKeystone(valid(), status(403))
+    identity = keystone.identity(clock)
+    assert await identity.validate("token", READ) is not None
+    assert await identity.validate("of-a-trust", READ) is None
+    clock.advance(301)
+    with pytest.raises(Unavailable, match="403"):
+        await identity.validate("of-a-trust", READ)
+
+
+async def test_a_user_of_skep_that_may_see_no_token_is_nobodys_fault_who_asks(clock: SteppedClock) -> None:
+    with pytest.raises(Unavailable, match="403"):
+        await ScriptedKeystone(status(403)).identity(clock).validate("token", READ)
+
+
 async def test_access_rules_are_asked_for_and_kept(clock: SteppedClock) -> None:
     rule = {"id": "r", "service": "compute", "method": "GET", "path": "/v2.1/servers"}
     keystone = ScriptedKeystone(valid(application_credential={"id": "c", "access_rules": [rule]}))

@@ -21,6 +21,10 @@ ACCESS_RULES = {"OpenStack-Identity-Access-Rules": "1.0"}
 """Says that access rules are kept here; without it Keystone knows no token that has some."""
 
 
+ALLOWED_SECONDS = 300
+"""So long after Keystone told whose a token is, what it does not let Skep see is the fault of the token."""
+
+
 class KeystoneSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How Keystone is asked."""
 
@@ -92,6 +96,8 @@ class KeystoneIdentity:
         self._refused: TokenCache[_Known] = TokenCache(settings.cache_size)
         """Apart, so that made-up tokens push no valid one out."""
         self._asking: dict[str, asyncio.Task[_Known]] = {}
+        self._allowed_at: int | None = None
+        """When Keystone last told whose a token is."""
 
     async def validate(self, token: str, use: Use | None = None, *, chained: bool = False) -> Identity | None:
         """Return whom the token speaks for, from the cache while that is fresh."""
@@ -141,9 +147,13 @@ class KeystoneIdentity:
         headers = {**ACCESS_RULES, "X-Subject-Token": token}
         query = "nocatalog&allow_expired=1" if chained else "nocatalog"
         response = await self.session.get(f"{self._v3}/auth/tokens?{query}", headers)
-        if response.status_code not in (200, 404):
+        # Of a trust whose giver has lost the roles Keystone says 403, as of all tokens to a user that may see none.
+        forbidden = response.status_code == 403 and self._was_allowed(asked_at)
+        if response.status_code not in (200, 404) and not forbidden:
             raise Unavailable(f"{IDENTITY} answered {response.status_code} to the validation of a token")
         body = decode(IDENTITY, response, _TokenBody).token if response.status_code == 200 else None
+        if body is not None:
+            self._allowed_at = asked_at
         if chained:
             return _Known(_identity(body) if body is not None else None, None, asked_at)
         if body is None or time_of(IDENTITY, body.expires_at) <= asked_at:
@@ -158,6 +168,9 @@ class KeystoneIdentity:
         until = min(identity.expires_at, asked_at + self._settings.cache_seconds * SECOND)
         self._cache.put(token, known, until, generation)
         return known
+
+    def _was_allowed(self, now: int) -> bool:
+        return self._allowed_at is not None and now - self._allowed_at < ALLOWED_SECONDS * SECOND
 
     async def project_exists(self, project_id: str) -> bool | None:
         """Ask for the project; None when Skep's user may not see projects."""
