@@ -49,6 +49,29 @@ class Both:
         assert process.returncode == 0, errors.decode()
         return msgspec.json.decode(out) if out else None
 
+    async def keystone(self, method: str, path: str, body: Any = None, *, token: str) -> httpx.Response:
+        """Ask Keystone as a user."""
+        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+            headers = {"X-Auth-Token": token}
+            return await client.request(method, f"{self.neighbours.auth_url}{path}", headers=headers, json=body)
+
+    async def other_project(self) -> tuple[str, str]:
+        """Make a project `others` with a member `other`; return the ids of project and user."""
+        admin = await self.token("admin", "admin")
+        project = {"project": {"name": "others", "domain_id": "default"}}
+        project_id = (await self.keystone("POST", "/projects", project, token=admin)).json()["project"]["id"]
+        user = {"user": {"name": "other", "domain_id": "default", "password": PASSWORD}}
+        user_id = (await self.keystone("POST", "/users", user, token=admin)).json()["user"]["id"]
+        await self.grant(project_id, user_id, "member")
+        return str(project_id), str(user_id)
+
+    async def grant(self, project_id: str, user_id: str, role: str, method: str = "PUT") -> None:
+        """Give a user a role in a project, or take it away."""
+        admin = await self.token("admin", "admin")
+        [found] = (await self.keystone("GET", f"/roles?name={role}", token=admin)).json()["roles"]
+        path = f"/projects/{project_id}/users/{user_id}/roles/{found['id']}"
+        (await self.keystone(method, path, token=admin)).raise_for_status()
+
     async def token(self, user: str = "demo", project: str = "demo") -> str:
         async with httpx.AsyncClient(base_url=self.neighbours.auth_url, timeout=PATIENCE) as keystone:
             return await sign_in(keystone, user, project)
@@ -118,6 +141,8 @@ async def test_a_cloud_beside_keystone_and_glance(both: Both, tmp_path: Path) ->
     assert await both.status(bound, f"/servers/{made['id']}", "DELETE") == 401
 
     await _is_asked_by_a_service(both, bound)
+    _, user_id = await both.other_project()
+    await _keeps_to_trusts(both, user_id, made["id"])
 
     # A token that was revoked changes nothing any more; reading ends with what is remembered of it.
     token = await both.token()
@@ -160,3 +185,72 @@ async def _is_asked_by_a_service(both: Both, bound: str) -> None:
     assert await both.status(bound, service=service) == 200
     assert await both.status(bound, service=await both.token()) == 401
     assert await both.status(await both.token(), service="forged") == 401
+
+
+async def _trusted(both: Both, trust: str, user: str = "other") -> httpx.Response:
+    """Sign in as a user in whose hands a trust is."""
+    password = {"user": {"name": user, "password": PASSWORD, "domain": {"id": "default"}}}
+    body = {
+        "auth": {
+            "identity": {"methods": ["password"], "password": password},
+            "scope": {"OS-TRUST:trust": {"id": trust}},
+        }
+    }
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        return await client.post(f"{both.neighbours.auth_url}/auth/tokens", json=body)
+
+
+async def _trust(both: Both, trustee: str, *roles: str) -> httpx.Response:
+    """Let another user do in the project of `demo` what these roles allow."""
+    token = await both.token()
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        headers = {"X-Auth-Token": token, "X-Subject-Token": token}
+        known = (await client.get(f"{both.neighbours.auth_url}/auth/tokens", headers=headers)).json()["token"]
+    trust = {
+        "trustor_user_id": known["user"]["id"],
+        "trustee_user_id": trustee,
+        "project_id": known["project"]["id"],
+        "impersonation": False,
+        "roles": [{"name": role} for role in roles],
+    }
+    return await both.keystone("POST", "/OS-TRUST/trusts", {"trust": trust}, token=token)
+
+
+async def _keeps_to_trusts(both: Both, trustee: str, server: str) -> None:
+    # Whom `demo` trusts does in its project what the roles of the trust allow, and no more.
+    path = f"/servers/{server}"
+    assert await both.status(await both.token("other", "others"), path) == 404
+    trusts, tokens = {}, {}
+    for role in ("member", "reader"):
+        made = await _trust(both, trustee, role)
+        assert made.status_code == 201, made.text
+        trusts[role] = made.json()["trust"]["id"]
+        tokens[role] = (await _trusted(both, trusts[role])).headers["X-Subject-Token"]
+        assert await both.status(tokens[role], path) == 200
+        assert await both.status(tokens[role], "/os-hypervisors") == 403
+    changed = {"metadata": {"trusted": "yes"}}
+    assert await both.status(tokens["reader"], f"{path}/metadata", "POST", changed) == 403
+    assert await both.status(tokens["member"], f"{path}/metadata", "POST", changed) == 200
+
+    # Nobody trusts another with what he may not do himself, or with nothing.
+    for roles in (("admin",), ()):
+        assert (await _trust(both, trustee, *roles)).is_client_error
+
+    # A trust that is gone is worth nothing any more, nor is its token.
+    deleted = await both.keystone("DELETE", f"/OS-TRUST/trusts/{trusts['member']}", token=await both.token())
+    assert deleted.status_code == 204, deleted.text
+    assert await both.status(tokens["member"], f"{path}/metadata", "POST", changed) == 401
+    assert (await _trusted(both, trusts["member"])).status_code >= 400
+
+    # A trust is worth what who gave it may do: without the role it is refused.
+    granted = (await _trust(both, trustee, "member")).json()["trust"]
+    token = (await _trusted(both, granted["id"])).headers["X-Subject-Token"]
+    assert await both.status(token, f"{path}/metadata", "POST", changed) == 200
+    await both.grant(granted["project_id"], granted["trustor_user_id"], "member", "DELETE")
+    assert await both.status(token, f"{path}/metadata", "POST", changed) == 401
+    await both.grant(granted["project_id"], granted["trustor_user_id"], "member")
+
+    async def back() -> bool:
+        return await both.status(await both.token()) == 200
+
+    await eventually(back, "tokens of a later second than the loss of the role are good")
