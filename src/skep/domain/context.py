@@ -17,6 +17,9 @@ class RequestContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     project_domain_id: str = "default"
     user_domain_id: str = "default"
     system_scope: bool = False
+    user_name: str = ""
+    project_name: str = ""
+    """Names at the time of the request, empty if unknown; rights depend on the ids."""
     traceparent: str = ""
     """Where the request stands in its trace, in the form of W3C's header; empty where nothing is traced."""
 

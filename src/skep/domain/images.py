@@ -59,7 +59,9 @@ class NewImage(msgspec.Struct, frozen=True, kw_only=True):
     """Chosen before it is made, so that it can be removed whatever became of the making."""
     name: str
     owner: str
-    """The project that it belongs to; no other sees it."""
+    """The project that it belongs to."""
+    visibility: Literal["private", "shared"] = "private"
+    """`shared`: its owner may add members, that see it, too."""
     disk_format: str
     container_format: str
     min_disk: int = 0
@@ -75,7 +77,7 @@ class NewImage(msgspec.Struct, frozen=True, kw_only=True):
             "id": self.id,
             "name": self.name,
             "owner": self.owner,
-            "visibility": "private",
+            "visibility": self.visibility,
             "disk_format": self.disk_format,
             "container_format": self.container_format,
             "min_disk": self.min_disk,

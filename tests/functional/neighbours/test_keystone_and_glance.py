@@ -19,7 +19,7 @@ from skep.contracts.http_cloud import serving_cloud
 from skep.domain.errors import Misconfigured, Unavailable
 from skep.processes.all_in_one import AllInOneCloud, make_cloud
 from skep.processes.ports import free_port
-from skep_lab.neighbours import IMAGE, PART, PASSWORD, RealNeighbours, real_neighbours, sign_in
+from skep_lab.neighbours import IMAGE, IMAGE_BYTES, PART, PASSWORD, RealNeighbours, real_neighbours, sign_in
 from tests.support.openstack import client_program
 
 pytestmark = [pytest.mark.needs_part(PART), pytest.mark.timeout(900)]
@@ -55,6 +55,21 @@ class Both:
             headers = {"X-Auth-Token": token}
             return await client.request(method, f"{self.neighbours.auth_url}{path}", headers=headers, json=body)
 
+    async def glance(self, method: str, path: str, *, token: str, **more: Any) -> httpx.Response:
+        """Ask Glance as a user."""
+        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+            headers = {"X-Auth-Token": token, **more.pop("headers", {})}
+            url = f"{self.neighbours.glance.url}/v2/images{path}"
+            return await client.request(method, url, headers=headers, **more)
+
+    async def compute(
+        self, method: str, path: str, body: Any = None, *, token: str, version: str = "2.1"
+    ) -> httpx.Response:
+        """Ask the compute API as a user."""
+        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+            headers = {"X-Auth-Token": token, "OpenStack-API-Version": f"compute {version}"}
+            return await client.request(method, f"{self.cloud.api_url}{path}", headers=headers, json=body)
+
     async def other_project(self) -> tuple[str, str]:
         """Make a project `others` with a member `other`; return the ids of project and user."""
         admin = await self.token("admin", "admin")
@@ -71,6 +86,15 @@ class Both:
         [found] = (await self.keystone("GET", f"/roles?name={role}", token=admin)).json()["roles"]
         path = f"/projects/{project_id}/users/{user_id}/roles/{found['id']}"
         (await self.keystone(method, path, token=admin)).raise_for_status()
+
+    async def calm(self, uuid: str, token: str) -> None:
+        """Wait until a server runs and nothing is done to it."""
+
+        async def is_so() -> bool:
+            server = (await self.compute("GET", f"/servers/{uuid}", token=token)).json()["server"]
+            return (server["status"], server["OS-EXT-STS:task_state"]) == ("ACTIVE", None)
+
+        await eventually(is_so, "the server is ACTIVE")
 
     async def token(self, user: str = "demo", project: str = "demo") -> str:
         async with httpx.AsyncClient(base_url=self.neighbours.auth_url, timeout=PATIENCE) as keystone:
@@ -101,6 +125,13 @@ retries = 1
 token_cache_seconds_for_changes = 0
 [images]
 kind = "glance"
+[compute.images]
+auth_url = "{neighbours.auth_url}"
+username = "skep"
+password = "{PASSWORD}"
+store = true
+[compute.fake]
+spawn_delay = 0.0
 [conductor]
 lease_seconds = 2.0
 resend_seconds = 0.3
@@ -141,8 +172,9 @@ async def test_a_cloud_beside_keystone_and_glance(both: Both, tmp_path: Path) ->
     assert await both.status(bound, f"/servers/{made['id']}", "DELETE") == 401
 
     await _is_asked_by_a_service(both, bound)
-    _, user_id = await both.other_project()
+    project_id, user_id = await both.other_project()
     await _keeps_to_trusts(both, user_id, made["id"])
+    await _builds_from_images_of_others(both, project_id)
 
     # A token that was revoked changes nothing any more; reading ends with what is remembered of it.
     token = await both.token()
@@ -254,3 +286,84 @@ async def _keeps_to_trusts(both: Both, trustee: str, server: str) -> None:
         return await both.status(await both.token()) == 200
 
     await eventually(back, "tokens of a later second than the loss of the role are good")
+
+
+async def _image(both: Both, token: str, **said: str) -> str:
+    """Make an image with bytes."""
+    new = {"disk_format": "raw", "container_format": "bare", **said}
+    made = await both.glance("POST", "", token=token, json=new)
+    assert made.status_code == 201, made.text
+    image_id = str(made.json()["id"])
+    kind = {"Content-Type": "application/octet-stream"}
+    stored = await both.glance("PUT", f"/{image_id}/file", token=token, content=IMAGE_BYTES, headers=kind)
+    assert stored.status_code == 204, stored.text
+    return image_id
+
+
+async def _builds_from_images_of_others(both: Both, project_id: str) -> None:
+    demo, other = await both.token(), await both.token("other", "others")
+    image_id = await _image(both, demo, name="shared", visibility="shared")
+    body = {"server": {"name": "of-others", "imageRef": image_id, "flavorRef": "1", "networks": "none"}}
+
+    async def build() -> httpx.Response:
+        return await both.compute("POST", "/servers", body, token=other, version="2.37")
+
+    # Without membership there is no such image.
+    assert (await both.glance("GET", f"/{image_id}", token=other)).status_code == 404
+    assert (await build()).status_code == 400
+
+    # A member has it by its id, as Glance shows it, and in lists once it has accepted.
+    assert (await both.glance("POST", f"/{image_id}/members", token=demo, json={"member": project_id})).is_success
+    shown = await both.glance("GET", f"/{image_id}", token=other)
+    assert (await build()).status_code == (202 if shown.status_code == 200 else 400)
+    assert "shared" not in (await both.compute("GET", "/images", token=other)).text
+    answered = {"status": "accepted"}
+    assert (await both.glance("PUT", f"/{image_id}/members/{project_id}", token=other, json=answered)).is_success
+    assert "shared" in (await both.compute("GET", "/images", token=other)).text
+    built = await build()
+    assert built.status_code == 202, built.text
+    uuid = str(built.json()["server"]["id"])
+    await both.calm(uuid, other)
+
+    # A protected image is one to build from, and nobody deletes it.
+    protect = [{"op": "replace", "path": "/protected", "value": True}]
+    patch = {"Content-Type": "application/openstack-images-v2.1-json-patch"}
+    changed = await both.glance("PATCH", f"/{image_id}", token=demo, json=protect, headers=patch)
+    assert changed.status_code == 200, changed.text
+    assert (await both.compute("DELETE", f"/images/{image_id}", token=demo)).status_code == 403
+    assert (await build()).status_code == 202
+
+    await _snapshots_are_described(both, uuid, other, project_id, image_id)
+
+    # Who is a member no more builds no more.
+    assert (await both.glance("DELETE", f"/{image_id}/members/{project_id}", token=demo)).status_code == 204
+
+    async def gone() -> bool:
+        return (await build()).status_code == 400
+
+    await eventually(gone, "the image is not remembered any more")
+
+
+async def _snapshots_are_described(both: Both, uuid: str, token: str, project_id: str, base: str) -> None:
+    admin = await both.token("admin", "admin")
+    for taker, visibility in ((token, "private"), (admin, "shared")):
+        body = {"createImage": {"name": "of-it", "metadata": {"colour": "blue"}}}
+        made = await both.compute("POST", f"/servers/{uuid}/action", body, token=taker, version="2.45")
+        assert made.status_code == 202, made.text
+        await both.calm(uuid, token)
+        image = (await both.glance("GET", f"/{made.json()['image_id']}", token=taker)).json()
+        assert (image["status"], image["visibility"], image["size"]) == ("active", visibility, len(IMAGE_BYTES))
+        assert (image["image_type"], image["instance_uuid"], image["base_image_ref"]) == ("snapshot", uuid, base)
+        assert (image["owner_id"], image["image_location"], image["image_state"]) == (
+            project_id,
+            "snapshot",
+            "available",
+        )
+        assert (image["owner_user_name"], image["owner_project_name"]) == ("other", "others")
+        assert set(image["boot_roles"].split(",")) == {"member", "reader"}
+        assert image["colour"] == "blue"
+        if taker is admin:
+            assert image["instance_owner"] == project_id
+        else:
+            assert image["owner"] == project_id
+            assert "instance_owner" not in image

@@ -96,6 +96,10 @@ async def test_the_image_is_made_and_the_task_names_it(cloud: ServersUnderTest, 
         "hw_rng_model": "virtio",
         "base_image_ref": IMAGE,
         "boot_roles": "member,reader",
+        "owner_user_name": "member",
+        "owner_id": PROJECT_ID,
+        "image_location": "snapshot",
+        "image_state": "available",
         "image_type": "snapshot",
         "instance_uuid": uuid,
         "user_id": "member",
@@ -222,6 +226,11 @@ async def test_an_admin_of_another_project_owns_the_image(cloud: ServersUnderTes
     await make(cloud, uuid, token="admin")
     [new] = cloud.images.made.values()
     assert (new.owner, new.properties["instance_owner"], new.properties["user_id"]) == ("b" * 32, "a" * 32, "admin")
+    assert (new.visibility, new.properties["owner_id"], new.properties["owner_user_name"]) == (
+        "shared",
+        "a" * 32,
+        "member",
+    )
 
 
 async def test_where_it_is_refused(cloud: ServersUnderTest) -> None:

@@ -18,6 +18,7 @@ from skep.database.api import awaited_images, quotas
 from skep.database.api.awaited_images import AwaitedImage
 from skep.database.cell import builds
 from skep.domain.actions import MakeImage, ShelveServer
+from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, NotFound, QuotaExceeded, TooLarge, Unavailable
 from skep.domain.ids import new_uuid
 from skep.domain.images import FIELDS, RESERVED, Image, NewImage, backup_properties
@@ -150,9 +151,11 @@ async def _prepare(
     await _check_metadata(request, metadata)
     assert found.cell is not None
     work = await read_cell(services, found.cell, partial(builds.work, uuid=instance.uuid))
-    roles = {} if work is None else {"boot_roles": ",".join(work.context.roles)}
     facts = {
-        **roles,
+        **(_of_creator(work.context) if work is not None else {}),
+        "owner_id": instance.project_id,
+        "image_location": "snapshot",
+        "image_state": "available",
         "user_id": request.context.user_id,
         "instance_uuid": instance.uuid,
         **({} if owner == instance.project_id else {"instance_owner": instance.project_id}),
@@ -187,6 +190,12 @@ async def _prepare(
     return prepared
 
 
+def _of_creator(context: RequestContext) -> dict[str, str]:
+    """Return what an image says of who asked for its server."""
+    names = {"owner_user_name": context.user_name, "owner_project_name": context.project_name}
+    return {"boot_roles": ",".join(context.roles), **{key: name for key, name in names.items() if name}}
+
+
 async def _check_metadata(request: ApiRequest, metadata: dict[str, str]) -> None:
     services, project = request.services, request.context.project_id
     if request.version < UNCHECKED_SINCE:
@@ -219,6 +228,7 @@ def image_of(instance: Instance, image_id: str, name: str, owner: str, propertie
         id=image_id,
         name=name,
         owner=owner,
+        visibility="private" if owner == instance.project_id else "shared",
         disk_format=whole or "raw",
         container_format=(container_format or "bare") if whole else "bare",
         min_disk=max(min_disk, instance.flavor.root_gb),

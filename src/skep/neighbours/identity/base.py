@@ -50,6 +50,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
             project_domain_id=self.project_domain_id or "",
             user_domain_id=self.user_domain_id,
             system_scope=self.system_scope,
+            user_name=self.user_name,
+            project_name=self.project_name or "",
         )
 
 
