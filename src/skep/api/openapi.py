@@ -114,11 +114,14 @@ def _summary(rows: list[Route]) -> str:
 def _responses(rows: list[Route]) -> Json:
     by_status: dict[int, list[Json]] = {}
     for row in rows:
-        shapes = by_status.setdefault(row.status, [])
-        if row.response is not None:
-            shape = _plain(row.response.schema(row.until))
-            if shape not in shapes:
-                shapes.append(shape)
+        for status in (row.status, row.partly):
+            if status is None:
+                continue
+            shapes = by_status.setdefault(status, [])
+            if row.response is not None:
+                shape = _plain(row.response.schema(row.until))
+                if shape not in shapes:
+                    shapes.append(shape)
     answers: Json = {}
     for status, shapes in sorted(by_status.items()):
         answer: Json = {"description": "done"}

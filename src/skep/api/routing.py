@@ -35,6 +35,8 @@ class Route:
     _: KW_ONLY
     status: int = 200
     """Of a success."""
+    partly: int | None = None
+    """Of a success for some of what was asked only; its answer has the same shape."""
     since: int = MINIMUM
     until: int = MAXIMUM
     action: str | None = None

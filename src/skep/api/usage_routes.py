@@ -43,6 +43,7 @@ USAGE_ROUTES: tuple[Route, ...] = (
         "/os-server-external-events",
         external_events.create,
         "os_compute_api:os-server-external-events:create",
+        partly=external_events.PARTLY,
         body=event_schemas.CREATE,
         response=event_schemas.CREATED,
     ),

@@ -31,6 +31,8 @@ RECORDS = {"volume-extended": "extend_volume", "power-update": "power_update"}
 """Event -> Nova's name of the instance action that it leaves."""
 
 TAKEN, NO_TAG, NO_SERVER, NO_HOST = 200, 400, 404, 422
+PARTLY = 207
+"""The status of an answer to events that are not all taken."""
 
 Json = dict[str, Any]
 
@@ -52,7 +54,7 @@ async def create(request: ApiRequest) -> Answer:
             tag=one.get("tag"),
             request=request.context.request_id,
         )
-    return Answer({"events": answers}, status=200 if len(taken) == len(answers) else 207)
+    return Answer({"events": answers}, status=200 if len(taken) == len(answers) else PARTLY)
 
 
 def _answer(event: Json, known: bool, host: str | None) -> Json:
