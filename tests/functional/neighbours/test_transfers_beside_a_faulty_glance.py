@@ -107,7 +107,7 @@ async def test_a_snapshot_that_glance_does_not_take_leaves_nothing(
         await beside.calm(session, uuid, "ACTIVE")
         action = await _last_action(admin, uuid)
         [event] = action["events"]
-        assert (action["message"], event["result"]) == ("Error", "Error")
+        assert (action["message"], event["result"]) == ("ImageUnavailable: the image service answered 503", "Error")
         assert "the image service answered 503" in event["traceback"]
         assert await beside.image_status(image_id) == "queued", "Glance takes no delete either"
         await beside.glance.heal()
@@ -166,7 +166,8 @@ async def test_an_action_whose_image_stays_away_leaves_the_server_as_it_was(
         assert answer.is_success, answer.text
         await beside.calm(session, uuid, "ACTIVE")
         said = await _last_action(admin, uuid)
-        assert (said["action"], said["message"]) == (action, "Error")
+        assert said["action"] == action
+        assert said["message"] == f"ImageUnavailable: Image {other}: the image service answered 503"
         for event in said["events"]:
             assert event["result"] == "Error"
             assert "the image service answered 503" in event["traceback"]
