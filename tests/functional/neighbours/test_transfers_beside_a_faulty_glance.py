@@ -83,8 +83,9 @@ async def test_a_snapshot_is_stored_when_glance_is_back(
         uuid, image_id = await _begin_an_image(beside, session)
         await beside.glance.fail(fault, meets)
         _go_on(beside)
-        await _in_task(beside, session, uuid, "image_uploading")
-        if fault is not Fault.REFUSES:
+        if fault is Fault.REFUSES:
+            await _in_task(beside, session, uuid, "image_uploading")
+        else:
             await asyncio.wait_for(beside.glance.meeting.wait(), PATIENCE)
         await beside.glance.heal()
         await beside.calm(session, uuid, "ACTIVE")
