@@ -34,7 +34,7 @@ BACK = {
     "may_move": (2, 2),
     "moved": (3, 5),
 }
-# Between cells: what is newer is copied at least so often until the server is handed over, or back.
+# Between cells: what is newer is copied so often, or once less on a busy machine, until the server is handed over.
 COLD_ELSEWHERE = {
     **COLD,
     "seek": (1, 2),
