@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds that a test waits for what must come true, wherever it waits: for a machine that is busy with much else.
 
 What comes ends the wait at once, so that only a test that fails takes so long."""

@@ -7,7 +7,7 @@ import threading
 from skep.placement.plugins.guarding import Guard
 from skep.scheduler.plugin_watch import PluginWatch
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class Watched:
