@@ -146,7 +146,7 @@ def instances_of(
         key_pair=found.key_pair,
         description=wanted.description,
         metadata=wanted.metadata,
-        tags=tuple(server.get("tags") or ()),
+        tags=tuple(dict.fromkeys(server.get("tags") or ())),
         block_devices=wanted.disks.all(found.flavor),
         config_drive=config_drive,
         disk_config=server.get("OS-DCF:diskConfig", "MANUAL"),

@@ -114,7 +114,7 @@ BAD: dict[str, dict[str, Values]] = {
         "preserve_ephemeral": ("perhaps", "", 7, None, [], {}),
         "description": (LONG, 7, [], {}, "a\0b"),
         "user_data": ("%", "x" * 65536, 7, [], {}),
-        "hostname": ("", "-", "a b", LONG, 7, [], {}),
+        "hostname": ("", "a/b", "a b", LONG, 7, [], {}),
     },
     "migrate": {"host": _HOSTS},
     "os-migrateLive": {"host": _HOSTS, "block_migration": ("", "perhaps", 7, None, [], {})},

@@ -57,8 +57,8 @@ async def update(request: ApiRequest) -> Answer:
 
 
 async def update_all(request: ApiRequest) -> Answer:
-    """Replace all tags."""
-    found = await _set(request, tuple(request.body["tags"]))
+    """Replace all tags; one that is named twice counts once."""
+    found = await _set(request, tuple(dict.fromkeys(request.body["tags"])))
     return Answer({"tags": list(found.instance.tags)})
 
 

@@ -31,26 +31,29 @@ from skep.api.schemas.shared import (
     METADATA,
     NAME,
     UUID,
+    VISIBLE,
     asked,
 )
 from skep.api.schemas.validation import Body
 from skep.domain.wording import UNSEEN
 
 TAG = String(min=1, max=60, pattern=rf"^[^,/{UNSEEN}]*$")
-TAGS = Array(item=TAG, max=50, unique=True)
+TAGS = Array(item=TAG, max=50)
 TAG = String(min=1, max=60, pattern=rf"^[^,/{UNSEEN}]*$")
 HOSTNAME = String(min=2, max=63, pattern=r"^[a-zA-Z0-9]+[a-zA-Z0-9-]*[a-zA-Z0-9]+$")
-FQDN = String(min=2, max=255, pattern=r"^[a-zA-Z0-9]+[a-zA-Z0-9.-]*[a-zA-Z0-9]+$")
+FQDN = String(min=1, max=255, pattern=r"^[a-zA-Z0-9._-]*$")
 """Since 2.94 a hostname may be a whole domain name."""
 HOST = String(min=1, max=255, pattern=r"^[a-zA-Z0-9._-]*$")
 HOST_OR_NONE = replace(HOST, nullable=True)
 """Null: the scheduler chooses."""
-DESCRIPTION = String(max=255, nullable=True, pattern=r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$")
+DESCRIPTION = String(max=255, nullable=True, pattern=rf"^{VISIBLE}*$")
 DISK_CONFIG = String(choices=("AUTO", "MANUAL"))
 PASSWORD = String()
-ADDRESS_V4 = Either(types=(String(format="ipv4"), Constant(value="")), nullable=True)
-ADDRESS_V6 = Either(types=(String(format="ipv6"), Constant(value="")), nullable=True)
-USER_DATA = String(format="base64", max=65535, nullable=True)
+ADDRESS_V4 = String(format="ipv4")
+ADDRESS_V6 = String(format="ipv6")
+USER_DATA = String(format="base64", max=65535)
+USER_DATA_OR_NONE = replace(USER_DATA, nullable=True)
+"""A rebuild may take the data away."""
 IMAGE_REF = Either(types=(UUID, Constant(value="")))
 """Empty where the server boots from a volume."""
 FLAVOR_REF = Either(types=(String(min=1), Integer(min=0, max=10**18, exact=True)))
@@ -76,9 +79,9 @@ BLOCK_DEVICE = fields(
     asked("volume_id", UUID),
     asked("volume_size", VOLUME_SIZE),
     asked("volume_type", String(max=255, nullable=True), since=67),
-    asked("guest_format", String(max=255, nullable=True)),
-    asked("device_type", String(max=255, nullable=True)),
-    asked("disk_bus", String(max=255, nullable=True)),
+    asked("guest_format", String(max=255)),
+    asked("device_type", String(max=255)),
+    asked("disk_bus", String(max=255)),
     asked("boot_index", Integer(min=-MAX_INT, max=MAX_INT, nullable=True)),
     asked("delete_on_termination", Boolean()),
     asked("no_device", Anything()),
@@ -353,7 +356,7 @@ ACTION_REBUILD = Body(
                 asked("preserve_ephemeral", Boolean()),
                 asked("personality", PERSONALITY, until=56, secret=True),
                 asked("key_name", String(min=1, max=255, nullable=True), since=54),
-                asked("user_data", USER_DATA, since=57, secret=True),
+                asked("user_data", USER_DATA_OR_NONE, since=57, secret=True),
                 asked("trusted_image_certificates", CERTIFICATES, since=63),
                 *_COMMON,
             ),
