@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from skep_lab.crash.move_operations import LIVE
-from skep_lab.crash.operation import BEFORE_BEGIN, IMAGE, STORE, Operation
+from skep_lab.crash.operation import BEFORE_BEGIN, IMAGE, STORE, Operation, may_be_joined
 from skep_lab.crash.points import Point
 from skep_lab.crash.walk import Walk
 
@@ -49,7 +49,7 @@ def operate(walk: Walk, operation: Operation, point: Point) -> None:
     elif operation.source == "lost":
         walk.lose(home)
     ask = _asking(walk, operation, chosen)
-    walk.crash(point, ask)
+    walk.crash(point, ask, comes=not may_be_joined(operation, point))
     stored = (
         point.step in {*operation.follows, *operation.passes}
         or point.unit == STORE

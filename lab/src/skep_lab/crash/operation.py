@@ -34,6 +34,8 @@ RESTORE = "skep.api.handlers.charges._restore"
 CHANGE = "skep.database.cell.instances.change"
 BEFORE_BEGIN = (AWAIT, AWAIT_SHELVED, BEAR, RESTORE, CHARGE_SIZES)
 """Writes after which nothing has begun yet."""
+COPIES = "follow_move"
+"""The step of a move between cells that copies what is newer to the other cell."""
 
 IMAGE = "{image}"
 """Stands in a body for the image that servers are made of."""
@@ -104,6 +106,14 @@ def points_of(operation: Operation) -> tuple[Point, ...]:
     if operation.passes:
         return writes + tuple(_points_of_move(operation))
     return writes + tuple(point for step in operation.follows for point in points_of_step(step))
+
+
+def may_be_joined(operation: Operation, point: Point) -> bool:
+    """Tell whether a busy cloud may leave a pass out: the last copy of what is newer, done with the one before it."""
+    if point.step != COPIES:
+        return False
+    times, commits = operation.passes[point.step]
+    return 1 < point.nth == (commits if point.way == "lost" else times)
 
 
 def _points_of_move(operation: Operation) -> Iterator[Point]:
