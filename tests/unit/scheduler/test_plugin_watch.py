@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 
+from skep.contracts.eventually import PATIENCE
 from skep.placement.plugins.guarding import Guard
 from skep.scheduler.plugin_watch import PluginWatch
-
-PATIENCE = 120.0
 
 
 class Watched:

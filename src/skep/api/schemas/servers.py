@@ -39,11 +39,10 @@ from skep.domain.wording import UNSEEN
 
 TAG = String(min=1, max=60, pattern=rf"^[^,/{UNSEEN}]*$")
 TAGS = Array(item=TAG, max=50)
-TAG = String(min=1, max=60, pattern=rf"^[^,/{UNSEEN}]*$")
 HOSTNAME = String(min=2, max=63, pattern=r"^[a-zA-Z0-9]+[a-zA-Z0-9-]*[a-zA-Z0-9]+$")
-FQDN = String(min=1, max=255, pattern=r"^[a-zA-Z0-9._-]*$")
-"""Since 2.94 a hostname may be a whole domain name."""
 HOST = String(min=1, max=255, pattern=r"^[a-zA-Z0-9._-]*$")
+FQDN = HOST
+"""Since 2.94 a hostname may be a whole domain name."""
 HOST_OR_NONE = replace(HOST, nullable=True)
 """Null: the scheduler chooses."""
 DESCRIPTION = String(max=255, nullable=True, pattern=rf"^{VISIBLE}*$")
