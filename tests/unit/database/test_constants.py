@@ -14,7 +14,7 @@ COLUMN = sa.column("state", sa.String)
 
 def test_words_are_written_once() -> None:
     compiled = COLUMN.in_(constants(["active", "powering-off", "changePassword"])).compile()
-    assert str(compiled) == "state IN ('active', 'powering-off', 'changePassword')"
+    assert str(compiled) == "state IN ('active', 'changePassword', 'powering-off')"
     assert compiled.params == {}
 
 

@@ -52,8 +52,8 @@ def abandon(connection: sa.Connection, now: int, limit: int) -> tuple[int, list[
 
 
 _holder = sa.case(
-    (move.step.in_(constants(sorted(HELD_BY["source"]))), move.source_attempt),
-    (move.step.in_(constants(sorted(HELD_BY["back"]))), move.back_attempt),
+    (move.step.in_(constants(HELD_BY["source"])), move.source_attempt),
+    (move.step.in_(constants(HELD_BY["back"])), move.back_attempt),
     else_=move.dest_attempt,
 )
 _lost = sa.and_(

@@ -99,7 +99,7 @@ def of_other_epochs(connection: sa.Connection, epoch: str) -> Owned:
     """
     others = _OPEN.where(
         UNDER_WAY,
-        row.state.in_(constants(stored(BUILT_BY_HOST))),
+        row.state.in_(constants(BUILT_BY_HOST)),
         row.epoch.is_distinct_from(epoch),
         attempts.c.attempt == row.attempt,
         row.task.is_(None),

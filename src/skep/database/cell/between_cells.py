@@ -409,7 +409,7 @@ def awaiting(connection: sa.Connection, since: int, after: str, limit: int) -> l
     there = sa.or_(
         sa.and_(
             move.dest_cell.is_not(None),
-            move.step.in_(constants(sorted({*OF_SIDE["target"] & HELD_BY["source"], "hand_over"}))),
+            move.step.in_(constants({*OF_SIDE["target"] & HELD_BY["source"], "hand_over"})),
         ),
         sa.and_(move.source_cell.is_not(None), move.step.in_(constants(("revert_receive", "revert_hand_over")))),
     )

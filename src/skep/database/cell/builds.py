@@ -30,7 +30,7 @@ from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import Fault, Instance, PowerState, Shelved, State, Task
 from skep.domain.request_specs import RequestSpec
-from skep.domain.states import BUILT_BY_HOST, check, stored
+from skep.domain.states import BUILT_BY_HOST, check
 
 row = instances.c
 
@@ -297,7 +297,7 @@ def progressed(connection: sa.Connection, host: str, builds: Sequence[tuple[Inst
             sa.tuple_(row.uuid, row.attempt).in_(builds),
             row.host == host,
             row.task.is_(None),
-            row.state.in_(constants(stored(BUILT_BY_HOST))),
+            row.state.in_(constants(BUILT_BY_HOST)),
         )
         .values(step_at=now)
     ).rowcount

@@ -330,7 +330,7 @@ def take(
 
 
 _FREE = sa.and_(
-    move.step.in_(constants(sorted(CHOICES))),
+    move.step.in_(constants(CHOICES)),
     sa.or_(move.sent_at.is_(None), move.sent_at <= lease_rows.NOW),
     sa.or_(move.owner == sa.bindparam("mine"), lease_rows.unowned(leases, move.owner)),
     ~resting.resting(move.instance),

@@ -32,7 +32,7 @@ from skep.domain.states import SETTLED, before
 row = instances.c
 move = migrations.c
 
-_BEFORE_RELEASE = move.step.in_(constants(sorted(BEFORE_RELEASE)))
+_BEFORE_RELEASE = move.step.in_(constants(BEFORE_RELEASE))
 
 
 def begin(
@@ -91,7 +91,7 @@ def _end_former(
     known = move_of(found)
     may_begin = sa.and_(
         mine(known),
-        row.state.in_(constants(sorted(action.begins_in or ()))),
+        row.state.in_(constants(action.begins_in or ())),
         row.refused_id.is_distinct_from(context.request_id),
     )
     ended = connection.execute(instances.update().where(may_begin).values(task=None, action_request=None)).rowcount
@@ -183,7 +183,7 @@ def is_target(instance: InstanceUuid, attempt: int, host: str) -> sa.ColumnEleme
             move.instance == instance,
             move.dest_attempt == attempt,
             move.dest_host == host,
-            move.step.in_(constants(sorted(EVACUATING))),
+            move.step.in_(constants(EVACUATING)),
         )
     )
 

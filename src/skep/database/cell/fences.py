@@ -37,7 +37,7 @@ from skep.domain.claims import ClaimKey
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import Fault, State, Task
 from skep.domain.request_specs import RequestSpec
-from skep.domain.states import BUILT_BY_HOST, ENDS, stored
+from skep.domain.states import BUILT_BY_HOST, ENDS
 
 row = instances.c
 attempt = attempt_rows.c
@@ -298,7 +298,7 @@ def _lose(
         )
     ).rowcount
     evacuations.begin_anew(connection, {InstanceUuid(instance) for instance, _ in mine}, now)
-    stays = sa.or_(row.host.is_(None), row.state.in_(constants(stored(ENDS))))
+    stays = sa.or_(row.host.is_(None), row.state.in_(constants(ENDS)))
     connection.execute(instances.update().where(current, stays).values(numbers.raised()))
     return lost, ended
 

@@ -16,18 +16,18 @@ from skep.domain.actions import ACTIONS, SECRET_TASKS, of_task
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Task
 from skep.domain.moves import STEPS
-from skep.domain.states import BUILD_OVER, BUILT_BY_HOST, stored
+from skep.domain.states import BUILD_OVER, BUILT_BY_HOST
 
 row = instances.c
 
-_SECRET_TASK = sa.and_(row.task.is_not(None), row.task.in_(constants(sorted(SECRET_TASKS))), row.deleted_at.is_(None))
+_SECRET_TASK = sa.and_(row.task.is_not(None), row.task.in_(constants(SECRET_TASKS)), row.deleted_at.is_(None))
 """The first part makes SQLite see that `instances_tasks` holds all of them."""
 
 REBUILD = ACTIONS["rebuild"]
 _REBUILT_BY_HOST = frozenset(one.name for one in STEPS.values() if one.task in REBUILD.tasks and one.side == "target")
 _REBUILDING = sorted(REBUILD.tasks)
 _NEEDLESS = sa.and_(
-    row.state.in_(constants(stored(BUILD_OVER))),
+    row.state.in_(constants(BUILD_OVER)),
     row.secrets.is_not(None),
     sa.or_(row.task.is_(None), row.task.not_in(_REBUILDING)),
 )
@@ -93,12 +93,12 @@ def _of_evacuation(instance: InstanceUuid, attempt: int, host: str) -> sa.Select
 
 def _builds(instance: InstanceUuid, attempt: int, host: str) -> tuple[sa.ColumnElement[bool], ...]:
     # A host asks once it may build; a row that was restored from a backup may be behind it.
-    built = sa.and_(row.attempt == attempt, row.host == host, row.state.in_(constants(stored(BUILT_BY_HOST))))
+    built = sa.and_(row.attempt == attempt, row.host == host, row.state.in_(constants(BUILT_BY_HOST)))
     move = migrations.c
     rebuilt = sa.exists(
         sa.select(move.uuid).where(
             move.instance == row.uuid,
-            move.step.in_(constants(sorted(_REBUILT_BY_HOST))),
+            move.step.in_(constants(_REBUILT_BY_HOST)),
             move.task_id == row.task_id,
             move.dest_attempt == attempt,
             move.dest_host == host,

@@ -11,7 +11,7 @@ from skep.database.constants import constants
 from skep.domain.guests import GuestKnown
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState, State, Task
-from skep.domain.states import SETTLED, stored
+from skep.domain.states import SETTLED
 
 row = instances.c
 
@@ -22,7 +22,7 @@ def known(connection: sa.Connection, host: str, uuids: Collection[InstanceUuid])
         sa.select(row.uuid, row.attempt, row.state, row.power_state, row.task, row.in_doubt_at, row.acted_id).where(
             row.uuid.in_(uuids),
             row.host == host,
-            row.state.in_(constants(stored(SETTLED))),
+            row.state.in_(constants(SETTLED)),
             row.launched_at.is_not(None),
             row.deleted_at.is_(None),
         )

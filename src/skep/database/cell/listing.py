@@ -296,7 +296,7 @@ def count_by_state(connection: sa.Connection) -> dict[str, int]:
     """Return how many living rows are in each state, but for those that no user sees."""
     counted = connection.execute(
         sa.select(row.state, sa.func.count().label("servers"))
-        .where(row.deleted_at.is_(None), row.state.not_in(constants(stored(UNSEEN))))
+        .where(row.deleted_at.is_(None), row.state.not_in(constants(UNSEEN)))
         .group_by(row.state)
         .order_by(row.state)
     )

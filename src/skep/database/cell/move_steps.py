@@ -123,8 +123,8 @@ def due(
 
 
 _HERE = sa.or_(
-    sa.and_(move.step.in_(constants(sorted(OF_SIDE["source"] | OF_SIDE["back"]))), move.source_cell.is_(None)),
-    sa.and_(move.step.in_(constants(sorted(OF_SIDE["target"]))), move.dest_cell.is_(None)),
+    sa.and_(move.step.in_(constants(OF_SIDE["source"] | OF_SIDE["back"])), move.source_cell.is_(None)),
+    sa.and_(move.step.in_(constants(OF_SIDE["target"])), move.dest_cell.is_(None)),
 )
 """Says of a move that the host of its step is one of this cell."""
 
@@ -396,7 +396,7 @@ def _overdue(*, listened: bool) -> sa.Select[Any]:
         ),
     )
     # An evacuation goes on without the host that it leaves.
-    told = move.step.in_(constants(sorted(ON_HOSTS - {"evacuate_release"})))
+    told = move.step.in_(constants(ON_HOSTS - {"evacuate_release"}))
     rests = resting.move_rests(move.instance, move.source_host, move.dest_host)
     given_up = sa.and_(move.step.is_not(None), told, _HERE, sa.or_(silent, lost), ~rests)
     return sa.select(*COLUMNS).where(given_up).limit(sa.bindparam("most", type_=sa.Integer))

@@ -32,7 +32,7 @@ from skep.domain.instances import Instance, PowerState, Shelved, State, Task
 from skep.domain.moves import Size
 from skep.domain.recovery import Adopt, Doubt, FoundGuest, GoOn, RowBefore
 from skep.domain.request_specs import RequestSpec
-from skep.domain.states import GUEST_ON_HOST, PLACELESS, stored
+from skep.domain.states import GUEST_ON_HOST, PLACELESS
 from skep.domain.timelines import Moment
 
 row = instances.c
@@ -159,7 +159,7 @@ def end_report(connection: sa.Connection, node: NodeUuid, name: str, now: int) -
     missing = sa.select(row.uuid).where(
         row.host == name,
         row.node == node,
-        row.state.in_(constants(stored(GUEST_ON_HOST))),
+        row.state.in_(constants(GUEST_ON_HOST)),
         row.task.is_distinct_from(Task.DELETING.value),
         row.deleted_at.is_(None),
         ~there,
@@ -343,7 +343,7 @@ def go_on(connection: sa.Connection, uuid: InstanceUuid, how: GoOn, now: int) ->
         values |= {"attempt": raised, "state": State.RESCHEDULING.value, "host": None, "node": None}
     connection.execute(instances.update().where(row.uuid == uuid, UNDER_WAY).values(**values))
     if not how.elsewhere:
-        waits = sa.and_(UNDER_WAY, row.uuid == uuid, row.state.in_(constants(stored(PLACELESS))))
+        waits = sa.and_(UNDER_WAY, row.uuid == uuid, row.state.in_(constants(PLACELESS)))
         connection.execute(instances.update().where(waits).values(attempt=raised))
     let_go(connection, uuid)
 

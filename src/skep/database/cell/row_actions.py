@@ -78,7 +78,7 @@ def carry_out(
         return []
     overtaken = []
     if action.overrides and before.task in action.overrides:
-        overridden = sa.and_(row.uuid == uuid, row.task.in_(constants(sorted(action.overrides))))
+        overridden = sa.and_(row.uuid == uuid, row.task.in_(constants(action.overrides)))
         overtaken = tasks.of(connection, overridden)
     settled = [tasks.settle(connection, task, now, tasks.OVERTAKEN) for task in overtaken]
     changing = _CHANGE if "state" not in values else _CHANGE.where(moving(before.state, State(values["state"])))

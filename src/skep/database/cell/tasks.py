@@ -58,7 +58,7 @@ OVERTAKEN = "It was ended for another action"
 
 _ON_HOSTS = sa.and_(
     row.task.is_not(None),
-    row.task.in_(constants(sorted(ON_HOSTS))),
+    row.task.in_(constants(ON_HOSTS)),
     row.task_id.is_not(None),
     row.host.is_not(None),
 )
@@ -136,7 +136,7 @@ def begin(
 def _beginning(states: frozenset[State] | None) -> sa.Update:
     """Return the statement that begins an action on a server in one of these states; made once for each."""
     of = sa.and_(row.uuid == sa.bindparam("of"), row.deleted_at.is_(None), row.host.is_not(None))
-    allowed = of if states is None else sa.and_(of, row.state.in_(constants(sorted(states))))
+    allowed = of if states is None else sa.and_(of, row.state.in_(constants(states)))
     return instances.update().where(
         allowed, row.task.is_(None), row.refused_id.is_distinct_from(sa.bindparam("asked", type_=sa.Text))
     )
@@ -160,14 +160,14 @@ def begin_over(
 
 def overtake(connection: sa.Connection, uuid: InstanceUuid, action: Action, now: int) -> list[Ended]:
     """End the task that an action may end to begin, with an error as by its deadline; none where it may not begin."""
-    overridden = sa.and_(_may_begin(uuid, action), row.task.in_(constants(sorted(action.overrides))))
+    overridden = sa.and_(_may_begin(uuid, action), row.task.in_(constants(action.overrides)))
     over = [settle(connection, task, now, OVERTAKEN, overridden) for task in of(connection, overridden)]
     return [one for one in over if one is not None]
 
 
 def _may_begin(uuid: InstanceUuid, action: Action) -> sa.ColumnElement[bool]:
     mine = sa.and_(row.uuid == uuid, row.deleted_at.is_(None), row.host.is_not(None))
-    return mine if action.begins_in is None else sa.and_(mine, row.state.in_(constants(sorted(action.begins_in))))
+    return mine if action.begins_in is None else sa.and_(mine, row.state.in_(constants(action.begins_in)))
 
 
 def due(
@@ -283,7 +283,7 @@ def _letting(task: str) -> sa.Update:
 
 def overdue(connection: sa.Connection, before: int, limit: int, tasks: Collection[Task] = ON_HOSTS) -> list[HostTask]:
     """Return those of `tasks` whose host was told and has been silent since before `before`; none that is in doubt."""
-    told = sa.and_(row.sent_at > AGAIN_AT_ONCE, row.step_at < before, row.task.in_(constants(sorted(tasks))))
+    told = sa.and_(row.sent_at > AGAIN_AT_ONCE, row.step_at < before, row.task.in_(constants(tasks)))
     return of(connection, sa.and_(told, row.in_doubt_at.is_(None), ~resting.awaited(row.host)), limit)
 
 
@@ -341,7 +341,7 @@ def _is(task: HostTask) -> sa.ColumnElement[bool]:
         row.uuid == task.instance,
         row.attempt == task.attempt,
         row.task_id == task.task_id,
-        row.task.in_(constants(sorted({task.task, *task.action.tasks}))),
+        row.task.in_(constants({task.task, *task.action.tasks})),
     )
 
 

@@ -14,7 +14,7 @@ from skep.database.constants import constants
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State, Task
 from skep.domain.moves import CHOICES, SEEK
-from skep.domain.states import ON_HOST, PLACELESS, stored
+from skep.domain.states import ON_HOST, PLACELESS
 
 row = instances.c
 
@@ -55,7 +55,7 @@ def known(connection: sa.Connection, uuids: Sequence[str]) -> dict[str, int | No
 
 def placeless(connection: sa.Connection, uuids: Sequence[str]) -> list[Whereabouts]:
     """Return those of these rows for which a host may be chosen right now, and that name none yet."""
-    query = sa.select(*_COLUMNS).where(UNDER_WAY, row.uuid.in_(uuids), row.state.in_(constants(stored(PLACELESS))))
+    query = sa.select(*_COLUMNS).where(UNDER_WAY, row.uuid.in_(uuids), row.state.in_(constants(PLACELESS)))
     return [_whereabouts(one) for one in connection.execute(query)]
 
 
@@ -66,7 +66,7 @@ def chosen_for_moves(connection: sa.Connection, uuids: Sequence[str]) -> set[tup
     """
     move = migrations.c
     query = sa.select(move.instance, move.dest_attempt).where(
-        move.step.in_(constants(sorted({*CHOICES, SEEK}))), move.dest_attempt.is_not(None), move.instance.in_(uuids)
+        move.step.in_(constants({*CHOICES, SEEK})), move.dest_attempt.is_not(None), move.instance.in_(uuids)
     )
     return {(one.instance, one.dest_attempt) for one in connection.execute(query)}
 
@@ -79,7 +79,7 @@ def without_attempt(connection: sa.Connection) -> list[Whereabouts]:
     )
     query = sa.select(*_COLUMNS).where(
         row.deleted_at.is_(None),
-        row.state.in_(constants(stored(ON_HOST))),
+        row.state.in_(constants(ON_HOST)),
         row.task.is_distinct_from(Task.DELETING.value),
         ~opened,
     )
