@@ -143,6 +143,10 @@ async def test_extra_specs_come_and_go(api: ApiUnderTest) -> None:
     assert await api.good("POST", "/flavors/1/os-extra_specs", {"extra_specs": specs}) == {"extra_specs": specs}
     assert await api.good("PUT", "/flavors/1/os-extra_specs/anything", {"anything": "else"}) == {"anything": "else"}
     assert await api.good("GET", "/flavors/1/os-extra_specs/anything", token="reader") == {"anything": "else"}
+    numbers = await api.good("POST", "/flavors/1/os-extra_specs", {"extra_specs": {"anything": 2, "more": 1.5}})
+    assert numbers == {"extra_specs": {"anything": "2", "more": "1.5"}}
+    assert (await api.ask("POST", "/flavors/1/os-extra_specs", {"extra_specs": {"more": True}})).status_code == 400
+    await api.good("DELETE", "/flavors/1/os-extra_specs/more")
     await api.good("DELETE", "/flavors/1/os-extra_specs/anything")
     assert (await api.ask("DELETE", "/flavors/1/os-extra_specs/anything")).status_code == 404
     assert await api.good("GET", "/flavors/1/os-extra_specs") == {"extra_specs": {"hw:cpu_policy": "shared"}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from skep.api.extra_specs import check_extra_specs
@@ -29,16 +31,14 @@ async def show(request: ApiRequest) -> Answer:
 
 async def create(request: ApiRequest) -> Answer:
     """`POST /flavors/{id}/os-extra_specs`: add or replace these."""
-    await _merge(request, request.body["extra_specs"])
-    return Answer({"extra_specs": request.body["extra_specs"]})
+    return Answer({"extra_specs": await _merge(request, request.body["extra_specs"])})
 
 
 async def update(request: ApiRequest) -> Answer:
     """`PUT /flavors/{id}/os-extra_specs/{key}`."""
     if request.params["key"] not in request.body:
         raise BadRequest("Request body and URI mismatch")
-    await _merge(request, request.body)
-    return Answer(request.body)
+    return Answer(await _merge(request, request.body))
 
 
 async def delete(request: ApiRequest) -> Answer:
@@ -61,8 +61,9 @@ async def delete(request: ApiRequest) -> Answer:
     return Answer()
 
 
-async def _merge(request: ApiRequest, specs: dict[str, str]) -> None:
+async def _merge(request: ApiRequest, asked: dict[str, Any]) -> dict[str, str]:
     flavorid = request.params["flavor_id"]
+    specs = {name: str(value) for name, value in asked.items()}
     if request.version >= 86:
         check_extra_specs(specs, volumes="VolumeFilter" in request.services.settings.filters)
 
@@ -76,6 +77,7 @@ async def _merge(request: ApiRequest, specs: dict[str, str]) -> None:
     if not await request.services.database.write(unit):
         raise not_found(flavorid)
     request.services.lookups.flavors.forget()
+    return specs
 
 
 def _no_such_key(flavorid: str, key: str) -> NotFound:

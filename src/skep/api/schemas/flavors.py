@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from skep.api.schemas.fields import (
@@ -30,6 +31,7 @@ from skep.api.schemas.shared import (
     NUMBER,
     TEXT,
     TEXT_OR_NULL,
+    VISIBLE,
     YES_NO,
     asked,
     page_links,
@@ -39,7 +41,7 @@ from skep.api.schemas.validation import AnswerShape, Body, Parameter, Query
 
 SOME = Integer(min=1, max=MAX_INT)
 NONE_OR_SOME = Integer(min=0, max=MAX_INT)
-DESCRIPTION = String(max=65535, nullable=True, pattern=r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$")
+DESCRIPTION = String(max=65535, nullable=True, pattern=rf"^{VISIBLE}*$")
 FLAVOR_ID = Either(
     types=(
         String(max=255, pattern=r"^[a-zA-Z0-9._-]([a-zA-Z0-9. _-]*[a-zA-Z0-9._-])?$"),
@@ -77,8 +79,10 @@ ADD_ACCESS = Body(fields(asked("addTenantAccess", fields(asked("tenant", PROJECT
 REMOVE_ACCESS = Body(
     fields(asked("removeTenantAccess", fields(asked("tenant", PROJECT, required=True)), required=True))
 )
-EXTRA_SPECS_CREATE = Body(fields(asked("extra_specs", EXTRA_SPECS, required=True)))
-EXTRA_SPEC_UPDATE = Body(Map(value=EXTRA_SPECS.value, key_pattern=EXTRA_SPECS.key_pattern, min=1, max=1))
+_SPEC = Either(types=(EXTRA_SPECS.value, Number()))
+"""A number is kept as its text."""
+EXTRA_SPECS_CREATE = Body(fields(asked("extra_specs", replace(EXTRA_SPECS, value=_SPEC), required=True)))
+EXTRA_SPEC_UPDATE = Body(Map(value=_SPEC, key_pattern=EXTRA_SPECS.key_pattern, min=1, max=1))
 
 SORT_KEYS = {
     "created_at": None,
