@@ -7,6 +7,7 @@ times as much, on any machine.
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import threading
 import tracemalloc
@@ -88,8 +89,13 @@ class Watch:
 
 @contextlib.contextmanager
 def watching() -> Iterator[Watch]:
-    """Have calls and statements seen."""
+    """Have calls and statements seen. Garbage of what ran before is collected first, and none while it lasts.
+
+    Its finalizers would be counted as calls of whatever runs when the collector happens to begin.
+    """
     watch = Watch()
+    gc.collect()
+    gc.disable()
     event.listen(sa.Engine, "before_cursor_execute", watch.asked)
     threading.setprofile(watch.called)
     sys.setprofile(watch.called)
@@ -98,4 +104,5 @@ def watching() -> Iterator[Watch]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+        gc.enable()
         event.remove(sa.Engine, "before_cursor_execute", watch.asked)
