@@ -19,11 +19,11 @@ pytestmark = [
     pytest.mark.crash,
     pytest.mark.needs_part("nats-server"),
     pytest.mark.needs_part("postgres"),
-    pytest.mark.timeout(600),
 ]
 
 WALK = "ROLE_WALK"
 STEPS_OF_A_SAMPLE = 10
+SECONDS_OF_A_POINT = 120
 
 
 def _points() -> Iterator[tuple[str, Point]]:
@@ -37,14 +37,16 @@ def _points() -> Iterator[tuple[str, Point]]:
 
 
 @pytest.mark.sampled
+@pytest.mark.timeout(SECONDS_OF_A_POINT * (1 + len(list(_points()))))
 async def test_the_process_that_does_a_step_dies_at_each_of_them(tmp_path: Path) -> None:
     async with RoleWalk(tmp_path).running() as walk:
         for step, point in _points():
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(SECONDS_OF_A_POINT):
                 await walk.at(step, point)
     assert walk.faults.died == []
 
 
+@pytest.mark.timeout(600)
 async def test_a_short_run_over_processes_does_no_harm(tmp_path: Path) -> None:
     kinds = ("kill cell-conductor", "pause super-conductor", "nats restart", "postgresql restart", "cell cut")
     run = ProcessChaos(tmp_path, seed=5, builds=25, duration=24.0, hosts=2, kinds=kinds)

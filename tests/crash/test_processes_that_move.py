@@ -18,11 +18,11 @@ pytestmark = [
     pytest.mark.crash,
     pytest.mark.needs_part("nats-server"),
     pytest.mark.needs_part("postgres"),
-    pytest.mark.timeout(1800),
 ]
 
 WALK = "MOVING_WALK"
 WAYS_OF_A_SAMPLE = 2
+SECONDS_OF_A_WAY = 600
 
 
 def _ways() -> Iterator[tuple[Point, Point]]:
@@ -35,11 +35,12 @@ def _ways() -> Iterator[tuple[Point, Point]]:
 
 
 @pytest.mark.sampled
+@pytest.mark.timeout(SECONDS_OF_A_WAY * (1 + len(list(_ways()))))
 async def test_a_server_goes_to_another_cell_and_back_whoever_dies(tmp_path: Path) -> None:
     async with MovingWalk(tmp_path).running() as walk:
         await walk.build()
         for there, back in _ways():
-            async with asyncio.timeout(600):
+            async with asyncio.timeout(SECONDS_OF_A_WAY):
                 await walk.there_and_back(there, back)
         await walk.clear()
         await walk.well("the server is deleted")
