@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import httpx
 from msgspec.structs import replace
@@ -21,6 +23,7 @@ from skep.config.sections import Config, QuotaSettings
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.http_cloud import http_config
 from skep_lab.crash.points import Point, points_of
+from skep_lab.crash.process import POLL_SECONDS
 from skep_lab.crash.scenarios import SCENARIOS, delete, failing_build, moving_build
 from skep_lab.crash.walk import FAILING, FAILURES, MEMBERS, MOVING, RECOVERY_SECONDS, hosts_seen
 from skep_lab.processes.cloud import ProcessCloud
@@ -131,10 +134,22 @@ class RoleWalk:
         return await asyncio.to_thread(self._statuses)
 
     def _observe(self) -> Findings:
-        return witness.judge(self.cloud.look(self._statuses(), hosts_seen(self.cloud)), self.asked, FAILURES)
+        return witness.judge(self.cloud.look(self._statuses(), hosts_seen(self)), self.asked, FAILURES)
 
     def _statuses(self) -> dict[str, str]:
-        return {one["id"]: one["status"] for one in self.cloud.answer("/servers/detail")["servers"]}
+        return {one["id"]: one["status"] for one in self.answer("/servers/detail")["servers"]}
+
+    def answer(self, path: str) -> Any:
+        """Return what a GET answers. A cloud that has just lost a process may say 503 for as long as it may recover.
+
+        Raises httpx.HTTPStatusError unless it answers well.
+        """
+        end = time.monotonic() + RECOVERY_SECONDS
+        while (answer := self.cloud.ask("GET", path)).status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+            if time.monotonic() > end:
+                break
+            time.sleep(POLL_SECONDS)
+        return answer.raise_for_status().json()
 
     async def sent(self, method: str, path: str, body: object = None) -> httpx.Response | None:
         """Send a request; None when the process that took it died."""
