@@ -17,7 +17,6 @@ import math
 import sqlite3
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -27,6 +26,7 @@ from sqlalchemy import exc
 
 from skep.database.circuit import Circuit
 from skep.database.dialects import dialect_of
+from skep.database.readers import Readers
 from skep.database.writer import CommitHook, Unit, Writer, cause
 from skep.domain.errors import StorageUnavailable
 
@@ -57,7 +57,7 @@ class Database:
         """How many seconds a reader who does not say so waits."""
         self._dialect = dialect_of(location, busy_timeout)
         self.engine = self._dialect.engine()
-        self._readers = ThreadPoolExecutor(readers, thread_name_prefix=f"{self.name}-read")
+        self._readers = Readers(self.name, readers)
         self._reading = threading.local()
         self._read_connections: list[sa.Connection] = []
         self._reads: dict[int, tuple[float, Any]] = {}
@@ -97,8 +97,8 @@ class Database:
         """
         seconds = self.read_within if within is None else within
         if seconds != math.inf:
-            return await self.reading.through(lambda: self.read(unit, within=math.inf), seconds)
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, unit)
+            return await self.reading.through(lambda: self._readers.submit(partial(self._read, unit)), seconds)
+        return await self._readers.submit(partial(self._read, unit))
 
     async def read_as_it_is(self, unit: Unit[T], *, within: float) -> T:
         """Run a unit that only reads, in a database whose tables may be those of another release.
@@ -120,7 +120,7 @@ class Database:
         (what had begun may be stored later all the same), Overloaded when too many units wait.
         """
         if within is not None:
-            return await self.writing.through(lambda: self.write(unit, intake=intake), within)
+            return await self.writing.through(lambda: self._writer.submit(unit, intake), within)
         return await self._writer.submit(unit, intake)
 
     @property
@@ -147,7 +147,7 @@ class Database:
 
     def _end_threads(self) -> None:
         self._writer.stop()
-        self._readers.shutdown(cancel_futures=True)
+        self._readers.stop()
 
     def _cut_off(self, seconds: float) -> None:
         """End the connections over which something has been under way for so long: whoever waits gets an error."""

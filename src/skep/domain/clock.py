@@ -29,12 +29,12 @@ _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 def isoformat(at: int) -> str:
     """Format as Nova's API does: `2026-01-31T12:00:00Z`, whole seconds."""
-    return _utc(at).isoformat(timespec="seconds")[:19] + "Z"
+    return _to_the_second(at) + "Z"
 
 
 def isoformat_micro(at: int) -> str:
     """Format with microseconds and without a zone, as Nova's actions and OS-SRV-USG fields do."""
-    return _utc(at).isoformat(timespec="microseconds")[:26]
+    return f"{_to_the_second(at)}.{at % SECOND:06}"
 
 
 def parse_iso(text: str) -> Timestamp:
@@ -52,5 +52,6 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
-def _utc(at: int) -> datetime.datetime:
-    return _EPOCH + datetime.timedelta(microseconds=at)
+def _to_the_second(at: int) -> str:
+    # Twice as fast as to add a `timedelta`, and lists of servers have several times for each.
+    return datetime.datetime.fromtimestamp(at // SECOND, datetime.UTC).isoformat()[:19]

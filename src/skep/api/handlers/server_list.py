@@ -8,7 +8,9 @@ answer in time is left out, or (2.69) stood in for by what its mappings say.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -24,7 +26,7 @@ from skep.database import Connection
 from skep.database.api import build_requests
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
-from skep.database.cell.listing import ListQuery, list_all
+from skep.database.cell.listing import ListQuery, NamedServer, list_all, list_named
 from skep.domain.errors import BadRequest
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Instance, Task
@@ -35,22 +37,22 @@ log = structlog.get_logger("skep.api.servers")
 MAX_NAMED = 500
 """Servers named in one statement."""
 
-Listed = Instance | Mapping
-"""A server, or what is known of one whose cell cannot be read."""
+Row = TypeVar("Row", bound=Instance | NamedServer)
+"""What a cell gives of each of its servers: all, or the name where no more is shown."""
 
 
 async def index(request: ApiRequest) -> Answer:
     """List servers: id, name and links."""
-    listed = await _page(request)
+    listed = await _page(request, list_named)
     view = await view_for(request, hosts=False)
-    shown = [view.unknown(one) if isinstance(one, Mapping) else view.basic(one) for one in listed]
+    shown = [view.unknown(one) if isinstance(one, Mapping) else view.basic(one.uuid, one.name) for one in listed]
     return _answer(request, "servers", shown)
 
 
 async def detail(request: ApiRequest) -> Answer:
     """List servers with all keys."""
     # Both at once: neither a cell nor a scheduler that is away is waited for after the other.
-    listed, view = await asyncio.gather(_page(request), view_for(request))
+    listed, view = await asyncio.gather(_page(request, list_all), view_for(request))
     shown = [view.unknown(one) if isinstance(one, Mapping) else view.whole(one) for one in listed]
     return _answer(request, "servers/detail", shown)
 
@@ -63,7 +65,10 @@ def _answer(request: ApiRequest, path: str, shown: list[dict[str, object]]) -> A
     return Answer(body)
 
 
-async def _page(request: ApiRequest) -> list[Listed]:
+async def _page(
+    request: ApiRequest, lists: Callable[[Connection, ListQuery], list[Row]]
+) -> list[Instance | Row | Mapping]:
+    """Return the servers of a page; of those in cells that cannot be read what is known above."""
     limit, marker = request.page()
     marker = marker or None
     chosen = selection(request)
@@ -72,20 +77,20 @@ async def _page(request: ApiRequest) -> list[Listed]:
         if chosen.nothing or limit == 0:
             return []
         query = msgspec.structs.replace(chosen.query, after=after, limit=limit)
-        found, unread = await _collect(request.services, query)
-        partly: list[Listed] = []
+        found, unread = await _collect(request.services, query, lists)
+        partly: list[Mapping] = []
         if unread and chosen.plain and request.version >= PARTIAL_SINCE:
-            partly = list(await _known_above(request.services, unread, query, found))
+            partly = await _known_above(request.services, unread, query, {one.uuid for one in found})
         return sorted([*found, *partly], key=_place, reverse=True)[:limit]
     start = await _marked(request, chosen, marker) if marker is not None else None
     if chosen.nothing or limit == 0:
         return []
-    everything, _ = await _collect(request.services, chosen.query)
+    everything, _ = await _collect(request.services, chosen.query, list_all)
     return list(_after(ordered(_with(everything, start), chosen.order), start)[:limit])
 
 
-def _place(one: Listed) -> tuple[int, str]:
-    return (one.created_at, one.uuid if isinstance(one, Instance) else one.instance)
+def _place(one: Instance | NamedServer | Mapping) -> tuple[int, str]:
+    return (one.created_at, one.instance if isinstance(one, Mapping) else one.uuid)
 
 
 async def _place_of(request: ApiRequest, chosen: ServerSelection, marker: str) -> tuple[int, str]:
@@ -124,27 +129,29 @@ def _after(found: list[Instance], start: Instance | None) -> list[Instance]:
     return found[at + 1 :]
 
 
-async def _collect(services: ApiServices, query: ListQuery) -> tuple[list[Instance], list[CellUuid]]:
+async def _collect(
+    services: ApiServices, query: ListQuery, lists: Callable[[Connection, ListQuery], list[Row]]
+) -> tuple[list[Instance | Row], list[CellUuid]]:
     """Return the servers of all places, each once and in no order, and the cells that could not be read."""
     waiting, leaving = await services.database.read(partial(_read_above, query=query))
-    answers, unread = await read_cells(services, dict.fromkeys(services.cells, partial(list_all, query=query)))
+    answers, unread = await read_cells(services, dict.fromkeys(services.cells, lambda cell: lists(cell, query)))
     for cell, error in unread.items():
         log.warning("cell left out of a list", cell=cell, error=str(error))
-    found: dict[str, Instance] = {one.uuid: one for one in waiting}
+    found: dict[str, Instance | Row] = {one.uuid: one for one in waiting}
     staged: list[tuple[CellUuid, Instance]] = []
     for cell, rows in answers.items():
         for one in rows:
-            if one.state in FROZEN:
+            if isinstance(one, Instance) and one.state in FROZEN:
                 staged.append((cell, one))
             else:
                 found[one.uuid] = one
     if staged:
-        for one in await _mapped(services, staged):
-            if query.accepts(one):
-                found[one.uuid] = one
+        for settling in await _mapped(services, staged):
+            if query.accepts(settling):
+                found[settling.uuid] = settling
             else:
-                found.pop(one.uuid, None)
-    return [_leaving(one, leaving) for one in found.values()], list(unread)
+                found.pop(settling.uuid, None)
+    return [_leaving(one, leaving) if isinstance(one, Instance) else one for one in found.values()], list(unread)
 
 
 def _read_above(connection: Connection, query: ListQuery) -> tuple[list[Instance], set[str]]:
@@ -177,10 +184,9 @@ async def _mapped(services: ApiServices, staged: list[tuple[CellUuid, Instance]]
 
 
 async def _known_above(
-    services: ApiServices, cells: list[CellUuid], query: ListQuery, found: list[Instance]
+    services: ApiServices, cells: list[CellUuid], query: ListQuery, there: set[str]
 ) -> list[Mapping]:
-    """Return what the mappings say of the servers of cells that cannot be read."""
-    there = {one.uuid for one in found}
+    """Return what the mappings say of the servers of cells that cannot be read, without those that are `there`."""
     known: list[Mapping] = []
     for cell in cells:
         unit = partial(mappings.in_cell, cell=cell, project_id=query.project_id, after=query.after, limit=query.limit)

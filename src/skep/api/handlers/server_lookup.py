@@ -159,11 +159,11 @@ def refuse_if_locked(request: ApiRequest, instance: Instance) -> None:
 
 
 def _above(connection: Connection, uuid: InstanceUuid) -> tuple[Mapping, Instance | None, tuple[str, ...]] | None:
-    mapping = mappings.get(connection, uuid)
-    if mapping is None:
+    found = mappings.get_with_group(connection, uuid)
+    if found is None:
         return None
+    mapping, group = found
     waiting = build_requests.get(connection, uuid) if mapping.cell is None else None
-    group = mappings.group_of(connection, uuid)
     return mapping, waiting.instance if waiting is not None else None, (group,) if group is not None else ()
 
 

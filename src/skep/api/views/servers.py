@@ -52,9 +52,9 @@ class ServerView:
     flavors: dict[str, tuple[Flavor, Json]] = field(default_factory=dict)
     """Those shown already, by id: a list has many servers of few flavors."""
 
-    def basic(self, instance: Instance) -> Json:
+    def basic(self, uuid: str, name: str) -> Json:
         """Return id, name and links."""
-        return {"id": instance.uuid, "name": instance.name, "links": self.links.both("servers", instance.uuid)}
+        return {"id": uuid, "name": name, "links": self.links.both("servers", uuid)}
 
     def whole(self, instance: Instance, groups: tuple[str, ...] = ()) -> Json:
         """Return all keys."""

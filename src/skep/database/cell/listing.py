@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -116,19 +116,56 @@ def list_all(connection: sa.Connection, query: ListQuery) -> list[Instance]:
     Whether a frozen one is shown, and in which state, is its mapping's to say.
     """
     form, values = _form(query), _values(query)
-    any_state = form._replace(states=None, task=None, statuses=None)
-    readable = (or_none(one, instance_of) for one in connection.execute(_frozen(any_state), values))
+    size = _size(query, query.limit)
+    rows = connection.execute(_first(form), {**values, "size": size}).all()
+    readable = (or_none(one, instance_of) for one in rows if one[_IS_FROZEN])
     found = [one for one in readable if one is not None and query.accepts_details(one)]
-    found.extend(_settled(connection, query, form, values))
+    settled = [one for one in rows if not one[_IS_FROZEN]]
+    found.extend(_settled(connection, query, form, values, settled))
     return found
 
 
-def _settled(connection: sa.Connection, query: ListQuery, form: _Form, values: dict[str, object]) -> Iterator[Instance]:
-    """Read piece by piece until there are as many as wanted: some rows do not pass, some cannot be read."""
+class NamedServer(msgspec.Struct, frozen=True):
+    """What a list of names shows of an instance."""
+
+    uuid: InstanceUuid
+    name: str
+    created_at: int
+
+
+def list_named(connection: sa.Connection, query: ListQuery) -> list[Instance | NamedServer]:
+    """List instances as `list_all` does, those that are not frozen by their names alone.
+
+    A row has some thirty columns, and its body takes longest to read.
+    """
+    if query.limit is None or query.judged_here:
+        return [*list_all(connection, query)]
+    form, values = _form(query), _values(query)
+    readable = (or_none(one, instance_of) for one in connection.execute(_frozen(_in_any_state(form)), values))
+    found: list[Instance | NamedServer] = [one for one in readable if one is not None]
+    found.extend(
+        NamedServer(uuid, name, created_at)
+        for uuid, name, created_at in connection.execute(_named(form), {**values, "size": query.limit})
+    )
+    return found
+
+
+def _size(query: ListQuery, wanted: int | None) -> int:
+    """Return how many rows are read at once where so many servers are wanted."""
+    return CHUNK if query.judged_here or wanted is None else wanted
+
+
+def _settled(
+    connection: sa.Connection,
+    query: ListQuery,
+    form: _Form,
+    values: dict[str, object],
+    chunk: Sequence[sa.Row[Any]],
+) -> Iterator[Instance]:
+    """Read on, piece by piece, until there are as many as wanted: some rows do not pass, some cannot be read."""
     wanted, judged = query.limit, query.judged_here
+    size = _size(query, wanted)
     while wanted is None or wanted > 0:
-        size = CHUNK if judged or wanted is None else wanted
-        chunk = connection.execute(_ordered(form), {**values, "size": size}).all()
         for one in chunk:
             instance = or_none(one, instance_of)
             if instance is None or wanted == 0:
@@ -136,10 +173,13 @@ def _settled(connection: sa.Connection, query: ListQuery, form: _Form, values: d
             if not judged or query.accepts_details(instance):
                 wanted = None if wanted is None else wanted - 1
                 yield instance
-        if len(chunk) < size:
+        if len(chunk) < size or wanted == 0:
             return
+        last = min((one.created_at, one.uuid) for one in chunk)
         form = form._replace(after=True)
-        values = {**values, "after_time": chunk[-1].created_at, "after_uuid": chunk[-1].uuid}
+        values = {**values, "after_time": last[0], "after_uuid": last[1]}
+        size = _size(query, wanted)
+        chunk = connection.execute(_ordered(form), {**values, "size": size}).all()
 
 
 class _Form(NamedTuple):
@@ -196,19 +236,52 @@ def _values(query: ListQuery) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+_IS_FROZEN = -1
+"""Where a row says that it is frozen."""
+
+
+def _in_any_state(form: _Form) -> _Form:
+    return form._replace(states=None, task=None, statuses=None)
+
+
+@lru_cache(maxsize=FORMS)
+def _first(form: _Form) -> sa.CompoundSelect[Any]:
+    """Return the statement for all frozen rows, in whatever state, and the first of the others.
+
+    One statement: to run another one takes longer than a few more rows of the same.
+    """
+    return sa.union_all(*_frozen_parts(_in_any_state(form)), sa.select(_ordered(form).subquery()))
+
+
 @lru_cache(maxsize=FORMS)
 def _frozen(form: _Form) -> sa.CompoundSelect[Any]:
-    """Return the statement for frozen rows. Its parts name the partial indexes in which these are."""
+    """Return the statement for frozen rows alone."""
+    return sa.union_all(*_frozen_parts(form))
+
+
+def _frozen_parts(form: _Form) -> list[sa.Select[Any]]:
+    """Return statements for frozen rows, each by one of the partial indexes in which these are."""
     conditions = _conditions(form)
+    columns: list[sa.ColumnElement[Any]] = [*live_columns, row.created_at, sa.literal_column("1")]
     parts = (sa.and_(UNDER_WAY, row.state.in_(constants(_FROZEN))), AWAY)
-    return sa.union_all(*(sa.select(*live_columns).where(part, *conditions) for part in parts))
+    return [sa.select(*columns).where(part, *conditions) for part in parts]
 
 
 @lru_cache(maxsize=FORMS)
 def _ordered(form: _Form) -> sa.Select[Any]:
     """Return the statement for the others, in their order."""
+    return _in_order(form, *live_columns, row.created_at, sa.literal_column("0").label("is_frozen"))
+
+
+@lru_cache(maxsize=FORMS)
+def _named(form: _Form) -> sa.Select[Any]:
+    """Return the statement for the names of the others, in their order."""
+    return _in_order(form, row.uuid, row.name, row.created_at)
+
+
+def _in_order(form: _Form, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
     return (
-        sa.select(*live_columns, row.created_at)
+        sa.select(*columns)
         .where(row.state.not_in(constants(_NOT_BY_ITSELF)), *_conditions(form))
         .order_by(row.created_at.desc(), row.uuid.desc())
         .limit(sa.bindparam("size", type_=sa.Integer))
