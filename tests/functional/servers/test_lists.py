@@ -15,7 +15,7 @@ from skep.contracts.eventually import eventually
 from skep.database.api import instance_mappings as mappings
 from skep.database.cell import attempts, deletes
 from skep.database.engine import Database, Unit
-from skep.domain.clock import isoformat
+from skep.domain.clock import SECOND, isoformat
 from skep.domain.context import RequestContext
 from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import CELL0, InstanceUuid, RequestId
@@ -149,6 +149,18 @@ async def test_changes_since_shows_what_is_deleted(cloud: ServersUnderTest) -> N
     assert (await cloud.bad("GET", "/servers?changes-since=tuesday"))[0] == 400
     swapped = f"?changes-since={before}&changes-before=2000-01-01T00:00:00Z"
     assert (await cloud.bad("GET", f"/servers{swapped}", version=66))[0] == 400
+
+
+async def test_changes_before_shows_what_was_deleted_by_then(cloud: ServersUnderTest) -> None:
+    kept, gone = await cloud.create(), await cloud.create()
+    for uuid in (kept, gone):
+        await cloud.build(uuid)
+    await remove(cloud, gone)
+    then = isoformat(cloud.services.clock.now() + SECOND)
+    assert set(await ids(cloud, f"?changes-before={then}", version=66)) == {kept, gone}
+    assert await ids(cloud, "?changes-before=2000-01-01T00:00:00Z", version=66) == []
+    assert await ids(cloud, "?changes-before=2000-01-01T00:00:00Z", version=65) == [kept], "not known yet"
+    assert (await cloud.bad("GET", "/servers?changes-before=tuesday", version=66))[0] == 400
 
 
 async def test_filters(cloud: ServersUnderTest) -> None:

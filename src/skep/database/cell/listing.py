@@ -36,7 +36,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     project_id: str | None = None
     user_id: str | None = None
     deleted: bool = False
-    """Only deleted ones; otherwise only living ones, unless `changed_since` is given: then both."""
+    """Only deleted ones; otherwise only living ones, unless a time of the last change is given: then both."""
     soft_deleted: bool | None = None
     """Whether soft-deleted ones count as deleted (True: and as living ones, too); None: they do."""
     changed_since: int | None = None
@@ -311,7 +311,7 @@ def _in_time(form: _Form) -> list[sa.ColumnElement[bool]]:
     if form.deleted:
         kept = [SOFT_DELETED] if form.soft_deleted is not False else []
         wanted.append(sa.or_(row.deleted_at.is_not(None), *kept))
-    elif not form.changed_since:
+    elif not (form.changed_since or form.changed_before):
         wanted.append(row.deleted_at.is_(None))
         if not form.soft_deleted:
             wanted.append(row.state != State.SOFT_DELETED.value)
