@@ -17,9 +17,10 @@ import sqlalchemy as sa
 from skep.api.services import QuotaDefaults
 from skep.database.api import build_requests, host_mappings, quotas, tables
 from skep.domain.ids import InstanceUuid, NodeUuid, ProjectId
+from skep.domain.images import Image
 from skep.messages.to_super_conductor import ScheduleAndBuildInstances
 from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT
-from skep_lab.compute_api.servers import CELL1, IMAGE, LARGE, SAVING, ServersUnderTest, servers_under_test
+from skep_lab.compute_api.servers import CELL1, IMAGE, IMAGES, LARGE, SAVING, ServersUnderTest, servers_under_test
 
 GROUP = "aaaaaaaa-1111-4111-8111-aaaaaaaaaaaa"
 
@@ -243,6 +244,21 @@ async def test_a_group_must_be_ones_own_and_have_room(cloud: ServersUnderTest) -
     many = {**body(min_count=11), "os:scheduler_hints": {"group": GROUP}}
     assert await cloud.bad("POST", "/servers", many) == (403, "Quota exceeded, too many servers in group")
     assert [await rows(cloud, table) for table in STORED] == [0] * 6
+
+
+async def test_a_signed_image_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signed = "b0a599e0-31e7-49b7-b260-868f441e862b"
+    monkeypatch.setitem(IMAGES, signed, Image(id=signed, properties={"img_signature": "x"}))
+    async with servers_under_test(tmp_path) as cloud:
+        status, message = await cloud.bad("POST", "/servers", body(imageRef=signed))
+        assert status == 400
+        assert "img_signature" in message
+        assert [await rows(cloud, table) for table in STORED] == [0] * len(STORED)
+        uuid = await cloud.create()
+        await cloud.build(uuid)
+        status, message = await cloud.bad("POST", f"/servers/{uuid}/action", {"rebuild": {"imageRef": signed}})
+        assert status == 400
+        assert "img_signature" in message
 
 
 async def test_quota_lowers_the_count_but_not_below_the_minimum(tmp_path: Path) -> None:
