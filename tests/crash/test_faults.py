@@ -39,7 +39,7 @@ from skep_lab.processes.cloud import SMALL_DISK, ProcessCloud, mount_memory
 from skep_lab.processes.faults import ROLES, TOGETHER, ProcessFaults
 from skep_lab.processes.stories import fake_time, faked_time, fill_databases_disk, lose_bus, stories
 from skep_lab.witnesses import witness_guests
-from skep_lab.witnesses.witness import Asked
+from skep_lab.witnesses.witness import Promised
 
 pytestmark = pytest.mark.crash
 
@@ -354,7 +354,7 @@ async def test_an_operator_decides_about_everything_that_a_restore_leaves_in_dou
         ],
         {"two", "none", "missing", "again"},
     )
-    asked, died = Asked(created={"two", "none", "missing", "lost"}, deleted={"again"}), list[str]()
+    asked, died = Promised(created={"two", "none", "missing", "lost"}, deleted={"again"}), list[str]()
 
     def given_up(uuid: str) -> None:
         asked.created.discard(uuid)
@@ -383,7 +383,7 @@ async def test_an_operator_decides_about_everything_that_a_restore_leaves_in_dou
 async def test_a_guest_that_no_row_knows_goes_if_its_user_deleted_it(tmp_path: Path) -> None:
     guests = [{"host": "h1", "attempt": 1, "phase": "whole"}]
     cloud = Operated([{"kind": "guest_unknown", "subject": "gone", "evidence": {"guests": guests}}], set())
-    load = SimpleNamespace(asked=Asked(deleted={"gone"}), given_up=lambda _: None)
+    load = SimpleNamespace(asked=Promised(deleted={"gone"}), given_up=lambda _: None)
     faults = SimpleNamespace(cloud=cloud, dice=random.Random(1), died=[])
     story = RestoreStory(cast(Load, load), cast(ProcessFaults, faults), tmp_path)
     assert len(await story._decide_once()) == 1

@@ -28,7 +28,7 @@ from skep.transport.base import Address
 from skep_lab.chaos.transport import FATES, ChaosTransport, Fate
 from skep_lab.crash.takeover import findings
 from skep_lab.crash.walk import CELLS, FAILING, FAILURES, HOSTS, MEMBERS, MOVING
-from skep_lab.witnesses.witness import Asked
+from skep_lab.witnesses.witness import Promised
 from tests.support import samples
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
@@ -136,7 +136,7 @@ async def weather(root: Path, fates: list[Fate], deletes: list[Moment], updates:
         for server in servers:
             assert server.metadata.get("last") == updated.get(server.uuid)
         await transport.settled()
-        found = await findings(cloud, Asked(created=set(left), deleted=set(deleted)))
+        found = await findings(cloud, Promised(created=set(left), deleted=set(deleted)))
         assert found.clean, found.text()
         assert {server.state for server in servers} <= {State.ACTIVE}
         for uuid in left:

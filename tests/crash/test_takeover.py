@@ -17,7 +17,7 @@ from skep.transport.base import Address
 from skep_lab.chaos.transport import ChaosTransport, Fate
 from skep_lab.crash.takeover import Hold, SuspendedClock, findings, second_process
 from skep_lab.crash.walk import CELLS, FAILING, FAILURES, HOSTS, MEMBERS, MOVING
-from skep_lab.witnesses.witness import Asked
+from skep_lab.witnesses.witness import Promised
 
 pytestmark = pytest.mark.crash
 
@@ -32,7 +32,7 @@ def says_nothing(_address: Address, message: object) -> Fate:
     return "lost" if isinstance(message, ReportProgress) else "delivered"
 
 
-async def all_is_well(cloud: Cloud, asked: Asked) -> None:
+async def all_is_well(cloud: Cloud, asked: Promised) -> None:
     found = await findings(cloud, asked)
     assert found.clean, found.text()
 
@@ -50,13 +50,13 @@ async def test_another_conductor_finishes_and_the_first_changes_nothing(tmp_path
                 uuids = await cloud.create(MEMBERS, name=NAMES.get(step, "server"))
                 await cloud.settled(uuids)
                 cloud.plane.steps.crash_hook = hold.at_step
-                asked = Asked(deleted=set(uuids))
+                asked = Promised(deleted=set(uuids))
                 for uuid in uuids:
                     await cloud.delete(uuid)
             else:
                 cloud.plane.steps.crash_hook = hold.at_step
                 uuids = await cloud.create(MEMBERS, name=NAMES.get(step, "server"))
-                asked = Asked(created=set(uuids))
+                asked = Promised(created=set(uuids))
             async with asyncio.timeout(PATIENCE):
                 await hold.reached.wait()
             async with second_process(cloud):
@@ -90,7 +90,7 @@ async def test_a_host_that_is_held_too_long_loses_the_build_and_undoes_it(tmp_pa
             assert server.state is State.ACTIVE
             assert server.attempt > 1
             hold.release()
-            await all_is_well(cloud, Asked(created={uuid}))
+            await all_is_well(cloud, Promised(created={uuid}))
             await cloud.delete(uuid)
             await cloud.nothing_left()
 
@@ -114,6 +114,6 @@ async def test_past_the_point_of_no_return_only_that_host_goes_on(tmp_path: Path
                 return found is not None and found.state is State.ACTIVE and found.fault is None
 
             await eventually(active, "the host was heard again")
-            await all_is_well(cloud, Asked(created={uuid}))
+            await all_is_well(cloud, Promised(created={uuid}))
             await cloud.delete(uuid)
             await cloud.nothing_left()

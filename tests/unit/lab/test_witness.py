@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from skep.compute.drivers.guest_log import GuestEvent
 from skep.domain.ids import InstanceUuid
 from skep_lab.chaos.contents import WrittenDisks
-from skep_lab.witnesses.witness import Asked, HostSeen, Seen, judge
+from skep_lab.witnesses.witness import HostSeen, Promised, Seen, judge
 from skep_lab.witnesses.witness_guests import Life, double_built, lives_on
 from skep_lab.witnesses.witness_rows import Mapped, Row, Rows
 
@@ -32,7 +32,7 @@ WAITS = Seen(
     hosts={"source": HostSeen(used=TINY), "target": HostSeen(used=TINY)},
 )
 """A server that was moved, and that its user may send back."""
-PROMISED = Asked(created={ONE})
+PROMISED = Promised(created={ONE})
 
 
 def test_a_server_that_may_go_back_is_well() -> None:

@@ -26,7 +26,7 @@ from skep_lab.chaos.lives import DELETE, FORCE_DELETE, LARGER, LIVES, SMALL, UNS
 from skep_lab.chaos.living import LivingServers
 from skep_lab.crash.walk import RECOVERY_SECONDS, hosts_seen
 from skep_lab.witnesses import witness
-from skep_lab.witnesses.witness import Asked, Findings, HostSeen, Seen
+from skep_lab.witnesses.witness import Findings, HostSeen, Promised, Seen
 from skep_lab.witnesses.witness_guests import Life
 
 CELLS, HOSTS = 2, 3
@@ -134,7 +134,7 @@ class Load(ABC):
         self.contents = WrittenDisks(cloud.state)
         self.seed, self.builds, self.duration = seed, builds, duration
         self.cloud = cloud
-        self.asked = Asked()
+        self.asked = Promised()
         self.promised = 0
         self.kills = 0
         self._begun = 0

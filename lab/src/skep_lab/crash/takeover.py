@@ -24,7 +24,7 @@ from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import CrashPoint
 from skep.transport.host_states import host_states
 from skep_lab.witnesses import witness
-from skep_lab.witnesses.witness import Asked, Findings, HostSeen
+from skep_lab.witnesses.witness import Findings, HostSeen, Promised
 
 POLL_SECONDS = 0.05
 
@@ -123,7 +123,7 @@ async def second_process(cloud: Cloud) -> AsyncIterator[ControlPlane]:
         await second.stop()
 
 
-async def findings(cloud: Cloud, asked: Asked, *, seconds: float = PATIENCE) -> Findings:
+async def findings(cloud: Cloud, asked: Promised, *, seconds: float = PATIENCE) -> Findings:
     """Look at a cloud in this loop until nothing is wrong, at most so long; return what was found last."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
@@ -140,7 +140,7 @@ async def findings(cloud: Cloud, asked: Asked, *, seconds: float = PATIENCE) -> 
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _look(cloud: Cloud, asked: Asked) -> Findings:
+async def _look(cloud: Cloud, asked: Promised) -> Findings:
     states = await host_states(cloud.plane.transport)
     hosts = {
         state.usage.host: HostSeen(

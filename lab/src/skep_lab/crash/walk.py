@@ -24,7 +24,7 @@ from skep_lab.crash.operation import ALONE, APART, KEEPING, PLAIN, CloudKind
 from skep_lab.crash.points import Point
 from skep_lab.crash.process import POLL_SECONDS, CrashProcess
 from skep_lab.witnesses import witness, witness_guests, witness_rows
-from skep_lab.witnesses.witness import Asked, Findings, HostSeen
+from skep_lab.witnesses.witness import Findings, HostSeen, Promised
 
 RECOVERY_SECONDS = PATIENCE
 """After the last fault every server is ACTIVE, ERROR with its reason, or gone as asked."""
@@ -75,7 +75,7 @@ class Walk:
             config = msgspec.structs.replace(config, retention=kept)
         cells, hosts = {ALONE: (1, 1), APART: (CELLS, 1)}.get(kind, (CELLS, HOSTS))
         self.process = CrashProcess(root, config, cells=cells, hosts=hosts)
-        self.asked = Asked()
+        self.asked = Promised()
 
     def create(self, name: str, members: int = MEMBERS) -> list[str]:
         """Ask for so many servers; the ids of those that a 202 promised, none when there was no answer."""

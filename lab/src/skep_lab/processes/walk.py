@@ -29,7 +29,7 @@ from skep_lab.crash.walk import FAILING, FAILURES, MEMBERS, MOVING, RECOVERY_SEC
 from skep_lab.processes.cloud import ProcessCloud
 from skep_lab.processes.faults import ProcessFaults, Trigger, role_of
 from skep_lab.witnesses import witness
-from skep_lab.witnesses.witness import Asked, Findings
+from skep_lab.witnesses.witness import Findings, Promised
 
 CELLS, HOSTS = 2, 2
 NAMES = {failing_build: f"{FAILING}-server", moving_build: f"{MOVING}-server"}
@@ -60,7 +60,7 @@ class RoleWalk:
         """`hosts`: how many each cell has."""
         self.cloud = ProcessCloud(root, walk_config(root), cells=CELLS, hosts=hosts)
         self.faults = ProcessFaults(self.cloud, random.Random(0), _at_once)
-        self.asked = Asked()
+        self.asked = Promised()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:

@@ -48,7 +48,7 @@ class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
     used: Resources = {}
 
 
-class Asked(msgspec.Struct, kw_only=True):
+class Promised(msgspec.Struct, kw_only=True):
     """What users were promised."""
 
     created: set[str] = msgspec.field(default_factory=set)
@@ -116,7 +116,7 @@ def statuses_of(rows: Rows) -> dict[str, str]:
     return statuses
 
 
-def judge(seen: Seen, asked: Asked, failures: Collection[FakeFailure] = ()) -> Findings:
+def judge(seen: Seen, asked: Promised, failures: Collection[FakeFailure] = ()) -> Findings:
     """Compare what is seen with what was promised. `failures` are those that hosts were told to show."""
     return Findings(
         stuck=tuple(_stuck(seen, asked)),
@@ -137,7 +137,7 @@ def within(seconds: float, once: Callable[[], Findings]) -> Findings:
         time.sleep(POLL_SECONDS)
 
 
-def _stuck(seen: Seen, asked: Asked) -> Iterable[str]:
+def _stuck(seen: Seen, asked: Promised) -> Iterable[str]:
     for uuid, status in seen.statuses.items():
         if uuid in asked.deleted:
             yield f"{uuid} is {status} and was to be deleted"
@@ -184,7 +184,7 @@ def _leaked_claims(seen: Seen) -> Iterable[str]:
                 yield f"{host} counts {shown.used.get(name, 0)} {name} used, its guests have {counted.get(name, 0)}"
 
 
-def _lost(seen: Seen, asked: Asked) -> Iterable[str]:
+def _lost(seen: Seen, asked: Promised) -> Iterable[str]:
     for uuid in sorted(asked.created - seen.statuses.keys()):
         yield f"{uuid} was answered 202 and is unknown"
     whole = {(life.instance, life.host) for life in witness_guests.living(seen.lives) if life.finished}
