@@ -70,7 +70,7 @@ class Circuit:
             raise StorageUnavailable(f"database {self._name} does not answer")
         try:
             return await _Wait(asyncio.ensure_future(ask()), within).over()
-        except TimeoutError:
+        except _Silent:
             self._silent = True
             self._begin_probing("database is silent")
             raise StorageUnavailable(f"database {self._name} did not answer in {within:g} s") from None
@@ -112,6 +112,10 @@ class Circuit:
         return True
 
 
+class _Silent(Exception):
+    """No answer came in time; what was asked may raise a TimeoutError of its own, which is an answer."""
+
+
 class _Wait(Generic[T]):
     """The wait for one answer. A process that had no time to hear one waits twice as long before it blames others.
 
@@ -130,13 +134,13 @@ class _Wait(Generic[T]):
         self._given_up = False
 
     async def over(self) -> T:
-        """Return the answer. Raises TimeoutError without one; whoever is cancelled meanwhile asks no more."""
+        """Return the answer. Raises _Silent without one; whoever is cancelled meanwhile asks no more."""
         try:
             return await self._asked
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._given_up and task is not None and not task.cancelling():
-                raise TimeoutError from None
+                raise _Silent from None
             raise
         finally:
             self._timer.cancel()

@@ -28,25 +28,29 @@ class Readers:
         self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._stopping = False
+        self._lock = threading.Lock()
+        """Held while something is queued, so that nothing is queued behind the end."""
 
     def submit(self, act: Callable[[], T]) -> asyncio.Future[T]:
         """Have a thread do something; one that is cancelled before it began is never done.
 
         Raises StorageUnavailable once stopped.
         """
-        if self._stopping:
-            raise StorageUnavailable(f"database {self._name} is closed")
-        if not self._threads:
-            self._begin()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.put((future, act))
+        with self._lock:
+            if self._stopping:
+                raise StorageUnavailable(f"database {self._name} is closed")
+            if not self._threads:
+                self._begin()
+            self._waiting.put((future, act))
         return future
 
     def stop(self) -> None:
         """End the threads, each after what it does now; what waits is answered with StorageUnavailable."""
-        self._stopping = True
-        for _ in self._threads:
-            self._waiting.put(None)
+        with self._lock:
+            self._stopping = True
+            for _ in self._threads:
+                self._waiting.put(None)
         for thread in self._threads:
             thread.join()
 

@@ -69,6 +69,17 @@ async def test_after_one_silence_nobody_waits_until_a_probe_is_answered() -> Non
     await gate.circuit.close()
 
 
+async def test_a_timeout_of_what_was_asked_is_its_own_and_no_silence() -> None:
+    gate = Gate()
+
+    async def give_up() -> str:
+        raise TimeoutError("of the unit")
+
+    with pytest.raises(TimeoutError, match="of the unit"):
+        await gate.circuit.through(give_up, 60.0)
+    assert gate.circuit.answers
+
+
 async def test_a_failure_is_known_and_the_next_is_let_through() -> None:
     gate = Gate()
 
