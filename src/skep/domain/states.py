@@ -23,6 +23,7 @@ Any state may become ERROR or DELETED. Deleting is a *task* beside the state, so
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 import msgspec
 
@@ -284,6 +285,7 @@ def task_state(state: State, task: Task | None) -> str | None:
     return _WORDS.get(task, task.value)
 
 
+@cache
 def status(state: State, task: Task | None) -> str:
     """Return the API's server status (Nova, "Server concepts": REBOOT and HARD_REBOOT while it reboots)."""
     if task is Task.REBOOTING and state in GUEST_ON_HOST - {State.RESIZED}:

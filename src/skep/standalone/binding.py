@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 from skep.domain.errors import Misconfigured
 
@@ -19,6 +20,7 @@ def check_bind(host: str, tls: bool) -> None:
         )
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
     """Tell whether an address reaches this machine only. Names other than `localhost` count as reaching further."""
     if host == "localhost":

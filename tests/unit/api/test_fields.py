@@ -152,3 +152,13 @@ def test_queries_are_closed_from_a_microversion_on() -> None:
         query.read({"limit": ["x"]}, 1)
     with pytest.raises(BadRequest, match="limit"):
         query.read({"limit": ["1", "2"]}, 1)
+
+
+def test_an_exact_object_is_passed_on_as_it_is() -> None:
+    link = Object((Field(name="href", type=String()),), exact=True)
+    answer = AnswerShape(fields(Field(name="links", type=Array(item=link)), Field(name="old", type=String(), until=5)))
+    links = [{"href": "here"}]
+    shaped = answer.apply({"links": links, "old": "gone", "more": 1}, 104)
+    assert shaped == {"links": links}
+    assert shaped["links"] is links
+    assert answer.schema(104)["properties"]["links"]["items"]["additionalProperties"] is False

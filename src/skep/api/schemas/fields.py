@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from skep.api.microversions import MAXIMUM, MINIMUM
@@ -284,6 +285,8 @@ class Object(Type):
     open: bool = False
     max: int | None = None
     """How many keys there may be at most."""
+    exact: bool = False
+    """Handlers give just these keys, at every microversion: an answer holds the value as it is."""
 
     def _schema(self, version: int, direction: Direction) -> Json:
         there = [field for field in self.fields if field.applies(version, direction)]
@@ -316,16 +319,23 @@ class Object(Type):
         return read
 
     def _shaper(self, version: int) -> Convert | None:
+        if self.exact:
+            return None
         there = [field for field in self.fields if field.applies(version, RESPONSE)]
-        always = [(field.name, field.type.shaper(version)) for field in there if field.is_required(RESPONSE)]
-        sometimes = [(field.name, field.type.shaper(version)) for field in there if not field.is_required(RESPONSE)]
+        always = tuple(field.name for field in there if field.is_required(RESPONSE))
+        values_of = _values_of(always)
+        sometimes = tuple(field.name for field in there if not field.is_required(RESPONSE))
+        inside = [(field.name, inner) for field in there if (inner := field.type.shaper(version)) is not None]
         known = {field.name for field in self.fields}
 
         def shape(value: dict[str, Any]) -> dict[str, Any]:
-            shaped = {name: value[name] if inner is None else inner(value[name]) for name, inner in always}
-            for name, inner in sometimes:
+            shaped = dict(zip(always, values_of(value), strict=True))
+            for name in sometimes:
                 if name in value:
-                    shaped[name] = value[name] if inner is None else inner(value[name])
+                    shaped[name] = value[name]
+            for name, inner in inside:
+                if name in shaped:
+                    shaped[name] = inner(shaped[name])
             if self.open:
                 shaped.update((key, item) for key, item in value.items() if key not in known)
             return shaped
@@ -357,6 +367,13 @@ def is_true(value: object) -> bool:
 def fields(*parts: Field) -> Object:
     """Return a closed object of these fields."""
     return Object(parts)
+
+
+def _values_of(names: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    """Return what takes the values of these keys out of an object."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda value: tuple(value[name] for name in names)
 
 
 def _for_each(convert: Convert | None) -> Convert | None:

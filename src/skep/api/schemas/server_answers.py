@@ -67,7 +67,7 @@ FAULT = fields(
 )
 IMAGE = fields(shown("id", TEXT), shown("links", LINKS), shown("properties", Map(value=Anything()), since=98))
 VOLUME_ATTACHED = fields(shown("id", TEXT), shown("delete_on_termination", YES_NO, since=3))
-SECURITY_GROUP = fields(shown("name", TEXT))
+SECURITY_GROUP = Object((shown("name", TEXT),), exact=True)
 
 
 class ImageOrEmpty(Object):

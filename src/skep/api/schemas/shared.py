@@ -13,6 +13,7 @@ from skep.api.schemas.fields import (
     Integer,
     Map,
     Number,
+    Object,
     String,
     Type,
     fields,
@@ -49,10 +50,13 @@ METADATA = Map(value=String(max=255), key_pattern=METADATA_KEY)
 EXTRA_SPECS = Map(value=String(max=255), key_pattern=METADATA_KEY)
 
 LINKS = Array(
-    item=fields(
-        Field(name="rel", type=TEXT),
-        Field(name="href", type=TEXT),
-        Field(name="type", type=TEXT, required=False),
+    item=Object(
+        (
+            Field(name="rel", type=TEXT),
+            Field(name="href", type=TEXT),
+            Field(name="type", type=TEXT, required=False),
+        ),
+        exact=True,
     )
 )
 
