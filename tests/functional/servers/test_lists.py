@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from skep.api.schemas.server_queries import IGNORED_SORT_KEYS
 from skep.contracts.eventually import eventually
 from skep.database.api import instance_mappings as mappings
 from skep.database.cell import attempts, deletes
@@ -163,6 +164,51 @@ async def test_changes_before_shows_what_was_deleted_by_then(cloud: ServersUnder
     assert (await cloud.bad("GET", "/servers?changes-before=tuesday", version=66))[0] == 400
 
 
+async def test_a_moment_that_is_shown_finds_its_server(cloud: ServersUnderTest) -> None:
+    uuid = await cloud.create()
+    await cloud.build(uuid)
+    (shown,) = (await cloud.good("GET", "/servers/detail", version=83))["servers"]
+    launched = shown["OS-SRV-USG:launched_at"]
+    for query in (f"created_at={shown['created']}", f"launched_at={launched}", f"launched_at={launched[:19]}Z"):
+        assert await ids(cloud, f"?{query}", version=83) == [uuid], query
+    assert await ids(cloud, f"?all_tenants=1&updated_at={shown['updated']}", version=83, token="admin") == [uuid]
+    for name in ("created_at", "launched_at", "terminated_at", "updated_at", "deleted_at"):
+        query = f"?all_tenants=1&{name}=2000-01-01T00:00:00Z"
+        assert await ids(cloud, query, version=83, token="admin") == [], name
+        assert (await cloud.bad("GET", f"/servers?{name}=tuesday", version=83, token="admin"))[0] == 400
+    assert await ids(cloud, f"?created_at={shown['created']}", version=82) == [uuid], "users have it since 2.83"
+    assert await ids(cloud, "?created_at=2000-01-01T00:00:00Z", version=82) == [uuid]
+
+
+async def test_what_no_filter_can_judge_is_said(cloud: ServersUnderTest) -> None:
+    uuid = await cloud.create(metadata={"a": "1", "b": "2"})
+
+    async def found(query: str) -> list[str]:
+        return await ids(cloud, f"?all_tenants=1&{query}", version=83, token="admin")
+
+    one = '%7B"a":"1"%7D'
+    for query in (f"metadata={one}", f'metadata=[{one},%7B"b":"2"%7D]', "metadata=%7B%7D", "progress=0"):
+        assert await found(query) == [uuid], query
+    for query in ("root_device_name=/dev/vda", "kernel_id=", "auto_disk_config=false", "instance_type_id=1"):
+        assert await found(query) == [uuid], query
+    for query in ('metadata=%7B"a":"2"%7D', 'metadata=%7B"c":"1"%7D', "progress=50", "root_device_name=/dev/sda"):
+        assert await found(query) == [], query
+    for query in ("kernel_id=x", "ramdisk_id=x", "auto_disk_config=true", "locked_by=admin", "instance_type_id=7"):
+        assert await found(query) == [], query
+    for query in (
+        "metadata=a",
+        "metadata=[1]",
+        "progress=x",
+        "auto_disk_config=x",
+        "system_metadata=%7B%7D",
+        "fault=x",
+    ):
+        assert (await cloud.bad("GET", f"/servers?{query}", token="admin"))[0] == 400, query
+        assert await ids(cloud, f"?{query}") == [uuid], "what is an admin's to ask is ignored of others"
+    before = "?all_tenants=1&changes-before=2000-01-01T00:00:00Z"
+    assert await ids(cloud, before, version=65, token="admin") == []
+
+
 async def test_filters(cloud: ServersUnderTest) -> None:
     made = await everywhere(cloud)
     await cloud.good("PUT", f"/servers/{made['cell1']}/tags", {"tags": ["red", "blue"]}, version=26)
@@ -260,10 +306,17 @@ async def test_other_orders(cloud: ServersUnderTest) -> None:
     assert await ids(cloud, "?sort_key=uuid&sort_dir=desc") == sorted(made.values(), reverse=True)
     assert (await cloud.bad("GET", "/servers?sort_key=uuid&sort_dir=asc&sort_dir=asc"))[0] == 400
     assert (await cloud.bad("GET", "/servers?sort_key=nothing"))[0] == 400
-    oldest = await ids(cloud, "?sort_key=id&sort_dir=asc", version=74)
-    assert oldest == (await ids(cloud, "?sort_key=created_at&sort_dir=asc"))
-    assert set(await ids(cloud, "?sort_key=memory_mb&sort_key=vm_mode", version=72)) == set(made.values())
-    assert (await cloud.bad("GET", "/servers?sort_key=id", version=75))[0] == 400
+    newest = await ids(cloud)
+    for key in IGNORED_SORT_KEYS:
+        assert await ids(cloud, f"?sort_key={key}&sort_dir=asc", version=74) == newest, key
+        assert (await cloud.bad("GET", f"/servers?sort_key={key}", version=75))[0] == 400
+    assert await ids(cloud, "?sort_key=memory_mb&sort_key=vm_mode", version=72) == newest
+    between = "?sort_key=vcpus&sort_key=display_name&sort_dir=desc&sort_dir=asc"
+    assert await ids(cloud, between, version=74) == by_name, "the direction of a key that is ignored is ignored with it"
+    locked = [made["cell2"], *(made[place] for place in ("waiting", "cell0", "cell1"))]
+    await cloud.good("POST", f"/servers/{made['cell2']}/action", {"lock": None})
+    assert await ids(cloud, "?sort_key=locked&sort_key=created_at", version=73) == locked
+    assert await ids(cloud, "?sort_key=locked&sort_dir=asc", version=72) == newest
 
 
 @pytest.mark.parametrize("key", ["host", "node"])

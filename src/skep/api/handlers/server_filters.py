@@ -16,8 +16,11 @@ import msgspec
 from skep.api.creating.addresses import access_address
 from skep.api.requests import ApiRequest
 from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
+from skep.api.schemas.server_queries import IGNORED_SORT_KEYS
+from skep.api.views.servers import ROOT_DEVICE
 from skep.database.cell.listing import ListQuery
-from skep.domain.clock import parse_iso
+from skep.domain.clock import SECOND, parse_iso
+from skep.domain.decoding import json_decoder
 from skep.domain.errors import BadRequest, Forbidden
 from skep.domain.instances import Instance, State, Task
 from skep.domain.invalid_input import shown
@@ -75,6 +78,7 @@ _SAME = {
     "flavor": "flavorid",
     "image": "image_id",
     "image_ref": "image_id",
+    "instance_type_id": "flavorid",
     "reservation_id": "reservation_id",
     "availability_zone": "availability_zone",
 }
@@ -87,11 +91,23 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[str], object]]] = {
     "launch_index": ("launch_index", int),
     "access_ip_v4": ("access_ip_v4", access_address),
     "access_ip_v6": ("access_ip_v6", access_address),
-    "created_at": ("created_at", parse_iso),
-    "launched_at": ("launched_at", parse_iso),
-    "terminated_at": ("terminated_at", parse_iso),
+    "locked_by": ("locked_by", str),
 }
 """Filter -> attribute of an instance, and how its text is read."""
+_MOMENTS = ("created_at", "launched_at", "terminated_at", "updated_at", "deleted_at")
+"""Filters that are attributes of an instance, too."""
+_SAME_FOR_ALL = {"kernel_id": "", "ramdisk_id": "", "root_device_name": ROOT_DEVICE}
+"""Filter -> what every server shows of it."""
+_UNKNOWN = (
+    "block_device_mapping",
+    "services",
+    "system_metadata",
+    "info_cache",
+    "security_groups",
+    "pci_devices",
+    "fault",
+)
+"""Filters that Nova takes and fails at."""
 _TAG_FILTERS = {"tags": "tags", "tags-any": "tags_any", "not-tags": "not_tags", "not-tags-any": "not_tags_any"}
 
 DEFAULT_ORDER = (("created_at", "desc"),)
@@ -137,12 +153,18 @@ def selection(request: ApiRequest) -> ServerSelection:
     if "locked" in given:
         values["locked"] = _boolean("locked", given["locked"])
     values["equal"] = _equal(given)
+    values["moments"] = {name: _moment(name, given[name]) for name in _MOMENTS if name in given}
+    if "metadata" in given:
+        values["metadata"] = _metadata(given["metadata"])
+    for name in _UNKNOWN:
+        if name in given:
+            raise _bad(name, given[name])
     addresses = [_pattern(key, given[key]) for key in ("ip", "ip6") if key in given]
     query = ListQuery(**values)
     return ServerSelection(
         query=query,
         order=_order(request),
-        nothing=nothing or bool(addresses),
+        nothing=nothing or bool(addresses) or _is_no_server_s(given),
         plain=query == ListQuery(project_id=project),
     )
 
@@ -152,6 +174,7 @@ def _given(request: ApiRequest) -> dict[str, str]:
     allowed = None if request.allowed(ALL_FILTERS) else FOR_ALL
     if allowed is not None:
         allowed = allowed - {"ip6"} if request.version < 5 else allowed
+        allowed = allowed - {"changes-before"} if request.version < 66 else allowed
         allowed = allowed | FOR_ALL_SINCE_83 if request.version >= 83 else allowed
     return {
         name: values[-1]
@@ -206,7 +229,9 @@ def _states(request: ApiRequest, given: dict[str, str], values: dict[str, Any]) 
 
 
 def _times(given: dict[str, str], values: dict[str, Any]) -> None:
-    since, before = (_time(name, given.get(name)) for name in ("changes-since", "changes-before"))
+    since, before = (
+        _time(name, given[name]) if name in given else None for name in ("changes-since", "changes-before")
+    )
     if since is not None and before is not None and since > before:
         raise BadRequest("The value of changes-since must be less than or equal to changes-before.")
     if since is not None:
@@ -226,13 +251,45 @@ def _equal(given: dict[str, str]) -> dict[str, object]:
             raise _bad(name, given[name]) from None
     if "config_drive" in given:
         equal["config_drive"] = _boolean("config_drive", given["config_drive"])
+    if "auto_disk_config" in given:
+        equal["disk_config"] = "AUTO" if _boolean("auto_disk_config", given["auto_disk_config"]) else "MANUAL"
     return equal
+
+
+def _is_no_server_s(given: dict[str, str]) -> bool:
+    """Tell whether a filter names what is otherwise of every server."""
+    if "progress" in given and _integer("progress", given["progress"]) != 0:
+        return True
+    return any(given.get(name, value) != value for name, value in _SAME_FOR_ALL.items())
+
+
+def _moment(name: str, text: str) -> tuple[int, int]:
+    """Return the first and the last microsecond that a time means: without a fraction it means its whole second."""
+    time = _time(name, text)
+    return (time, time) if time % SECOND else (time, time + SECOND - 1)
+
+
+def _metadata(text: str) -> dict[str, str]:
+    """Return the pairs that a server's metadata has to have. Nova takes them as JSON, in one object or in several."""
+    try:
+        read = json_decoder(dict[str, str] | list[dict[str, str]]).decode(text)
+    except msgspec.MsgspecError:
+        raise _bad("metadata", text) from None
+    wanted: dict[str, str] = {}
+    for some in read if isinstance(read, list) else [read]:
+        wanted |= some
+    return wanted
 
 
 def _order(request: ApiRequest) -> tuple[tuple[str, str], ...]:
     keys, directions = request.query.get("sort_key", []), request.query.get("sort_dir", [])
     if len(directions) > max(len(keys), 1):
         raise BadRequest("Sort direction size exceeds sort key size")
+    ignored = IGNORED_SORT_KEYS if request.version >= 73 else {*IGNORED_SORT_KEYS, "locked"}
+    if keys:
+        places = [place for place, key in enumerate(keys) if key not in ignored]
+        directions = [directions[place] for place in places if place < len(directions)]
+        keys = [keys[place] for place in places]
     for key in keys:
         if key in FOR_ADMINS and not request.context.is_admin:
             raise Forbidden(f"Only administrators may sort servers by {key}")
@@ -251,38 +308,31 @@ SORT_VALUES: dict[str, Callable[[Instance], Any]] = {
     "availability_zone": lambda one: one.availability_zone,
     "config_drive": lambda one: one.config_drive,
     "created_at": lambda one: one.created_at,
-    "deleted_at": lambda one: one.terminated_at,
     "display_description": lambda one: one.description,
     "display_name": lambda one: one.name,
-    "ephemeral_gb": lambda one: one.flavor.ephemeral_gb,
     "host": lambda one: one.host,
     "hostname": lambda one: one.hostname,
-    "id": lambda one: one.created_at,
     "image_ref": lambda one: one.image.id if one.image else None,
     "instance_type_id": lambda one: one.flavor.flavorid,
     "key_name": lambda one: one.key_name,
     "launch_index": lambda one: one.launch_index,
     "launched_at": lambda one: one.launched_at,
-    "launched_on": lambda one: one.host,
     "locked": lambda one: one.locked,
     "locked_by": lambda one: one.locked_by,
-    "memory_mb": lambda one: one.flavor.memory_mb,
     "node": lambda one: one.host,
     "power_state": lambda one: int(one.power_state),
     "project_id": lambda one: one.project_id,
-    "root_gb": lambda one: one.flavor.root_gb,
     "task_state": lambda one: task_state(one.state, one.task),
     "terminated_at": lambda one: one.terminated_at,
     "updated_at": lambda one: one.updated_at,
     "user_id": lambda one: one.user_id,
     "uuid": lambda one: one.uuid,
-    "vcpus": lambda one: one.flavor.vcpus,
     "vm_state": lambda one: vm_state(one.state),
 }
 """Sort key -> value; Nova's other keys are the same for all servers here."""
 
 
-FOR_ADMINS = frozenset({"host", "launched_on", "node"})
+FOR_ADMINS = frozenset({"host", "node"})
 """Sort keys whose order would tell others which servers are on one host."""
 
 
@@ -322,9 +372,7 @@ def _integer(name: str, text: str) -> int:
     return int(text)
 
 
-def _time(name: str, text: str | None) -> int | None:
-    if text is None:
-        return None
+def _time(name: str, text: str) -> int:
     try:
         return parse_iso(text)
     except (ValueError, OverflowError):

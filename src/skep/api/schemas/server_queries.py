@@ -96,7 +96,7 @@ SORT_KEYS = (
     "vm_state",
 )
 
-OLD_SORT_KEYS = (
+IGNORED_SORT_KEYS = (
     "architecture",
     "cell_name",
     "cleaned",
@@ -108,6 +108,7 @@ OLD_SORT_KEYS = (
     "ephemeral_gb",
     "ephemeral_key_uuid",
     "id",
+    "key_data",
     "launched_on",
     "memory_mb",
     "os_type",
@@ -118,13 +119,12 @@ OLD_SORT_KEYS = (
     "vcpus",
     "vm_mode",
 )
-"""What Nova sorts by before 2.75 only: whatever column it has."""
+"""What Nova takes before 2.75, and does not sort by; so it is with `locked` before 2.73."""
 
 _LIST_PARAMETERS = (
     Parameter(name="limit", type=COUNT),
     Parameter(name="marker", type=ANY_TEXT),
-    Parameter(name="sort_key", type=String(choices=(*SORT_KEYS, *OLD_SORT_KEYS)), until=72),
-    Parameter(name="sort_key", type=String(choices=(*SORT_KEYS, *OLD_SORT_KEYS, "locked")), since=73, until=74),
+    Parameter(name="sort_key", type=String(choices=(*SORT_KEYS, *IGNORED_SORT_KEYS, "locked")), until=74),
     Parameter(name="sort_key", type=String(choices=(*SORT_KEYS, "locked")), since=75),
     Parameter(name="sort_dir", type=String(choices=("asc", "desc"))),
     *(Parameter(name=name, type=ANY_TEXT) for name in _TEXT_FILTERS),
@@ -132,7 +132,7 @@ _LIST_PARAMETERS = (
     Parameter(name="tags-any", type=ANY_TEXT, since=26),
     Parameter(name="not-tags", type=ANY_TEXT, since=26),
     Parameter(name="not-tags-any", type=ANY_TEXT, since=26),
-    Parameter(name="changes-before", type=ANY_TEXT, since=66),
+    Parameter(name="changes-before", type=ANY_TEXT),
     Parameter(name="locked", type=ANY_TEXT, since=73),
 )
 

@@ -60,6 +60,10 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     not_tags_any: frozenset[str] = frozenset()
     equal: dict[str, object] = {}
     """Further attributes of an `Instance` and what they must be."""
+    moments: dict[str, tuple[int, int]] = {}
+    """Times of an `Instance`, and between which they must be."""
+    metadata: dict[str, str] = {}
+    """Pairs that its metadata must have."""
     after: tuple[int, str] | None = None
     """(created_at, uuid) of the marker: only what comes after it."""
     limit: int | None = None
@@ -68,7 +72,14 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     def judged_here(self) -> bool:
         """Whether something is asked that no statement judges."""
         return bool(
-            self.name is not None or self.equal or self.tags or self.tags_any or self.not_tags or self.not_tags_any
+            self.name is not None
+            or self.equal
+            or self.moments
+            or self.metadata
+            or self.tags
+            or self.tags_any
+            or self.not_tags
+            or self.not_tags_any
         )
 
     def accepts(self, instance: Instance) -> bool:
@@ -100,6 +111,12 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
         if self.name is not None and not self.name.found_in(instance.name):
             return False
         if any(getattr(instance, attribute) != wanted for attribute, wanted in self.equal.items()):
+            return False
+        for attribute, (first, last) in self.moments.items():
+            moment: int | None = getattr(instance, attribute)
+            if moment is None or not first <= moment <= last:
+                return False
+        if not self.metadata.items() <= instance.metadata.items():
             return False
         tags = frozenset(instance.tags)
         return (
