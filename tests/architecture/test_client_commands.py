@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.client_commands import is_run, known_commands, sources, told
+from tests.support.client_commands import is_run, known_commands, told, typed_by_tests
 
 
 def test_the_page_has_every_command_of_the_client() -> None:
@@ -15,6 +15,12 @@ def test_nothing_both_works_and_is_refused() -> None:
 
 
 def test_every_command_of_the_page_is_run_by_a_test() -> None:
-    text = sources()
+    typed = typed_by_tests()
     commands = [f"{noun} {rest}" for noun, works, refused in told() for rest in sorted(works | refused)]
-    assert [command for command in commands if not is_run(command, text)] == []
+    assert [command for command in commands if not is_run(command, typed)] == []
+
+
+def test_what_is_only_spoken_of_is_not_run() -> None:
+    assert is_run("server list", [("server", "list", "--long")])
+    for typed in (("server", "", "list"), ("server list",), ("server",)):
+        assert not is_run("server list", [typed])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from importlib.metadata import entry_points
@@ -56,13 +57,30 @@ def told() -> Iterator[tuple[str, set[str], set[str]]]:
             yield row[1], set(re.findall(r"`([^`]+)`", row[2])), set(re.findall(r"`([^`]+)`", row[3]))
 
 
-def is_run(command: str, sources: str) -> bool:
-    """Return whether the words of a command stand one behind the other in the sources of tests."""
-    words = command.split()
-    listed = r'"\s*,\s*"'.join(map(re.escape, words))
-    return re.search(rf'"{listed}"|(?<!`)\b{re.escape(command)}\b(?!`)', sources) is not None
+def is_run(command: str, typed: list[tuple[str, ...]]) -> bool:
+    """Return whether the words of a command stand one behind the other in what tests type."""
+    words = tuple(command.split())
+    return any(words == line[at : at + len(words)] for line in typed for at in range(len(line) - len(words) + 1))
 
 
-def sources() -> str:
-    """Return the sources of all tests that run commands."""
-    return "\n".join(path.read_text() for path in sorted(TESTS.rglob("*.py")))
+def typed_by_tests() -> list[tuple[str, ...]]:
+    """Return what tests type: arguments of calls and rows of tables, each word by itself, or whole command lines.
+
+    What is only said in a text or a comment does not count.
+    """
+    trees = [ast.parse(path.read_text()) for path in sorted(TESTS.rglob("*.py"))]
+    return [line for tree in trees for node in ast.walk(tree) if (line := _typed(node))]
+
+
+def _typed(node: ast.AST) -> tuple[str, ...]:
+    match node:
+        case ast.Call(args=words) | ast.Tuple(elts=words) | ast.List(elts=words):
+            return tuple(_word(word) for word in words)
+        case ast.Constant(value=str(line)) if line.startswith("openstack "):
+            return tuple(line.split()[1:])
+    return ()
+
+
+def _word(node: ast.expr) -> str:
+    """Return a word as it stands there; an empty one for what is put together when the test runs."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

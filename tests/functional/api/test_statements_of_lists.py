@@ -3,14 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import httpx
+
+from skep.api.microversions import MAXIMUM
 from skep.api.routes import ROUTES
+from skep.contracts.neighbours.served import SteppedClock, neighbours, token
+from skep_lab.compute_api.api import PROJECT
 from skep_lab.compute_api.servers import CELL1, CELL2, ServersUnderTest, servers_under_test
+from tests.functional.servers.test_migrations import begin
+from tests.functional.standalone.test_domains_and_groups import PASSWORD, Administered
+from tests.support.public_keys import ssh_key
 from tests.support.work import Watch, watching
 
 FEW, MANY = 2, 5
 """Of each kind of thing."""
 QUERIES = ("", "?all_tenants=1", "?all_projects=1", "?limit=5", "?detailed=1")
+BELOW = (
+    *("/servers/{server}/os-instance-actions", "/servers/{server}/tags", "/servers/{server}/metadata"),
+    *("/servers/{server}/migrations", "/flavors/f0/os-extra_specs"),
+    f"/os-simple-tenant-usage/{PROJECT}",
+)
+"""Lists of what belongs to one thing."""
+IDENTITY = (
+    *("/domains", "/projects", "/users", "/groups", "/roles", "/services", "/endpoints", "/auth/projects"),
+    *("/role_assignments", "/role_assignments?include_names=1", "/role_assignments?effective=1&include_names=1"),
+    *("/groups/{group}/users", "/users/{user}/groups", "/users/{user}/projects", "/role_inferences"),
+    *(
+        "/projects/{project}/users/{user}/roles",
+        "/users/{admin}/application_credentials",
+        "/users/{admin}/access_rules",
+    ),
+)
+IMAGES = (
+    "/images",
+    "/images?limit=100&sort=name:asc",
+    "/images?visibility=shared&member_status=all",
+    "/images/{image}/members",
+)
 
 
 async def _make(cloud: ServersUnderTest, first: int, last: int) -> None:
@@ -24,32 +55,127 @@ async def _make(cloud: ServersUnderTest, first: int, last: int) -> None:
         hints = {"group": made["server_group"]["id"]}
         await cloud.build(await cloud.create(hints=hints), CELL1 if number % 2 else CELL2)
         await cloud.create(metadata={"k": "v"}, tags=["t"], version=52)
+        await begin(cloud, number, CELL1 if number % 2 else CELL2)
+        key = {"name": f"k{number}", "public_key": ssh_key(f"k{number}")}
+        await cloud.good("POST", "/os-keypairs", {"keypair": key}, token="admin")
+        await cloud.good("POST", "/flavors/f0/os-extra_specs", {"extra_specs": {f"s{number}": "1"}}, token="admin")
 
 
-async def _statements(cloud: ServersUnderTest, watch: Watch) -> dict[str, int]:
+async def _add_below(cloud: ServersUnderTest, server: str, first: int, last: int) -> None:
+    """Give a server tags, metadata and actions, so many of each."""
+    for number in range(first, last):
+        await cloud.good("PUT", f"/servers/{server}/tags/t{number}", version=26)
+        await cloud.good("PUT", f"/servers/{server}/metadata/k{number}", {"meta": {f"k{number}": "v"}})
+        for action in ("lock", "unlock"):
+            await cloud.good("POST", f"/servers/{server}/action", {action: None})
+
+
+async def _statements(cloud: ServersUnderTest, server: str, watch: Watch) -> dict[str, int]:
     """Return how many statements each list takes, the second time that it is asked for."""
     counted: dict[str, int] = {}
     lists = {(route.path, route.until) for route in ROUTES if route.method == "GET" and "{" not in route.path}
-    for path, until in sorted(lists):
-        for query in QUERIES:
-            headers = {"X-Auth-Token": "admin", "OpenStack-API-Version": f"compute 2.{min(until, 74)}"}
-            await cloud.client.get(f"/v2.1{path}{query}", headers=headers)
-            watch.begin()
-            answer = await cloud.client.get(f"/v2.1{path}{query}", headers=headers)
-            work = watch.end()
-            if answer.status_code == 200:
-                counted[f"{path}{query}"] = work.statements
+    lists |= {(path.format(server=server), MAXIMUM) for path in BELOW}
+    asked = {
+        (path, query, version) for path, until in lists for query in QUERIES for version in {until, min(until, 74)}
+    }
+    for path, query, version in sorted(asked):
+        headers = {"X-Auth-Token": "admin", "OpenStack-API-Version": f"compute 2.{version}"}
+        await cloud.client.get(f"/v2.1{path}{query}", headers=headers)
+        watch.begin()
+        answer = await cloud.client.get(f"/v2.1{path}{query}", headers=headers)
+        work = watch.end()
+        if answer.status_code == 200:
+            counted[f"2.{version} {path}{query}"] = work.statements
     return counted
+
+
+def _grown(few: dict[str, int], many: dict[str, int]) -> dict[str, tuple[int, int]]:
+    assert few.keys() == many.keys()
+    assert sum(few.values()) > len(few) / 2, "statements are counted"
+    return {path: (few[path], many[path]) for path in few if many[path] > few[path]}
 
 
 async def test_statements_do_not_grow_with_what_is_listed(tmp_path: Path) -> None:
     with watching() as watch:
         async with servers_under_test(tmp_path, routes=ROUTES) as cloud:
+            server = await cloud.create()
+            await cloud.build(server)
             await _make(cloud, 0, FEW)
-            few = await _statements(cloud, watch)
+            await _add_below(cloud, server, 0, FEW)
+            few = await _statements(cloud, server, watch)
             await _make(cloud, FEW, MANY)
-            many = await _statements(cloud, watch)
-    assert few.keys() == many.keys()
-    assert {"/servers", "/servers/detail", "/flavors/detail", "/os-server-groups", "/os-aggregates"} <= few.keys()
-    assert sum(few.values()) > len(few) / 2, "statements are counted"
-    assert {path: (few[path], many[path]) for path in few if many[path] > few[path]} == {}
+            await _add_below(cloud, server, FEW, MANY)
+            many = await _statements(cloud, server, watch)
+    newest = {"/servers", "/servers/detail", "/flavors/detail", "/os-server-groups", "/os-aggregates", "/os-migrations"}
+    newest |= {path.format(server=server) for path in BELOW}
+    assert {f"2.{MAXIMUM} {path}" for path in newest} <= few.keys()
+    assert _grown(few, many) == {}
+
+
+class _Both:
+    """The embedded services, as an admin asks them."""
+
+    def __init__(self, identity: httpx.AsyncClient, images: httpx.AsyncClient, admin: str) -> None:
+        self._clients = {"/v3": identity, "/v2": images}
+        self._headers = {"X-Auth-Token": admin}
+        self.hands = Administered(identity, admin)
+        self.ids: dict[str, str] = {}
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        answer = await self._clients[path[:3]].request(method, path, json=body, headers=self._headers)
+        assert answer.is_success, answer.text
+        return answer.json() if answer.content else None
+
+    async def make(self, first: int, last: int) -> None:
+        """Make so many of each noun, and let the first of each have so many others."""
+        hands, ids = self.hands, self.ids
+        [admin] = (await self.ask("GET", "/v3/users?name=admin"))["users"]
+        ids["admin"] = admin["id"]
+        for number in range(first, last):
+            await hands.make("domain", name=f"d{number}")
+            made = {
+                "user": await hands.make("user", name=f"u{number}", password=PASSWORD),
+                "project": await hands.make("project", name=f"p{number}"),
+                "group": await hands.make("group", name=f"g{number}"),
+                "image": (await self.ask("POST", "/v2/images", {"name": f"i{number}", "tags": ["t"], "k": "v"}))["id"],
+            }
+            role = await hands.make("role", name=f"r{number}")
+            ids = self.ids = {**made, **ids}
+            for user, group, project in (
+                (made["user"], ids["group"], made["project"]),
+                (ids["user"], made["group"], ids["project"]),
+            ):
+                await hands.done("PUT", f"/groups/{group}/users/{user}")
+                await hands.done("PUT", f"/projects/{project}/users/{user}/roles/{role}")
+                await hands.done("PUT", f"/projects/{project}/groups/{group}/roles/{role}")
+            await hands.done("PUT", f"/projects/{made['project']}/users/{ids['user']}/roles/{role}")
+            await self.ask("POST", f"/v2/images/{ids['image']}/members", {"member": made["project"]})
+            rule = {"service": "compute", "method": "GET", "path": f"/v2.1/servers/{number}"}
+            credential = {"name": f"c{number}", "access_rules": [rule]}
+            path = f"/v3/users/{ids['admin']}/application_credentials"
+            await self.ask("POST", path, {"application_credential": credential})
+
+    async def statements(self, watch: Watch) -> dict[str, int]:
+        """Return how many statements each list takes, the second time that it is asked for."""
+        counted: dict[str, int] = {}
+        for path in (*(f"/v3{one}" for one in IDENTITY), *(f"/v2{one}" for one in IMAGES)):
+            await self.ask("GET", path.format(**self.ids))
+            watch.begin()
+            await self.ask("GET", path.format(**self.ids))
+            counted[path] = watch.end().statements
+        return counted
+
+
+async def test_nor_those_of_identity_and_images(tmp_path: Path) -> None:
+    with watching() as watch:
+        async with (
+            neighbours(tmp_path, SteppedClock()) as cloud,
+            cloud.identity_client() as identity,
+            cloud.images_client() as images,
+        ):
+            both = _Both(identity, images, await token(identity, "admin", "admin"))
+            await both.make(0, FEW)
+            few = await both.statements(watch)
+            await both.make(FEW, MANY)
+            many = await both.statements(watch)
+    assert _grown(few, many) == {}
