@@ -64,7 +64,7 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "hw_video:ram_max_mb": COUNTS,
     "quota:cpu_shares": COUNTS,
     "quota:cpu_quota": ANY_NUMBERS,
-    "quota:memory_limit": COUNTS,
+    "quota:memory_limit": ANY_NUMBERS,
     "quota:vif_reservation": ANY_NUMBERS,
     "quota:disk_io_shares_level": LEVELS,
     "quota:disk_total_iops_sec": COUNTS,
