@@ -229,3 +229,27 @@ async def test_an_older_release_takes_no_name_of_another_domain(cloud: ServedNei
         lambda connection: connection.exec_driver_sql("SELECT name FROM users WHERE name = 'mary'").all()
     )
     assert found == []
+
+
+@pytest.mark.parametrize("noun", ["domain", "project", "user", "group", "role"])
+async def test_lists_are_narrowed_by_parts_of_names(admin: Administered, noun: str) -> None:
+    for name in ("Blue sky", "sky blue", "grey"):
+        await admin.make(noun, name=name)
+
+    async def found(query: str) -> set[str]:
+        return {one["name"] for one in (await admin.done("GET", f"/{noun}s?{query}"))[f"{noun}s"]}
+
+    for query, wanted in (
+        ("name__contains=sky", {"Blue sky", "sky blue"}),
+        ("name__contains=SKY", set()),
+        ("name__icontains=SKY", {"Blue sky", "sky blue"}),
+        ("name__startswith=Blue", {"Blue sky"}),
+        ("name__istartswith=SKY", {"sky blue"}),
+        ("name__endswith=blue", {"sky blue"}),
+        ("name__iendswith=SKY", {"Blue sky"}),
+        ("name__contains=sky&name__istartswith=b", {"Blue sky"}),
+        ("name=grey&name__contains=re", {"grey"}),
+        ("name=grey&name__contains=sky", set()),
+    ):
+        assert await found(query) == wanted, query
+    assert {"Blue sky", "sky blue", "grey"} <= await found("")

@@ -20,7 +20,7 @@ from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, ta
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
-from skep.standalone.identity.filters import check_same_id, flag
+from skep.standalone.identity.filters import OF_NAMES, check_same_id, flag, with_names
 from skep.standalone.identity.service import StandaloneIdentity
 from skep.standalone.texts import NAME, TEXT
 
@@ -42,14 +42,15 @@ class DomainBody(msgspec.Struct, frozen=True):
     domain: DomainFields
 
 
-@operation(query={"name": STRING, "enabled": BOOLEAN}, shows="domains")
+@operation(query=OF_NAMES | {"name": STRING, "enabled": BOOLEAN}, shows="domains")
 async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     """List domains."""
     await admin(identity, request)
     base = base_url(request)
     name, enabled = parameter(request, "name"), flag(request, "enabled")
     found = await identity.database.read(lambda connection: domains.select(connection, name=name, enabled=enabled))
-    return json_response(views.listed("domains", [views.domain(item, base) for item in found], base, "domains"))
+    shown = [views.domain(item, base) for item in with_names(request, found)]
+    return json_response(views.listed("domains", shown, base, "domains"))
 
 
 @operation(shows="domain")

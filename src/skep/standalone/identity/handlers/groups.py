@@ -19,7 +19,7 @@ from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, ta
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
-from skep.standalone.identity.filters import check_same_id, flag
+from skep.standalone.identity.filters import OF_NAMES, check_same_id, flag, with_names
 from skep.standalone.identity.handlers import domains
 from skep.standalone.identity.handlers.users import find as find_user
 from skep.standalone.identity.service import StandaloneIdentity
@@ -43,6 +43,7 @@ class GroupBody(msgspec.Struct, frozen=True):
 
 @operation(
     query=(
+        *OF_NAMES,
         "name",
         "domain_id",
     ),
@@ -54,7 +55,8 @@ async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     base = base_url(request)
     name, domain_id = parameter(request, "name"), parameter(request, "domain_id")
     found = await identity.database.read(lambda connection: groups.select(connection, name=name, domain_id=domain_id))
-    return json_response(views.listed("groups", [views.group(item, base) for item in found], base, "groups"))
+    shown = [views.group(item, base) for item in with_names(request, found)]
+    return json_response(views.listed("groups", shown, base, "groups"))
 
 
 @operation(shows="group")

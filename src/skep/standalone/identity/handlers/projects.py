@@ -19,7 +19,7 @@ from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, ta
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
-from skep.standalone.identity.filters import check_same_id, flag
+from skep.standalone.identity.filters import OF_NAMES, check_same_id, flag, with_names
 from skep.standalone.identity.handlers import domains
 from skep.standalone.identity.service import StandaloneIdentity
 from skep.standalone.texts import NAME, TEXT
@@ -49,7 +49,8 @@ class ProjectBody(msgspec.Struct, frozen=True):
 
 
 @operation(
-    query={"name": STRING, "enabled": BOOLEAN, "is_domain": BOOLEAN, "domain_id": STRING, "parent_id": STRING},
+    query=OF_NAMES
+    | {"name": STRING, "enabled": BOOLEAN, "is_domain": BOOLEAN, "domain_id": STRING, "parent_id": STRING},
     shows="projects",
 )
 async def list_(identity: StandaloneIdentity, request: Request) -> Response:
@@ -63,7 +64,8 @@ async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     found = await identity.database.read(
         lambda connection: projects.select(connection, name=name, enabled=enabled, domain_id=next(iter(wanted), None))
     )
-    return json_response(views.listed("projects", [views.project(item, base) for item in found], base, "projects"))
+    shown = [views.project(item, base) for item in with_names(request, found)]
+    return json_response(views.listed("projects", shown, base, "projects"))
 
 
 @operation(shows="project")

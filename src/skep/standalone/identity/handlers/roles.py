@@ -19,7 +19,7 @@ from skep.http.operations import Read, operation, parameter, takes
 from skep.http.urls import base_url
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import admin, allow, caller
-from skep.standalone.identity.filters import check_same_id
+from skep.standalone.identity.filters import OF_NAMES, check_same_id, with_names
 from skep.standalone.identity.roles import DEFAULT_ROLES, IMPLIED
 from skep.standalone.identity.service import StandaloneIdentity
 from skep.standalone.texts import NAME, TEXT
@@ -43,14 +43,15 @@ class RoleBody(msgspec.Struct, frozen=True):
     role: RoleFields
 
 
-@operation(query=("name", "domain_id"), shows="roles")
+@operation(query=("name", "domain_id", *OF_NAMES), shows="roles")
 async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     """List roles."""
     allow(await caller(identity, request), "admin", "manager")
     base = base_url(request)
     name, of_domain = parameter(request, "name"), parameter(request, "domain_id") is not None
     found = [] if of_domain else await identity.database.read(lambda connection: roles.select(connection, name=name))
-    return json_response(views.listed("roles", [views.role(item, base) for item in found], base, "roles"))
+    shown = [views.role(item, base) for item in with_names(request, found)]
+    return json_response(views.listed("roles", shown, base, "roles"))
 
 
 @operation(shows="role")

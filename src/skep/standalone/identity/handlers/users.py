@@ -20,7 +20,7 @@ from skep.http.urls import base_url
 from skep.standalone.faults import UNAUTHENTICATED
 from skep.standalone.identity import views
 from skep.standalone.identity.callers import SIGN_IN_FAULTS, address_of, admin, allow, caller
-from skep.standalone.identity.filters import check_same_id, flag
+from skep.standalone.identity.filters import OF_NAMES, check_same_id, flag, with_names
 from skep.standalone.identity.handlers import domains
 from skep.standalone.identity.service import StandaloneIdentity
 from skep.standalone.texts import NAME, TEXT
@@ -74,7 +74,7 @@ class PasswordBody(msgspec.Struct, frozen=True):
     user: PasswordFields
 
 
-@operation(query={"name": STRING, "enabled": BOOLEAN, "domain_id": STRING}, shows="users")
+@operation(query=OF_NAMES | {"name": STRING, "enabled": BOOLEAN, "domain_id": STRING}, shows="users")
 async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     """List users."""
     await admin(identity, request)
@@ -84,7 +84,8 @@ async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     found = await identity.database.read(
         lambda connection: users.select(connection, name=name, enabled=enabled, domain_id=domain_id)
     )
-    return json_response(views.listed("users", [views.user(item, base) for item in found], base, "users"))
+    shown = [views.user(item, base) for item in with_names(request, found)]
+    return json_response(views.listed("users", shown, base, "users"))
 
 
 @operation(shows="user")
