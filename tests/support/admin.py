@@ -1,4 +1,7 @@
-"""The admin API over fresh databases: two cells, a scheduler that answers what is set, tokens that are names."""
+"""The admin API over fresh databases: two cells, a scheduler that answers what is set, tokens that are names.
+
+Each answer is judged by the document of the API.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.admin.app import AdminApi
+from skep.admin.openapi import described
 from skep.admin.services import AdminServices
 from skep.contracts.databases import new_database
 from skep.database.api import build_requests, cells, flavors, host_mappings, instance_mappings, quotas
@@ -71,6 +75,7 @@ from skep.messages.to_super_conductor import OperatorStateChanged
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, Subscription
 from skep.transport.memory import MemoryTransport
 from tests.support.admin_tokens import PROJECT, Tokens
+from tests.support.documented import Documented
 from tests.support.images import HeldImages
 
 CELL1 = CellUuid("11111111-1111-4111-8111-111111111111")
@@ -381,7 +386,8 @@ async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
     )
     asgi = httpx.ASGITransport(AdminApi(services), raise_app_exceptions=True)
     try:
-        async with httpx.AsyncClient(transport=asgi, base_url="http://cloud") as client:
+        hooks = {"response": [Documented(described()).judge]}
+        async with httpx.AsyncClient(transport=asgi, base_url="http://cloud", event_hooks=hooks) as client:
             yield Admin(services, scheduler, client, ended)
     finally:
         for opened in (database, *databases.values()):

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
+from skep.admin.answers import AnsweredAudit, AnsweredRepair, ShownDifference, SummaryOfAudit
 from skep.admin.requests import AdminRequest, operation, takes
-from skep.audit.difference import MEANINGS, Look
+from skep.audit.difference import MEANINGS, Kind, Look
 from skep.audit.look import look_twice
 from skep.audit.repair import repair
 from skep.domain.clock import isoformat
@@ -18,8 +19,8 @@ SHOWN = 100
 """Differences of one kind that are listed; all are counted."""
 
 
-@operation(shows="audit")
-async def show(request: AdminRequest) -> Any:
+@operation()
+async def show(request: AdminRequest) -> AnsweredAudit:
     """Answer the differences that two looks agree on."""
     services = request.services
     look = await look_twice(services.sources, services.audit_pause)
@@ -32,8 +33,8 @@ class RepairBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = True
 
 
-@takes(RepairBody, shows="repair")
-async def mend(request: AdminRequest, body: RepairBody) -> Any:
+@takes(RepairBody)
+async def mend(request: AdminRequest, body: RepairBody) -> AnsweredRepair:
     """Answer what was done about each difference; with `dry_run` (the default) what would be."""
     services = request.services
     look = await look_twice(services.sources, services.audit_pause)
@@ -49,7 +50,7 @@ async def mend(request: AdminRequest, body: RepairBody) -> Any:
     }
 
 
-def _summary(look: Look, now: int) -> dict[str, Any]:
+def _summary(look: Look, now: int) -> SummaryOfAudit:
     counts = Counter(difference.kind for difference in look.differences)
     return {
         "checked_at": isoformat(now),
@@ -59,19 +60,19 @@ def _summary(look: Look, now: int) -> dict[str, Any]:
     }
 
 
-def _listed(look: Look, outcomes: Mapping[Any, str] | None = None) -> list[dict[str, Any]]:
-    listed: Counter[str] = Counter()
-    shown = []
+def _listed(look: Look, outcomes: Mapping[Any, str] | None = None) -> list[ShownDifference]:
+    listed: Counter[Kind] = Counter()
+    shown: list[ShownDifference] = []
     for difference in sorted(look.differences, key=lambda one: one.key):
         listed[difference.kind] += 1
         if listed[difference.kind] <= SHOWN:
-            shown.append(
-                {
-                    "kind": difference.kind,
-                    "meaning": MEANINGS[difference.kind],
-                    "subject": difference.subject,
-                    "evidence": difference.evidence,
-                    **({} if outcomes is None else {"outcome": outcomes[difference.key]}),
-                }
-            )
+            one: ShownDifference = {
+                "kind": difference.kind,
+                "meaning": MEANINGS[difference.kind],
+                "subject": difference.subject,
+                "evidence": difference.evidence,
+            }
+            if outcomes is not None:
+                one["outcome"] = outcomes[difference.key]
+            shown.append(one)
     return shown

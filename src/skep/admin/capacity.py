@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import msgspec
-
+from skep.admin.placement_answers import AnsweredCapacity, ShownRoom
 from skep.admin.requested import HypotheticalServer, cell_of, spec_of
 from skep.admin.requests import AdminRequest, operation
 from skep.database import Connection
 from skep.database.api import aggregates
-from skep.domain.capacity import Capacity, PartRoom
+from skep.domain.capacity import PartRoom
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.ids import CellUuid
 from skep.http.operations import STRING, whole
@@ -25,9 +23,8 @@ _DEFAULT_ZONE = "nova"
 
 @operation(
     query={"flavor": STRING, "availability_zone": STRING, "cell": STRING, "keep_free_hosts": whole(0, MOST_KEPT_FREE)},
-    shows="capacity",
 )
-async def show(request: AdminRequest) -> Any:
+async def show(request: AdminRequest) -> AnsweredCapacity:
     """Answer how many more servers fit. Parameters: `flavor`, `availability_zone`, `cell`, `keep_free_hosts`.
 
     Raises BadRequest or NotFound, naming the parameter, for what there is not.
@@ -51,7 +48,20 @@ async def show(request: AdminRequest) -> Any:
             "flavor": message.spec.flavor.name,
             "availability_zone": zone,
             "cell": services.cell_name(message.cell),
-            **_view(found),
+            "servers": found.servers,
+            "hosts": found.hosts,
+            "considered": found.considered,
+            "stages": [{"stage": stage.stage, "left": stage.left} for stage in found.stages],
+            "suitable": found.suitable,
+            "too_small": found.too_small,
+            "not_ready": found.not_ready,
+            "kept_free": found.kept_free,
+            "asked": found.asked,
+            "runs_out_first": found.runs_out_first or None,
+            "limits": found.limits,
+            "left_over": found.left_over,
+            "sizes": [{"servers": servers, "hosts": hosts} for servers, hosts in sorted(found.sizes.items())],
+            "not_counted": found.not_counted,
             "zones": [_room(room, room.name) for room in found.zones],
             "cells": _by_name(found.cells, lambda uuid: services.cell_name(CellUuid(uuid))),
             "aggregates": _by_name(found.aggregates, names.get),
@@ -60,22 +70,13 @@ async def show(request: AdminRequest) -> Any:
     }
 
 
-def _view(found: Capacity) -> dict[str, Any]:
-    whole: dict[str, Any] = msgspec.to_builtins(found)
-    return whole | {
-        "stages": [{"stage": stage.stage, "left": stage.left} for stage in found.stages],
-        "sizes": [{"servers": servers, "hosts": hosts} for servers, hosts in sorted(found.sizes.items())],
-        "runs_out_first": found.runs_out_first or None,
-    }
-
-
-def _by_name(rooms: Sequence[PartRoom], name_of: Callable[[str], str | None]) -> list[dict[str, Any]]:
+def _by_name(rooms: Sequence[PartRoom], name_of: Callable[[str], str | None]) -> list[ShownRoom]:
     """Return parts of the cloud by the names that operators gave them; the most room first, then by name."""
     named = [_room(room, name_of(room.name) or room.name) for room in rooms]
     return sorted(named, key=lambda room: (-room["servers"], room["name"]))
 
 
-def _room(room: PartRoom, name: str) -> dict[str, Any]:
+def _room(room: PartRoom, name: str) -> ShownRoom:
     return {"name": name, "servers": room.servers, "hosts": room.hosts, "suitable": room.suitable}
 
 

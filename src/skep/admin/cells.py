@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import msgspec
 
+from skep.admin.answers import AnsweredCell, AnsweredDeletionOfCell, ListedCells, ShownCell
 from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import AdminServices
 from skep.database import Connection
@@ -48,8 +48,8 @@ class NewCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     disabled: bool = False
 
 
-@operation(shows="cells")
-async def index(request: AdminRequest) -> Any:
+@operation()
+async def index(request: AdminRequest) -> ListedCells:
     """Answer all cells, cell0 too."""
     every, counts, marked = await request.services.database.read(
         lambda c: (cells.located(c), cells.server_counts(c), cells.deleting(c))
@@ -59,8 +59,8 @@ async def index(request: AdminRequest) -> Any:
     return {"cells": list(await asyncio.gather(*views))}
 
 
-@takes(NewCell, shows="cell")
-async def create(request: AdminRequest, new: NewCell) -> Any:
+@takes(NewCell)
+async def create(request: AdminRequest, new: NewCell) -> AnsweredCell:
     """Make a cell: its database must be there and empty. It gets servers once it has a host."""
     services = request.services
     cell = await services.cell_work.create(new.name, new.database_url, new.transport_url)
@@ -70,13 +70,13 @@ async def create(request: AdminRequest, new: NewCell) -> Any:
     return await _shown(services, cell.uuid)
 
 
-@operation(shows="cell")
-async def show(request: AdminRequest) -> Any:
+@operation()
+async def show(request: AdminRequest) -> AnsweredCell:
     """Answer one cell by its name or UUID."""
     return await _shown(request.services, request.params["name"])
 
 
-async def _shown(services: AdminServices, name: str) -> dict[str, Any]:
+async def _shown(services: AdminServices, name: str) -> AnsweredCell:
     def unit(connection: Connection) -> tuple[Cell, cells.Addresses, dict[CellUuid, int], dict[CellUuid, int]]:
         cell = _named(connection, name)
         where = dict(cells.located(connection))[cell]
@@ -86,8 +86,8 @@ async def _shown(services: AdminServices, name: str) -> dict[str, Any]:
     return {"cell": await _view(services, cell, where, counts, marked, await _hosts(services))}
 
 
-@takes(CellChange, shows="cell")
-async def update(request: AdminRequest, change: CellChange) -> Any:
+@takes(CellChange)
+async def update(request: AdminRequest, change: CellChange) -> AnsweredCell:
     """Disable or enable a cell (a disabled one gets no new servers, its servers stay reachable), or say where it is.
 
     To enable one that is being deleted takes the deletion back.
@@ -111,8 +111,8 @@ async def _told(services: AdminServices) -> None:
     await tell_schedulers(services.database, services.transport, Concerned(cells=True))
 
 
-@operation(query={"hosts": BOOLEAN}, shows="cell")
-async def delete(request: AdminRequest) -> Any:
+@operation(query={"hosts": BOOLEAN})
+async def delete(request: AdminRequest) -> AnsweredDeletionOfCell:
     """Remove a disabled cell that holds no server; `?hosts=true` with the hosts that are still mapped to it.
 
     It is marked first: from then on nothing is mapped to it. Where servers are on their way it stays `deleting` until
@@ -197,9 +197,9 @@ async def _view(
     counts: Mapping[CellUuid, int],
     marked: Mapping[CellUuid, int],
     hosts: tuple[HostState, ...] | None,
-) -> dict[str, Any]:
+) -> ShownCell:
     mine = None if hosts is None else [host for host in hosts if host.cell == cell.uuid]
-    view: dict[str, Any] = {
+    view: ShownCell = {
         "name": cell.name,
         "uuid": cell.uuid,
         "disabled": cell.disabled,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from skep.admin.host_states import ClaimBody, claim_key, claim_view, mappings
+from skep.admin.placement_answers import AnsweredAssertion, AnsweredRelease
 from skep.admin.requests import AdminRequest, takes
 from skep.domain.assignments import Role
 from skep.domain.claims import Claim
@@ -64,8 +64,8 @@ class ReleaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Only the places in groups: the claims themselves go with reports."""
 
 
-@takes(AssertBody, shows="epoch")
-async def assert_(request: AdminRequest, body: AssertBody) -> Any:
+@takes(AssertBody)
+async def assert_(request: AdminRequest, body: AssertBody) -> AnsweredAssertion:
     """Tell what a cell's rows say is claimed; after it the cell's hosts may become candidates."""
     cell = request.services.cell_named(body.cell)
     if request.scope is not None and request.scope.name != cell.uuid:
@@ -84,8 +84,8 @@ async def assert_(request: AdminRequest, body: AssertBody) -> Any:
     return {"epoch": reply.epoch, "refused": [claim_view(key) for key in reply.refused]}
 
 
-@takes(ReleaseBody, shows="released")
-async def release(request: AdminRequest, body: ReleaseBody) -> Any:
+@takes(ReleaseBody)
+async def release(request: AdminRequest, body: ReleaseBody) -> AnsweredRelease:
     """Free claims and their places in groups. What is not there is no error."""
     _check(body.claims, "claims")
     await _in_reach(request, body.claims)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
+from skep.admin.answers import ListedClocks, ShownClock
 from skep.admin.requests import AdminRequest, operation
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database import Connection
@@ -26,8 +26,8 @@ from skep.transport.base import SCHEDULER
 AHEAD = "usage.clock_ahead"
 
 
-@operation(shows="clocks")
-async def index(request: AdminRequest) -> Any:
+@operation()
+async def index(request: AdminRequest) -> ListedClocks:
     """Answer by how many seconds processes are ahead of a database: this one, holders of leases, and hosts if off."""
     services = request.services
     found = await _in(services, services.database, leases_above, "api")
@@ -38,7 +38,7 @@ async def index(request: AdminRequest) -> Any:
     return {"clocks": found + await _of_hosts(services)}
 
 
-async def _of_schedulers(services: AdminServices) -> list[dict[str, Any]]:
+async def _of_schedulers(services: AdminServices) -> list[ShownClock]:
     """Return the clocks of living schedulers; 0 for one that is not off for sure. Those before 0.6.0 do not tell.
 
     One answers for all: each writes its time down every second, and the others count on from there.
@@ -52,7 +52,7 @@ async def _of_schedulers(services: AdminServices) -> list[dict[str, Any]]:
         return []
     within = (clock.elapsed() - asked_at) / 2
     answered_at = clock.now() - within * SECOND
-    found = []
+    found: list[ShownClock] = []
     for one in reply.schedulers:
         if one.now is not None:
             difference = ClockDifference((one.now - answered_at) / SECOND, within)
@@ -61,11 +61,11 @@ async def _of_schedulers(services: AdminServices) -> list[dict[str, Any]]:
     return found
 
 
-async def _of_hosts(services: AdminServices) -> list[dict[str, Any]]:
+async def _of_hosts(services: AdminServices) -> list[ShownClock]:
     """Return the clocks of living hosts that are off, as schedulers know them. Those of before 0.6.0 do not."""
     cells = {uuid: cell.name for uuid, cell in services.names.items()}
     asked = GetHostStates(conditions=("up=true",), fields=("usage.host", "cell", AHEAD))
-    found: list[dict[str, Any]] = []
+    found: list[ShownClock] = []
     while True:
         try:
             reply = await services.transport.call(SCHEDULER, asked)
@@ -82,7 +82,7 @@ async def _of_hosts(services: AdminServices) -> list[dict[str, Any]]:
         asked = replace(asked, marker=reply.next_marker)
 
 
-async def _in(services: AdminServices, database: Database, table: Leases, name: str) -> list[dict[str, Any]]:
+async def _in(services: AdminServices, database: Database, table: Leases, name: str) -> list[ShownClock]:
     unit = partial(_read, services=services, table=table, name=name)
     try:
         return await database.read(unit, within=CELL_SECONDS)
@@ -90,15 +90,16 @@ async def _in(services: AdminServices, database: Database, table: Leases, name: 
         return []
 
 
-def _read(connection: Connection, services: AdminServices, table: Leases, name: str) -> list[dict[str, Any]]:
+def _read(connection: Connection, services: AdminServices, table: Leases, name: str) -> list[ShownClock]:
     clock = DatabaseClock(services.clock)
     clock.look(connection)
     now = clock.now()
-    return [
-        {"process": API, "host": services.runs_on, "database": name, "seconds_ahead": clock.ahead},
-        *(
-            {"process": row.role, "host": row.host, "database": name, "seconds_ahead": row.ahead}
-            for row in lease_rows.every(connection, table)
-            if row.lapses_at > now and row.ahead is not None and (row.role, row.owner) != (API, services.owner)
-        ),
+    found: list[ShownClock] = [
+        {"process": API, "host": services.runs_on, "database": name, "seconds_ahead": clock.ahead}
     ]
+    found.extend(
+        {"process": row.role, "host": row.host, "database": name, "seconds_ahead": row.ahead}
+        for row in lease_rows.every(connection, table)
+        if row.lapses_at > now and row.ahead is not None and (row.role, row.owner) != (API, services.owner)
+    )
+    return found

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import msgspec
 import structlog
 
 from skep.admin import namespaces
+from skep.admin.answers import (
+    AnsweredCredential,
+    DeletedCredential,
+    ListedCredentialsOfPrograms,
+    ShownCredentialOfProgram,
+)
 from skep.admin.requests import AdminRequest, operation, takes
 from skep.database import Connection
 from skep.database.api import credentials, destinations
@@ -33,38 +38,38 @@ class CredentialBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Seconds; None: until it is taken back."""
 
 
-@takes(CredentialBody, shows="credential")
-async def create_of_cell(request: AdminRequest, body: CredentialBody) -> Any:
+@takes(CredentialBody)
+async def create_of_cell(request: AdminRequest, body: CredentialBody) -> AnsweredCredential:
     """Make a credential for the hosts of one cell."""
     return await _create(request, _of_cell(request), body)
 
 
-@takes(CredentialBody, shows="credential")
-async def create_of_namespace(request: AdminRequest, body: CredentialBody) -> Any:
+@takes(CredentialBody)
+async def create_of_namespace(request: AdminRequest, body: CredentialBody) -> AnsweredCredential:
     """Make a credential for the states of one namespace."""
     return await _create(request, await _of_namespace(request), body)
 
 
-@operation(shows="credentials")
-async def index_of_cell(request: AdminRequest) -> Any:
+@operation()
+async def index_of_cell(request: AdminRequest) -> ListedCredentialsOfPrograms:
     """Answer the credentials of a cell, without their secrets."""
     return await _index(request, _of_cell(request))
 
 
-@operation(shows="credentials")
-async def index_of_namespace(request: AdminRequest) -> Any:
+@operation()
+async def index_of_namespace(request: AdminRequest) -> ListedCredentialsOfPrograms:
     """Answer the credentials of a namespace, without their secrets."""
     return await _index(request, await _of_namespace(request))
 
 
-@operation(shows="credential")
-async def delete_of_cell(request: AdminRequest) -> Any:
+@operation()
+async def delete_of_cell(request: AdminRequest) -> DeletedCredential:
     """Take a credential of a cell back; it is refused from the next request on."""
     return await _delete(request, _of_cell(request))
 
 
-@operation(shows="credential")
-async def delete_of_namespace(request: AdminRequest) -> Any:
+@operation()
+async def delete_of_namespace(request: AdminRequest) -> DeletedCredential:
     """Take a credential of a namespace back; it is refused from the next request on."""
     return await _delete(request, await _of_namespace(request))
 
@@ -80,7 +85,7 @@ async def _of_namespace(request: AdminRequest) -> Scope:
     return Scope("namespace", (await namespaces.named(request)).name)
 
 
-async def _create(request: AdminRequest, scope: Scope, body: CredentialBody) -> Any:
+async def _create(request: AdminRequest, scope: Scope, body: CredentialBody) -> AnsweredCredential:
     if len(body.description) > MAX_DESCRIPTION or not body.description.isprintable():
         raise BadRequest(f"description: expected at most {MAX_DESCRIPTION} printable characters.")
     if body.expires_in is not None and not 1 <= body.expires_in <= MAX_SECONDS:
@@ -110,12 +115,12 @@ def _add(connection: Connection, new: Credential, token: Token) -> bool:
     return credentials.add(connection, new, token)
 
 
-async def _index(request: AdminRequest, scope: Scope) -> Any:
+async def _index(request: AdminRequest, scope: Scope) -> ListedCredentialsOfPrograms:
     found = await request.services.database.read(partial(credentials.of_scope, scope=scope))
     return {"credentials": [_view(one) for one in found]}
 
 
-async def _delete(request: AdminRequest, scope: Scope) -> Any:
+async def _delete(request: AdminRequest, scope: Scope) -> DeletedCredential:
     id_ = request.params["id"]
     removing = partial(credentials.remove, scope=scope, id_=id_)
     if not id_.isalnum() or not await request.services.database.write(removing, intake=True):
@@ -124,13 +129,14 @@ async def _delete(request: AdminRequest, scope: Scope) -> Any:
     return {"credential": {"id": id_, "deleted": True}}
 
 
-def _view(one: Credential) -> dict[str, Any]:
-    return {
+def _view(one: Credential) -> ShownCredentialOfProgram:
+    view: ShownCredentialOfProgram = {
         "id": one.id,
-        one.scope.kind: one.scope.name,
         "description": one.description,
         "created_at": isoformat(one.created_at),
         "created_by": one.created_by,
         "expires_at": None if one.expires_at is None else isoformat(one.expires_at),
         "last_used_at": None if one.last_used_at is None else isoformat(one.last_used_at),
     }
+    view[one.scope.kind] = one.scope.name
+    return view

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Any
 
 import msgspec
 import structlog
 
+from skep.admin.answers import (
+    AnsweredEnrolment,
+    AnsweredEnrolmentToken,
+    AnsweredKeyRelease,
+    DeletedEnrolmentToken,
+    ListedEnrolmentTokens,
+    ShownTokenOfCell,
+)
 from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import CELL_SECONDS
 from skep.database import Connection
@@ -49,8 +56,8 @@ class EnrolmentBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Ed25519, base64."""
 
 
-@takes(TokenBody, shows="enrolment_token")
-async def create_token(request: AdminRequest, body: TokenBody) -> Any:
+@takes(TokenBody)
+async def create_token(request: AdminRequest, body: TokenBody) -> AnsweredEnrolmentToken:
     """Make a token; its secret is shown once."""
     cell = _cell(request)
     if len(body.description) > MAX_DESCRIPTION or not body.description.isprintable():
@@ -83,15 +90,15 @@ def _add(connection: Connection, new: EnrolmentToken, token: Token) -> bool:
     return enrolments.add(connection, new, token)
 
 
-@operation(shows="enrolment_tokens")
-async def tokens(request: AdminRequest) -> Any:
+@operation()
+async def tokens(request: AdminRequest) -> ListedEnrolmentTokens:
     """Answer the tokens of a cell, without their secrets."""
     found = await request.services.database.read(partial(enrolments.of_cell, cell=_cell(request).uuid))
     return {"enrolment_tokens": [_view(one) for one in found]}
 
 
-@operation(shows="enrolment_token")
-async def delete_token(request: AdminRequest) -> Any:
+@operation()
+async def delete_token(request: AdminRequest) -> DeletedEnrolmentToken:
     """Take a token back. Hosts that were enrolled with it stay."""
     cell, id_ = _cell(request), request.params["id"]
     removing = partial(enrolments.remove, cell=cell.uuid, id_=id_)
@@ -101,8 +108,8 @@ async def delete_token(request: AdminRequest) -> Any:
     return {"enrolment_token": {"id": id_, "deleted": True}}
 
 
-@takes(EnrolmentBody, shows="enrolment")
-async def enrol(request: AdminRequest, body: EnrolmentBody) -> Any:
+@takes(EnrolmentBody)
+async def enrol(request: AdminRequest, body: EnrolmentBody) -> AnsweredEnrolment:
     """Make a machine a host of the token's cell, and tell it how it reaches that. A repeat gets the same answer.
 
     Raises Forbidden when the token does not admit it, Conflict when its name or key is
@@ -130,16 +137,16 @@ async def enrol(request: AdminRequest, body: EnrolmentBody) -> Any:
     log.info("host enrolled", token=token.id, host=host.host, node=host.node, cell=known.name)
     return {
         "enrolment": {
-            "cell": msgspec.to_builtins({"uuid": known.uuid, "name": known.name, "public_key": public_half(cell_key)}),
+            "cell": {"uuid": known.uuid, "name": known.name, "public_key": public_half(cell_key)},
             "host": host.host,
             "node": host.node,
-            "messaging": msgspec.to_builtins(messaging),
+            "messaging": messaging,
         }
     }
 
 
-@operation(shows="host")
-async def release_key(request: AdminRequest) -> Any:
+@operation()
+async def release_key(request: AdminRequest) -> AnsweredKeyRelease:
     """Forget the key of a host: the next agent that registers its node binds one. Raises NotFound when it has none."""
     services, name = request.services, request.params["host"]
     mapping = await services.database.read(partial(host_mappings.of_host, host=name))
@@ -186,7 +193,7 @@ def _cell(request: AdminRequest) -> Cell:
     return cell
 
 
-def _view(one: EnrolmentToken) -> dict[str, Any]:
+def _view(one: EnrolmentToken) -> ShownTokenOfCell:
     return {
         "id": one.id,
         "cell": one.cell,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from skep.admin.placement_answers import ShownAttempt, ShownExplanation, ShownMiss
 from skep.domain.builds import AttemptRecord, Explanation, NearMiss
 from skep.domain.clock import isoformat_micro
 
 
-def attempt(record: AttemptRecord, *, admin: bool) -> dict[str, Any]:
+def attempt(record: AttemptRecord, *, admin: bool) -> ShownAttempt:
     """Return one attempt: how it went, and how its host was chosen."""
-    view: dict[str, Any] = {
+    view: ShownAttempt = {
         "attempt": record.attempt,
         "role": record.role,
         "outcome": record.outcome,
@@ -32,9 +31,9 @@ def attempt(record: AttemptRecord, *, admin: bool) -> dict[str, Any]:
     return view
 
 
-def explanation(found: Explanation, *, admin: bool) -> dict[str, Any]:
+def explanation(found: Explanation, *, admin: bool) -> ShownExplanation:
     """Return how many hosts were left after each stage, what came closest, and what would fit."""
-    view: dict[str, Any] = {
+    view: ShownExplanation = {
         "summary": found.summary(),
         "considered": found.considered,
         "stages": [{"stage": stage.stage, "left": stage.left} for stage in found.stages],
@@ -45,8 +44,8 @@ def explanation(found: Explanation, *, admin: bool) -> dict[str, Any]:
         "verdict": found.verdict or None,
         "could_hold": found.could_hold,
         "not_reported": found.not_reported,
-        "left_aside": found.left_aside,
-        "changes": [{"parts": change.parts, "hosts": change.hosts} for change in found.changes],
+        "left_aside": list(found.left_aside),
+        "changes": [{"parts": list(change.parts), "hosts": change.hosts} for change in found.changes],
         "advice": found.advice(),
     }
     if admin:
@@ -60,6 +59,6 @@ def explanation(found: Explanation, *, admin: bool) -> dict[str, Any]:
     return view
 
 
-def _near(miss: NearMiss, *, admin: bool) -> dict[str, Any]:
-    view: dict[str, Any] = {"stage": miss.stage, "lacks": miss.lacks}
+def _near(miss: NearMiss, *, admin: bool) -> ShownMiss:
+    view: ShownMiss = {"stage": miss.stage, "lacks": miss.lacks}
     return {"host": miss.host, "node": miss.node, **view, "cause": miss.cause} if admin else view

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import structlog
 
+from skep.admin.answers import AnsweredHost
 from skep.admin.hosts import named, show
 from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import CELL_SECONDS, AdminServices
@@ -38,8 +39,8 @@ class FenceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Fence a host of which nobody can tell whether it lives."""
 
 
-@takes(FenceBody, body_required=False, shows="host")
-async def fence(request: AdminRequest, body: FenceBody) -> Any:
+@takes(FenceBody, body_required=False)
+async def fence(request: AdminRequest, body: FenceBody) -> AnsweredHost:
     """Mark a host as dead for good: its cell gives up what was on it when the grace is over.
 
     Only of a host that is forced down and that a living beat of its cell omits: where nobody can tell whether it lives,
@@ -69,8 +70,8 @@ async def fence(request: AdminRequest, body: FenceBody) -> Any:
     return await show(request)
 
 
-@operation(shows="host")
-async def unfence(request: AdminRequest) -> Any:
+@operation()
+async def unfence(request: AdminRequest) -> AnsweredHost:
     """Take the fence of a host back. Raises Conflict when there is none, or when it has taken effect."""
     services = request.services
     mapping = await services.database.read(partial(named, name=request.params["host"]))

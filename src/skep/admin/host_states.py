@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from skep.admin.placement_answers import (
+    AnsweredReport,
+    AnsweredReports,
+    ListedHostFields,
+    ListedHostStates,
+    ShownClaimKey,
+)
 from skep.admin.requests import AdminRequest, operation, takes
 from skep.database import Connection
 from skep.database.api import host_mappings
@@ -56,9 +61,8 @@ class ReportsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         "limit": whole(1, MOST_HOSTS),
         "marker": STRING,
     },
-    shows="host_states",
 )
-async def index(request: AdminRequest) -> Any:
+async def index(request: AdminRequest) -> ListedHostStates | ListedHostFields:
     """Answer a page of host states, by node. A cell's credential sees its own hosts."""
     fields = request.query.get("fields")
     reply = await request.services.transport.call(
@@ -75,11 +79,9 @@ async def index(request: AdminRequest) -> Any:
             marker=NodeUuid(request.query["marker"]) if "marker" in request.query else None,
         ),
     )
-    return {
-        "host_states": reply.hosts if fields is None else reply.documents,
-        "epoch": reply.epoch,
-        "next_marker": reply.next_marker,
-    }
+    if fields is None:
+        return ListedHostStates(host_states=reply.hosts, epoch=reply.epoch, next_marker=reply.next_marker)
+    return ListedHostFields(host_states=reply.documents, epoch=reply.epoch, next_marker=reply.next_marker)
 
 
 def _cell(request: AdminRequest) -> CellUuid | None:
@@ -92,8 +94,8 @@ def _cell(request: AdminRequest) -> CellUuid | None:
     return CellUuid(request.scope.name)
 
 
-@takes(ReportsBody, shows="epoch")
-async def update(request: AdminRequest, body: ReportsBody) -> Any:
+@takes(ReportsBody)
+async def update(request: AdminRequest, body: ReportsBody) -> AnsweredReports:
     """Merge reports of hosts; one that is refused does not touch the others."""
     if not 1 <= len(body.reports) <= MOST_HOSTS:
         raise BadRequest(f"reports: expected 1 to {MOST_HOSTS}, got {len(body.reports)}.")
@@ -112,7 +114,7 @@ async def update(request: AdminRequest, body: ReportsBody) -> Any:
             reports.append(report)
     reply = await request.services.transport.call(SCHEDULER, UpdateHostState(reports=tuple(reports)))
     answered = iter(reply.answers)
-    answers = [
+    answers: list[AnsweredReport] = [
         {"node": one.node[:255], "claims": [], "stale": False, "error": refused[number]}
         if number in refused
         else _answer(next(answered))
@@ -161,12 +163,12 @@ def claim_key(claim: ClaimBody, node: str) -> ClaimKey:
     return ClaimKey(InstanceUuid(claim.instance), claim.attempt, NodeUuid(node), group)
 
 
-def claim_view(key: ClaimKey) -> dict[str, Any]:
+def claim_view(key: ClaimKey) -> ShownClaimKey:
     """Return the name of a claim as clients see it."""
     return {"instance": key.instance, "attempt": key.attempt, "node": key.node, "group": key.group}
 
 
-def _answer(answer: ReportAnswer) -> dict[str, Any]:
+def _answer(answer: ReportAnswer) -> AnsweredReport:
     return {
         "node": answer.node,
         "claims": [claim_view(key) for key in answer.claims],

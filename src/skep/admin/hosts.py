@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import structlog
 
+from skep.admin.answers import (
+    AgentBeside,
+    AgentOfHost,
+    AmountsOfHost,
+    AnsweredHost,
+    HeldOfHost,
+    HostInBrief,
+    KnownOfAgent,
+    ListedHosts,
+    Liveness,
+    RefusalOfHost,
+)
 from skep.admin.every_cell import ask_each
 from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import CELL_SECONDS, AdminServices
@@ -46,8 +56,8 @@ class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise BadRequest(f"disabled_reason: expected at most {MAX_REASON} printable characters.")
 
 
-@operation(query={"cell": STRING}, shows="hosts")
-async def index(request: AdminRequest) -> Any:
+@operation(query={"cell": STRING})
+async def index(request: AdminRequest) -> ListedHosts:
     """Answer all hosts by name; `?cell=NAME` those of one cell."""
     services = request.services
     mappings = await services.database.read(host_mappings.every)
@@ -70,17 +80,18 @@ async def index(request: AdminRequest) -> Any:
     }
 
 
-@operation(shows="host")
-async def show(request: AdminRequest) -> Any:
+@operation()
+async def show(request: AdminRequest) -> AnsweredHost:
     """Answer one host by its name or its node's UUID."""
     services = request.services
     mapping = await services.database.read(lambda connection: named(connection, request.params["host"]))
-    view = _view(services, mapping, await _states(services, (mapping.node,)), whole=True)
-    return {"host": {**view, **await _agent(services, mapping)}}
+    states = await _states(services, (mapping.node,))
+    held = _held(None if states is None else states.get(mapping.node))
+    return {"host": {**_view(services, mapping, states), **held, **await _agent(services, mapping)}}
 
 
-@takes(HostChange, shows="host")
-async def update(request: AdminRequest, change: HostChange) -> Any:
+@takes(HostChange)
+async def update(request: AdminRequest, change: HostChange) -> AnsweredHost:
     """Write what the operator wants of a host, and publish it. A reason goes when the host is enabled."""
     change.check()
     services = request.services
@@ -128,17 +139,17 @@ async def _states(
     return {state.node: state for state in states}
 
 
-async def _agent(services: AdminServices, mapping: HostMapping) -> dict[str, Any]:
+async def _agent(services: AdminServices, mapping: HostMapping) -> KnownOfAgent:
     """Say what the cell knows of the agent."""
 
-    def unit(connection: Connection) -> dict[str, Any]:
+    def unit(connection: Connection) -> KnownOfAgent:
         since = host_keys.refused(connection).get(mapping.node)
         return {**_said_of(agents.get(connection, mapping.node)), "key_refused_since": _time(since)}
 
     return await services.cell(mapping.cell).read(unit, within=CELL_SECONDS)
 
 
-def _said_of(agent: agents.RegisteredAgent | None) -> dict[str, Any]:
+def _said_of(agent: agents.RegisteredAgent | None) -> AgentOfHost:
     """Say whether the host is fenced, and whether two agents have its identity."""
     if agent is None:
         return {"fenced_at": None, "fence_due_at": None, "fence_in_effect": False, "stale_agent": None}
@@ -181,25 +192,23 @@ def _noted(connection: Connection) -> tuple[list[agents.RegisteredAgent], dict[N
     return agents.noted(connection), host_keys.refused(connection), sessions.unsigned(connection)
 
 
-def _stale(agent: agents.RegisteredAgent) -> dict[str, Any] | None:
+def _stale(agent: agents.RegisteredAgent) -> AgentBeside | None:
     """Say which older agent spoke with the identity of the host's agent, and when it did last."""
     if agent.stale_at is None:
         return None
     return {"incarnation": agent.stale_incarnation, "heard_at": isoformat_micro(agent.stale_at)}
 
 
-def _refused(state: HostState) -> dict[str, str] | None:
+def _refused(state: HostState) -> RefusalOfHost | None:
     """Say why what the host reports now is not taken: what is shown is its last report that was."""
     if state.refused is None:
         return None
     return {"since": isoformat_micro(state.refused.since), "because": state.refused.reason}
 
 
-def _view(
-    services: AdminServices, mapping: HostMapping, states: dict[NodeUuid, HostState] | None, *, whole: bool = False
-) -> dict[str, Any]:
+def _view(services: AdminServices, mapping: HostMapping, states: dict[NodeUuid, HostState] | None) -> HostInBrief:
     state = None if states is None else states.get(mapping.node)
-    view: dict[str, Any] = {
+    return {
         "host": mapping.host,
         "node": mapping.node,
         "cell": services.cell_name(mapping.cell),
@@ -215,28 +224,31 @@ def _view(
         "refused": _refused(state) if state else None,
         "unfit": (state.usage.unfit or None) if state else None,
     }
-    if whole and state is not None:
-        view |= {
-            "hypervisor_type": state.usage.hypervisor_type,
-            "hypervisor_hostname": state.usage.hypervisor_hostname,
-            "host_ip": state.usage.host_ip,
-            "traits": sorted(state.usage.traits),
-            "aggregates": list(state.aggregates),
-            "incarnation": state.incarnation,
-            "report": state.seq,
-            "capabilities": list(state.usage.capabilities),
-            "hung_calls": list(state.usage.hung_calls),
-            "generation": state.generation,
-            "last_heard": isoformat_micro(state.last_heard) if state.last_heard else None,
-            "claimed_by": [
-                {"instance": claim.instance, "attempt": claim.attempt, "resources": claim.resources}
-                for claim in state.claims
-            ],
-        }
-    return view
 
 
-def _liveness(mapping: HostMapping, states: dict[NodeUuid, HostState] | None, state: HostState | None) -> str:
+def _held(state: HostState | None) -> HeldOfHost:
+    if state is None:
+        return {}
+    return {
+        "hypervisor_type": state.usage.hypervisor_type,
+        "hypervisor_hostname": state.usage.hypervisor_hostname,
+        "host_ip": state.usage.host_ip,
+        "traits": sorted(state.usage.traits),
+        "aggregates": list(state.aggregates),
+        "incarnation": state.incarnation,
+        "report": state.seq,
+        "capabilities": list(state.usage.capabilities),
+        "hung_calls": list(state.usage.hung_calls),
+        "generation": state.generation,
+        "last_heard": isoformat_micro(state.last_heard) if state.last_heard else None,
+        "claimed_by": [
+            {"instance": claim.instance, "attempt": claim.attempt, "resources": claim.resources}
+            for claim in state.claims
+        ],
+    }
+
+
+def _liveness(mapping: HostMapping, states: dict[NodeUuid, HostState] | None, state: HostState | None) -> Liveness:
     """Say how a host is: `deleting`, `up`, `down` (forced), `silent`, `unreported`; `unknown` where nobody can tell."""
     if mapping.deleting_at is not None:
         return "deleting"
@@ -251,7 +263,7 @@ def _liveness(mapping: HostMapping, states: dict[NodeUuid, HostState] | None, st
     return "silent" if state.silent else "unknown"
 
 
-def _resources(state: HostState) -> dict[str, dict[str, int]]:
+def _resources(state: HostState) -> dict[str, AmountsOfHost]:
     """Return per resource class what may be given out, what the host counts and what is only claimed."""
     claimed: dict[str, int] = {}
     for claim in state.claims:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from skep.admin.placement_answers import ShownActionOfLife, ShownEventOfLife, ShownMoveOfLife
 from skep.database import Connection
 from skep.database.cell import actions, server_migrations
 from skep.database.cell.actions import Action, ActionEvent
@@ -37,7 +36,7 @@ def read(connection: Connection, instance: InstanceUuid) -> LifeStory:
     )
 
 
-def view(life: LifeStory, *, admin: bool) -> list[dict[str, Any]]:
+def view(life: LifeStory, *, admin: bool) -> list[ShownActionOfLife]:
     """Return each action with its events and moves; hosts and what they say of a failure are for admins."""
     ends: list[int | None] = [*(one.started_at for one in life.actions[1:]), None]
     return [
@@ -59,8 +58,8 @@ def view(life: LifeStory, *, admin: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _event(event: ActionEvent, *, admin: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def _event(event: ActionEvent, *, admin: bool) -> ShownEventOfLife:
+    shown: ShownEventOfLife = {
         "event": event.event,
         "started_at": isoformat_micro(event.started_at),
         "finished_at": None if event.finished_at is None else isoformat_micro(event.finished_at),
@@ -69,6 +68,6 @@ def _event(event: ActionEvent, *, admin: bool) -> dict[str, Any]:
     return {**shown, "host": event.host, "details": event.details} if admin else shown
 
 
-def _migration(move: ServerMigration, *, admin: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {"id": move.uuid, "type": move.type.value, "status": move.status}
+def _migration(move: ServerMigration, *, admin: bool) -> ShownMoveOfLife:
+    shown: ShownMoveOfLife = {"id": move.uuid, "type": move.type.value, "status": move.status}
     return {**shown, "source": move.source_host, "destination": move.dest_host} if admin else shown

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from skep.admin import namespaces
+from skep.admin.answers import AnsweredState, AnsweredStates, DeletedState, ListedStates, ShownRefusal, StoredState
 from skep.admin.requests import AdminRequest, operation, takes
 from skep.domain.errors import BadRequest, NotFound, Unavailable
 from skep.domain.namespaces import Namespace, key_fault, state_fault
@@ -44,8 +45,8 @@ class StatesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     states: tuple[StateBody, ...]
 
 
-@takes(StatesBody, shows="epoch")
-async def update(request: AdminRequest, body: StatesBody) -> Any:
+@takes(StatesBody)
+async def update(request: AdminRequest, body: StatesBody) -> AnsweredStates:
     """Store states; one that is refused does not touch the others.
 
     The epoch of the answer says in which life of the schedulers' data they are stored: under another one than before
@@ -95,16 +96,22 @@ async def _store(
     return reply
 
 
-def _answer(namespace: str, answer: StateAnswer) -> dict[str, Any]:
+def _answer(namespace: str, answer: StateAnswer) -> StoredState:
     if answer.refused is None:
         return {"key": answer.key, "generation": answer.generation, "refused": None}
     field, _, reason = answer.refused.partition(": ")
-    why = {"namespace": namespace, "key": answer.key, "field": field, "reason": reason, "stale": answer.stale}
+    why: ShownRefusal = {
+        "namespace": namespace,
+        "key": answer.key,
+        "field": field,
+        "reason": reason,
+        "stale": answer.stale,
+    }
     return {"key": answer.key, "generation": None, "refused": why}
 
 
-@operation(query={"key": STRING, "limit": whole(1, MOST_STATES), "marker": STRING}, shows="states")
-async def index(request: AdminRequest) -> Any:
+@operation(query={"key": STRING, "limit": whole(1, MOST_STATES), "marker": STRING})
+async def index(request: AdminRequest) -> ListedStates:
     """Answer a page of states in the order of their keys."""
     namespace = await namespaces.named(request)
     keys = request.queries.get("key")
@@ -120,8 +127,8 @@ async def index(request: AdminRequest) -> Any:
     return {"states": reply.states, "epoch": reply.epoch, "next_marker": reply.next_marker}
 
 
-@operation(shows="state")
-async def show(request: AdminRequest) -> Any:
+@operation()
+async def show(request: AdminRequest) -> AnsweredState:
     """Answer one state."""
     namespace, key = await namespaces.named(request), request.params["key"]
     reply = await _read(request, GetNamespaceStates(namespace=namespace.name, keys=(key,)))
@@ -130,8 +137,8 @@ async def show(request: AdminRequest) -> Any:
     return {"state": reply.states[0], "epoch": reply.epoch}
 
 
-@operation(shows="state")
-async def delete(request: AdminRequest) -> Any:
+@operation()
+async def delete(request: AdminRequest) -> DeletedState:
     """Remove one state."""
     namespace, key = await namespaces.named(request), request.params["key"]
     message = RemoveNamespaceStates(namespace=namespace.name, keys=(key,))

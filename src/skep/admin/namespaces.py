@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import structlog
 from msgspec.structs import replace
 
+from skep.admin.answers import AnsweredNamespace, DeletedNamespace, ListedNamespaces
 from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import AdminServices
 from skep.database.api import namespaces
@@ -20,8 +20,8 @@ from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR
 log = structlog.get_logger("skep.admin")
 
 
-@operation(shows="namespaces")
-async def index(request: AdminRequest) -> Any:
+@operation()
+async def index(request: AdminRequest) -> ListedNamespaces:
     """Answer which namespaces the host states have, with the number of their records, and which say nothing."""
     services = request.services
     reply = await services.transport.call(SCHEDULER, ListNamespaces())
@@ -44,14 +44,14 @@ async def index(request: AdminRequest) -> Any:
     }
 
 
-@operation(shows="namespace")
-async def show(request: AdminRequest) -> Any:
+@operation()
+async def show(request: AdminRequest) -> AnsweredNamespace:
     """Answer one namespace with its schema."""
     return {"namespace": await named(request)}
 
 
-@takes(Schema, shows="namespace")
-async def put(request: AdminRequest, schema: Schema) -> Any:
+@takes(Schema)
+async def put(request: AdminRequest, schema: Schema) -> AnsweredNamespace:
     """Register a namespace, or change its schema so that no stored state breaks it."""
     services = request.services
     wanted = Namespace(name=request.params["name"], schema=schema)
@@ -64,8 +64,8 @@ async def put(request: AdminRequest, schema: Schema) -> Any:
     return {"namespace": wanted}
 
 
-@operation(shows="namespace")
-async def delete(request: AdminRequest) -> Any:
+@operation()
+async def delete(request: AdminRequest) -> DeletedNamespace:
     """Remove a namespace with its states and credentials."""
     name = request.params["name"]
     if not is_name(name) or not await request.services.database.write(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import msgspec
 from msgspec.structs import asdict
 
 from skep.admin import explanations, lives
 from skep.admin.lives import LifeStory
+from skep.admin.placement_answers import (
+    AnsweredDryRun,
+    AnsweredPlacement,
+    AnsweredSelection,
+    PlacementOfServer,
+    ShownDecision,
+)
 from skep.admin.requested import HypotheticalServer, cell_of, spec_of
 from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import CELL_SECONDS, AdminServices
@@ -39,8 +45,8 @@ class DryRun(HypotheticalServer, frozen=True, kw_only=True, forbid_unknown_field
     cell: str | None = None
 
 
-@operation(shows="placement")
-async def show(request: AdminRequest) -> Any:
+@operation()
+async def show(request: AdminRequest) -> AnsweredPlacement:
     """Answer where a server is and how it came there. Owners see counts, admins hosts."""
     services, uuid = request.services, InstanceUuid(request.params["id"])
     mapping = await services.database.read(partial(instance_mappings.get, instance=uuid)) if is_uuid(uuid) else None
@@ -49,8 +55,7 @@ async def show(request: AdminRequest) -> Any:
         raise NotFound(f"There is no server {uuid[:80]}.")
     instance, tried, life = await _of_cell(services, mapping)
     spec = await services.database.read(partial(build_requests.spec_of, instance=uuid))
-    view = _view(services, mapping, instance, spec, tried, admin=context.is_admin)
-    return {"placement": {**view, "actions": lives.view(life, admin=context.is_admin)}}
+    return {"placement": _view(services, mapping, instance, spec, tried, life, admin=context.is_admin)}
 
 
 async def _of_cell(services: AdminServices, mapping: Mapping) -> tuple[Instance | None, list[AttemptRecord], LifeStory]:
@@ -89,10 +94,11 @@ def _view(
     instance: Instance | None,
     spec: RequestSpec | None,
     tried: list[AttemptRecord],
+    life: LifeStory,
     *,
     admin: bool,
-) -> dict[str, Any]:
-    view: dict[str, Any] = {
+) -> PlacementOfServer:
+    view: PlacementOfServer = {
         "server": mapping.instance,
         "name": instance.name if instance else None,
         "request_id": mapping.request_id,
@@ -107,6 +113,7 @@ def _view(
         "waiting": mapping.cell is None and mapping.deleted_at is None,
         "deleted": mapping.deleted_at is not None,
         "attempts": [explanations.attempt(record, admin=admin) for record in tried],
+        "actions": lives.view(life, admin=admin),
     }
     if admin:
         view |= {
@@ -121,8 +128,8 @@ def _view(
     return view
 
 
-@takes(DryRun, shows="decisions")
-async def dry_run(request: AdminRequest, body: DryRun) -> Any:
+@takes(DryRun)
+async def dry_run(request: AdminRequest, body: DryRun) -> AnsweredDryRun:
     """Answer what placement would decide now; nothing is claimed."""
     if not 1 <= body.count <= MOST_MEMBERS:
         raise BadRequest(f"count: expected 1 to {MOST_MEMBERS}.")
@@ -168,14 +175,14 @@ class SelectionBody(HypotheticalServer, frozen=True, kw_only=True, forbid_unknow
             raise BadRequest(f"alternates: expected 0 to {MOST_MEMBERS}.")
 
 
-@takes(SelectionBody, shows="decisions")
-async def select(request: AdminRequest, body: SelectionBody) -> Any:
+@takes(SelectionBody)
+async def select(request: AdminRequest, body: SelectionBody) -> AnsweredSelection:
     """Answer what `select_destinations` would decide now for these members; nothing is claimed."""
     body.check()
     return await _selected(request, body)
 
 
-async def _selected(request: AdminRequest, body: SelectionBody) -> dict[str, Any]:
+async def _selected(request: AdminRequest, body: SelectionBody) -> AnsweredSelection:
     services = request.services
     excluded = (cell_of(services, cell, "exclude_cells") for cell in body.exclude_cells)
     message = SelectDestinations(
@@ -193,7 +200,7 @@ async def _selected(request: AdminRequest, body: SelectionBody) -> dict[str, Any
     return {"decisions": [_decision(services, decision) for decision in reply.decisions], "epoch": reply.epoch}
 
 
-def _decision(services: AdminServices, decision: Decision) -> dict[str, Any]:
+def _decision(services: AdminServices, decision: Decision) -> ShownDecision:
     if isinstance(decision, NotReady):
         return {"decision": "not_ready", "reason": decision.reason}
     explained = explanations.explanation(decision.explanation, admin=True) if decision.explanation else None

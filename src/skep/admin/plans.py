@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from skep.admin import explanations
 from skep.admin.hosts import named
+from skep.admin.placement_answers import AnsweredPlan, PlannedMove, ShownExplanation
 from skep.admin.requests import AdminRequest, operation
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database import Connection
@@ -55,8 +56,8 @@ class _Room:
         return True
 
 
-@operation(shows="plan")
-async def show(request: AdminRequest) -> Any:
+@operation()
+async def show(request: AdminRequest) -> AnsweredPlan:
     """Answer the plan of one host, by its name or its node's UUID."""
     services = request.services
     mapping = await services.database.read(partial(named, name=request.params["host"]))
@@ -65,7 +66,7 @@ async def show(request: AdminRequest) -> Any:
     there = await cell.read(partial(residents.on_hosts, hosts=(mapping.host,)), within=CELL_SECONDS)
     unable = await cell.read(partial(_unable, move=move), within=CELL_SECONDS)
     room = _Room()
-    servers: list[dict[str, Any]] = []
+    servers: list[PlannedMove] = []
     planned = there[:MOST_SERVERS]
     for start in range(0, len(planned), BATCH):
         uuids = [one.uuid for one in planned[start : start + BATCH]]
@@ -107,9 +108,9 @@ async def _of_server(
     work: Work,
     unable: tuple[NodeUuid, ...],
     room: _Room,
-) -> dict[str, Any]:
+) -> PlannedMove:
     server = work.instance
-    view: dict[str, Any] = {
+    view: PlannedMove = {
         "server": server.uuid,
         "name": server.name,
         "vm_state": vm_state(server.state),
@@ -133,7 +134,7 @@ async def _of_server(
             return {**view, "why_not": f"{decision.message()}{beside}", "explanation": _explained(decision)}
 
 
-def _explained(decision: Placed | NoValidHost) -> dict[str, Any] | None:
+def _explained(decision: Placed | NoValidHost) -> ShownExplanation | None:
     return explanations.explanation(decision.explanation, admin=True) if decision.explanation else None
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import msgspec
 import structlog
 
 from skep.admin import deciding
+from skep.admin.answers import AnsweredDecision, AnsweredRecovery, HostWaitedFor, OpenDecision, RecoveringDatabase
 from skep.admin.every_cell import ask_all, ask_each
 from skep.admin.requests import AdminRequest, operation, takes
 from skep.admin.services import CELL_SECONDS
@@ -43,14 +43,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise BadRequest("body: expected one of keep (a host), undo (a host) and go_on (true).")
 
 
-@operation(shows="recovery")
-async def show(request: AdminRequest) -> Any:
+@operation()
+async def show(request: AdminRequest) -> AnsweredRecovery:
     """Answer which databases recover and since when, which hosts they wait for, and what an operator has to decide."""
     services = request.services
     state, open_above = await services.database.read(_of_api)
     answered, unread = await ask_each(services, _of_cell)
     databases = [_database("api", state)]
-    hosts: list[dict[str, Any]] = []
+    hosts: list[HostWaitedFor] = []
     decisions = [_open(None, one) for one in open_above]
     for uuid, (state, awaited, open_here) in answered.items():
         name = str(services.cell_name(uuid))
@@ -67,8 +67,8 @@ async def show(request: AdminRequest) -> Any:
     }
 
 
-@operation(shows="recovery")
-async def release(request: AdminRequest) -> Any:
+@operation()
+async def release(request: AdminRequest) -> AnsweredRecovery:
     """Wait no longer for a host to tell what it has. Raises Conflict when it is not waited for."""
     services, name = request.services, request.params["host"]
     for uuid, awaited in (await ask_all(services, below.awaited_hosts)).items():
@@ -82,8 +82,8 @@ async def release(request: AdminRequest) -> Any:
     raise Conflict(f"host: no recovery waits for a report of {name[:80]!r}; see GET /recovery.")
 
 
-@takes(Decision, shows="server")
-async def decide(request: AdminRequest, decision: Decision) -> Any:
+@takes(Decision)
+async def decide(request: AdminRequest, decision: Decision) -> AnsweredDecision:
     """Do with a server in doubt what the operator says."""
     services, uuid = request.services, InstanceUuid(request.params["id"])
     decision.check()
@@ -116,7 +116,7 @@ def _of_cell(connection: Connection) -> tuple[RecoveryRow | None, list[below.Awa
     return below.under_way(connection), below.awaited_hosts(connection), doubts.left(connection)
 
 
-def _open(cell: str | None, one: Difference) -> dict[str, Any]:
+def _open(cell: str | None, one: Difference) -> OpenDecision:
     return {
         "server": one.subject,
         "kind": one.kind,
@@ -127,7 +127,7 @@ def _open(cell: str | None, one: Difference) -> dict[str, Any]:
     }
 
 
-def _database(name: str, state: RecoveryRow | None) -> dict[str, Any] | None:
+def _database(name: str, state: RecoveryRow | None) -> RecoveringDatabase | None:
     if state is None:
         return None
     return {"name": name, "timeline": state.timeline, "since": isoformat_micro(state.since), "reason": state.reason}

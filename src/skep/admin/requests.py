@@ -15,6 +15,7 @@ from skep.http.operations import JSON, NO_BODY, HttpOperation, Json, OperationWo
 from skep.http.urls import whole_number
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,12 @@ Handler: TypeAlias = HttpOperation[[AdminRequest], Any]
 """Returns what is answered as JSON with 200."""
 
 
-def operation(**said: Unpack[OperationWords]) -> Callable[[Callable[[AdminRequest], Awaitable[Any]]], Handler]:
+def operation(
+    **said: Unpack[OperationWords],
+) -> Callable[[Callable[[AdminRequest], Awaitable[R]]], HttpOperation[[AdminRequest], R]]:
     """Say what a handler takes and answers."""
 
-    def decorate(run: Callable[[AdminRequest], Awaitable[Any]]) -> Handler:
+    def decorate(run: Callable[[AdminRequest], Awaitable[R]]) -> HttpOperation[[AdminRequest], R]:
         return HttpOperation(run, facts_of(run, NO_BODY, said))
 
     return decorate
@@ -76,13 +79,13 @@ def operation(**said: Unpack[OperationWords]) -> Callable[[Callable[[AdminReques
 
 def takes(
     body: type[T], **said: Unpack[OperationWords]
-) -> Callable[[Callable[[AdminRequest, T], Awaitable[Any]]], Handler]:
+) -> Callable[[Callable[[AdminRequest, T], Awaitable[R]]], HttpOperation[[AdminRequest], R]]:
     """Say what a handler takes and answers, and of which type its body is; one that may be left out is `{}` then."""
 
-    def decorate(run: Callable[[AdminRequest, T], Awaitable[Any]]) -> Handler:
+    def decorate(run: Callable[[AdminRequest, T], Awaitable[R]]) -> HttpOperation[[AdminRequest], R]:
         facts = facts_of(run, {JSON: body}, said)
 
-        async def answer(request: AdminRequest) -> Any:
+        async def answer(request: AdminRequest) -> R:
             raw = request.body if facts.body_required else request.body or b"{}"
             return await run(request, decode(raw, body, wording=lambda error: f"body: {error}"))
 

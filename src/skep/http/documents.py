@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
 
 import msgspec
 
@@ -33,9 +34,7 @@ def document(
     follow from its form, `security` says how callers prove who they are, by any of these ways.
     """
     rows = list(table)
-    types = _types(row[2].facts for row in rows)
-    schemas, components = msgspec.json.schema_components(types, schema_hook=_any, ref_template=_REF)
-    by_type = dict(zip(map(id, types), schemas, strict=True))
+    by_type, components = _described([row[2].facts for row in rows])
     paths: dict[str, Json] = {}
     for method, path, operation in rows:
         plain = _plain(path)
@@ -66,40 +65,65 @@ def _any(kind: type) -> Json:
     raise NotImplementedError
 
 
-def _types(facts: Iterable[Facts]) -> list[Any]:
-    """Return the types of all bodies, each once."""
-    found: dict[int, Any] = {}
-    for one in facts:
-        found.update((id(body), body) for body in one.bodies.values() if not isinstance(body, dict))
-    return list(found.values())
+def _described(facts: Iterable[Facts]) -> tuple[dict[int, Json], Json]:
+    """Return the schemas of the types of bodies and answers, by their ids, and the components that they refer to.
+
+    An answer has all keys of its type and no others: only what clients send may be read by a type that ignores some.
+    """
+    sent = _types(body for one in facts for body in one.bodies.values())
+    types = sent | _types(one.shows for one in facts)
+    schemas, components = _schemas(types.values())
+    _, of_bodies = _schemas(sent.values())
+    for name in components.keys() - of_bodies.keys():
+        if "properties" in components[name]:
+            components[name].setdefault("additionalProperties", False)
+    return dict(zip(types, schemas, strict=True)), components
+
+
+def _types(found: Iterable[Any]) -> dict[int, Any]:
+    """Return what is a type, by its id; the rest are schemas. Of one of several types it is each."""
+    return {id(one): one for several in found if not isinstance(several, dict) for one in _alternatives(several)}
+
+
+def _alternatives(type_: Any) -> tuple[Any, ...]:
+    """Return the types of a union; any other type alone."""
+    return get_args(type_) if isinstance(type_, UnionType) else (type_,)
+
+
+def _schemas(types: Iterable[Any]) -> tuple[tuple[Json, ...], Json]:
+    return msgspec.json.schema_components(types, schema_hook=_any, ref_template=_REF)
 
 
 def _operation(method: str, path: str, facts: Facts, by_type: Mapping[int, Json], everywhere: frozenset[int]) -> Json:
-    described: Json = {"summary": facts.summary, "responses": _responses(method, path, facts, everywhere)}
+    described: Json = {"summary": facts.summary, "responses": _responses(method, path, facts, by_type, everywhere)}
     parameters = [{"name": name, "in": "query", "schema": schema} for name, schema in facts.query.items()]
     parameters += [{"name": name, "in": "header", "schema": STRING} for name in facts.headers]
     if parameters:
         described["parameters"] = parameters
     if facts.bodies:
-        content = {
-            kind: {"schema": _portable(body if isinstance(body, dict) else by_type[id(body)])}
-            for kind, body in facts.bodies.items()
-        }
+        content = {kind: {"schema": _portable(by_type.get(id(body), body))} for kind, body in facts.bodies.items()}
         described["requestBody"] = {"required": facts.body_required, "content": content}
     if facts.open:
         described["security"] = []
     return described
 
 
-def _responses(method: str, path: str, facts: Facts, everywhere: frozenset[int]) -> Json:
+def _responses(method: str, path: str, facts: Facts, by_type: Mapping[int, Json], everywhere: frozenset[int]) -> Json:
     answers: Json = {}
     for status in facts.statuses:
         answer: Json = {"description": HTTPStatus(status).phrase}
         if status != HTTPStatus.NO_CONTENT:
-            answer["content"] = {facts.gives: {"schema": facts.shows}}
+            answer["content"] = {facts.gives: {"schema": _portable(_shown(facts.shows, by_type))}}
         answers[str(status)] = answer
     refused = {"$ref": "#/components/responses/Refused"}
     return {**answers, **{str(status): refused for status in sorted(_refusals(method, path, facts, everywhere))}}
+
+
+def _shown(shows: Any, by_type: Mapping[int, Json]) -> Json:
+    if isinstance(shows, dict):
+        return shows
+    schemas = [by_type[id(one)] for one in _alternatives(shows)]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
 def _refusals(method: str, path: str, facts: Facts, everywhere: frozenset[int]) -> frozenset[int]:

@@ -1,6 +1,7 @@
 """Operations: handlers with what their documents say of them.
 
-A handler reads its body and its parameters by what is said here, so that a document cannot say anything else.
+A handler reads its body and its parameters by what is said here, and its answer is of the type that it is annotated
+with, so that a document cannot say anything else.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from skep.http.answers import JsonResponse
 from skep.http.bodies import read_json
 
 P = ParamSpec("P")
@@ -43,8 +45,8 @@ class Facts:
     body_required: bool = True
     statuses: tuple[int, ...] = (200,)
     """Of successes; one of 204 has no content."""
-    shows: Json
-    """The schema of its JSON."""
+    shows: Any
+    """The type or the schema of its JSON."""
     gives: str = JSON
     """Media type of what it answers."""
     faults: frozenset[int] = frozenset()
@@ -76,19 +78,17 @@ def whole(least: int, most: int) -> Json:
     return {"type": "integer", "minimum": least, "maximum": most}
 
 
-def shown(key: str) -> Json:
-    """Return the schema of an object that has this key."""
-    return {"type": "object", "properties": {key: {}}, "required": [key]}
-
-
 class OperationWords(TypedDict, total=False):
-    """What a decorator is told of a handler. Names of parameters alone stand for texts, `shows` may be keys alone."""
+    """What a decorator is told of a handler. Names of parameters alone stand for texts.
+
+    What it answers is of the type that it returns; `shows` is the schema where that says too little.
+    """
 
     query: Mapping[str, Json] | Collection[str]
     headers: tuple[str, ...]
     body_required: bool
     status: int | tuple[int, ...]
-    shows: Json | str
+    shows: Json
     gives: str
     faults: Collection[int]
     open_: bool
@@ -97,7 +97,7 @@ class OperationWords(TypedDict, total=False):
 def facts_of(run: Callable[..., Any], bodies: Mapping[str, Any], said: OperationWords) -> Facts:
     """Return what is said of a handler."""
     lines = (run.__doc__ or "").strip().splitlines()
-    query, status, shows = said.get("query", ()), said.get("status", 200), said.get("shows", {"type": "object"})
+    query, status = said.get("query", ()), said.get("status", 200)
     return Facts(
         summary=lines[0] if lines else "",
         query=query if isinstance(query, Mapping) else dict.fromkeys(query, STRING),
@@ -105,11 +105,19 @@ def facts_of(run: Callable[..., Any], bodies: Mapping[str, Any], said: Operation
         bodies=bodies,
         body_required=said.get("body_required", True),
         statuses=(status,) if isinstance(status, int) else status,
-        shows=shown(shows) if isinstance(shows, str) else shows,
+        shows=said["shows"] if "shows" in said else _answered(run),
         gives=said.get("gives", JSON),
         faults=frozenset(said.get("faults", ())),
         open=said.get("open_", False),
     )
+
+
+def _answered(run: Callable[..., Any]) -> Any:
+    """Return the type of a handler's answer, or the schema of anything where it returns no JSON of a type."""
+    hint = get_type_hints(run)["return"]
+    if get_origin(hint) is JsonResponse:
+        return get_args(hint)[0]
+    return {} if isinstance(hint, type) and issubclass(hint, Response) else hint
 
 
 def operation(

@@ -1,4 +1,4 @@
-"""The embedded services on a temporary directory."""
+"""The embedded services on a temporary directory. Each answer is judged by the document of its service."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours
+from skep.standalone import openapi
+from tests.support.documented import Documented
 
 
 @pytest.fixture
@@ -25,10 +27,12 @@ async def cloud(tmp_path: Path, clock: SteppedClock) -> AsyncIterator[ServedNeig
 @pytest.fixture
 async def identity(cloud: ServedNeighbours) -> AsyncIterator[httpx.AsyncClient]:
     async with cloud.identity_client() as client:
+        client.event_hooks = {"response": [Documented(openapi.identity()).judge]}
         yield client
 
 
 @pytest.fixture
 async def images(cloud: ServedNeighbours) -> AsyncIterator[httpx.AsyncClient]:
     async with cloud.images_client() as client:
+        client.event_hooks = {"response": [Documented(openapi.images()).judge]}
         yield client

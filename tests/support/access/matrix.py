@@ -14,6 +14,8 @@ from typing import Any, Literal, TypeAlias
 
 import httpx
 
+from tests.support.documented import Documented
+
 Whose: TypeAlias = Literal["own", "foreign", "missing"]
 Right: TypeAlias = str
 """`any`: a valid token of a project. `token`: of whatever scope. `owner`: whose project it is, whatever his role. All
@@ -157,17 +159,19 @@ class World:
     """Texts that stand in foreign objects: whoever is no admin must never read one."""
 
 
-async def walk(world: World, rows: Iterable[Row], callers: Iterable[Caller]) -> list[str]:
-    """Ask every row by every caller, and return what should not have been answered."""
+async def walk(
+    world: World, rows: Iterable[Row], callers: Iterable[Caller], documented: Documented | None = None
+) -> list[str]:
+    """Ask every row by every caller, and return what should not have been answered, or not as it is documented."""
     wrong: list[str] = []
     callers = tuple(callers)
     for row in rows:
         for caller in callers:
-            wrong += await _asked(world, row, caller)
+            wrong += await _asked(world, row, caller, documented)
     return wrong
 
 
-async def _asked(world: World, row: Row, caller: Caller) -> list[str]:
+async def _asked(world: World, row: Row, caller: Caller, documented: Documented | None) -> list[str]:
     caller = caller.at(row)
     wrong: list[str] = []
     answers: dict[Whose, httpx.Response] = {}
@@ -177,6 +181,8 @@ async def _asked(world: World, row: Row, caller: Caller) -> list[str]:
         )
         changed = world.changed()
         problem = _judged(world, row, caller, whose, answer, changed=changed)
+        if not problem and documented is not None:
+            problem = documented.fault(answer)
         if problem:
             wrong.append(f"{_title(row, caller, whose)}: {problem}; answered {answer.status_code} {answer.text[:300]}")
         if changed:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, NotRequired, TypedDict, get_args
 
+import httpx
 import jsonschema_rs
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from skep.admin import openapi as admin
 from skep.admin.app import ROUTES as ADMIN
 from skep.admin.cells import NewCell
+from skep.http.answers import JsonResponse, json_response
 from skep.http.documents import document, render
 from skep.http.operations import BOOLEAN, JSON, Read, operation, parameter, takes
 from skep.standalone import openapi as standalone
@@ -22,6 +24,7 @@ from skep.standalone.identity.app import ROUTES as IDENTITY
 from skep.standalone.identity.handlers.users import UserFields
 from skep.standalone.images.app import ROUTES as IMAGES
 from skep.standalone.images.fields import ImageFields, Visibility
+from tests.support.documented import Documented
 
 DOCS = Path(__file__).parents[3] / "docs"
 Document = Callable[[], dict[str, Any]]
@@ -35,6 +38,19 @@ COMMANDS = {
     "identity": "python -m skep.standalone.openapi identity docs/openapi-identity.json",
     "images": "python -m skep.standalone.openapi images docs/openapi-images.json",
 }
+
+
+class DocumentedAnswer(TypedDict):
+    """An answer of the tests."""
+
+    name: str
+    given: NotRequired[Literal["a", "b"] | None]
+
+
+class OtherAnswer(TypedDict):
+    """Another one."""
+
+    body: DocumentedBody
 
 
 class DocumentedBody(msgspec.Struct):
@@ -138,7 +154,7 @@ async def test_a_handler_reads_no_parameter_that_it_does_not_document() -> None:
 
 
 async def test_the_body_that_is_documented_is_the_one_that_is_read() -> None:
-    @takes(DocumentedBody, status=201, shows="name")
+    @takes(DocumentedBody, status=201)
     async def create(prefix: str, request: Request, read: Read[DocumentedBody]) -> Response:
         """Make one."""
         return Response(prefix + (await read()).name)
@@ -148,3 +164,80 @@ async def test_the_body_that_is_documented_is_the_one_that_is_read() -> None:
     assert described["requestBody"]["content"][JSON]["schema"] == {"$ref": "#/components/schemas/DocumentedBody"}
     assert described["responses"].keys() == {"201", "400", "401", "403", "404", "405", "409", "413", "415", "503"}
     assert (await create("a ", asked("", b'{"name": "b"}'))).body == b"a b"
+
+
+async def test_the_answer_that_is_documented_is_of_the_type_that_is_returned() -> None:
+    @operation()
+    async def show(_service: object, _request: Request) -> JsonResponse[DocumentedAnswer]:
+        """Show one."""
+        return json_response({"name": "a"})
+
+    @operation()
+    async def either(_service: object, _request: Request) -> JsonResponse[DocumentedAnswer | OtherAnswer]:
+        """Show one or the other."""
+        return json_response(DocumentedAnswer(name="a"))
+
+    @takes(DocumentedBody)
+    async def create(_service: object, _request: Request, _read: Read[DocumentedBody]) -> JsonResponse[OtherAnswer]:
+        """Make one."""
+        return json_response({"body": DocumentedBody(name="b")})
+
+    rows: Any = [("GET", "/x", show), ("POST", "/x", create), ("GET", "/y", either)]
+    found = document("x", rows, version="1", fault={}, security={})
+    refs = {name: {"$ref": f"#/components/schemas/{name}"} for name in ("DocumentedAnswer", "OtherAnswer")}
+    answers = [
+        found["paths"][path][method]["responses"]["200"]["content"][JSON]["schema"]
+        for path, method in (("/x", "get"), ("/x", "post"), ("/y", "get"))
+    ]
+    assert answers == [refs["DocumentedAnswer"], refs["OtherAnswer"], {"anyOf": list(refs.values())}]
+    shown = found["components"]["schemas"]["DocumentedAnswer"]
+    assert shown["properties"]["given"] == {"anyOf": [{"enum": ["a", "b"]}, {"type": "null"}]}
+    assert (shown["required"], shown["additionalProperties"]) == (["name"], False)
+    assert "additionalProperties" not in found["components"]["schemas"]["DocumentedBody"], "it is read, too"
+
+
+@pytest.mark.parametrize("service", DOCUMENTS)
+def test_each_answer_is_described_below_its_first_keys(service: str) -> None:
+    found = DOCUMENTS[service]()
+    for method, path, described in operations(found):
+        for status, answer in described["responses"].items():
+            schema = answer.get("content", {}).get(JSON, {}).get("schema")
+            if schema is not None and path != "/admin/v1/openapi.json":
+                assert bare(schema, found) == [], (method, path, status)
+
+
+def bare(schema: Any, found: dict[str, Any]) -> list[str]:
+    """Return the keys of an answer of which nothing is said."""
+    if "$ref" in schema:
+        schema = found["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        return [name for one in schema["anyOf"] for name in bare(one, found)]
+    assert schema["type"] == "object"
+    assert schema["required"]
+    return [name for name, inner in schema["properties"].items() if not inner]
+
+
+def test_an_answer_is_judged_by_its_document() -> None:
+    @operation(status=201)
+    async def show(_service: object, _request: Request) -> JsonResponse[DocumentedAnswer]:
+        """Show one."""
+        return json_response({"name": "a"})
+
+    documented = Documented(document("x", [("GET", "/x/{id}", show)], version="1", fault={}, security={}))
+
+    def fault(status: int, body: Any, path: str = "/x/one", kind: str = JSON) -> str:
+        request = httpx.Request("GET", f"http://cloud{path}")
+        content = msgspec.json.encode(body)
+        return documented.fault(
+            httpx.Response(status, request=request, content=content, headers={"content-type": kind})
+        )
+
+    assert fault(201, {"name": "a"}) == ""
+    assert fault(201, {"name": "a", "given": None}) == ""
+    assert "given" in fault(201, {"name": "a", "given": "c"})
+    assert "name" in fault(201, {"given": "a"})
+    assert "other" in fault(201, {"name": "a", "other": 1})
+    assert "200 is not documented" in fault(200, {"name": "a"})
+    assert "text/plain is not documented" in fault(201, {"name": "a"}, kind="text/plain")
+    assert fault(200, {}, "/y") == "", "it is not of this document"
+    assert documented.done == {("GET", "/x/{id}")}

@@ -74,6 +74,9 @@ async def known(cloud: AllInOneCloud, token: str) -> dict[str, Known]:
 
 OF_PATHS = frozenset({"id", "key", "name", "tag"})
 """In bodies these are names of what is made."""
+_SCHEMAS = "#/components/schemas/"
+_SENT = "Sent"
+"""Begins the names of schemas of what is sent."""
 ODD = ["nothing", "00000000-0000-4000-8000-000000000000", "-1", "a/b", "\u00fc"]
 
 
@@ -85,8 +88,9 @@ def with_known(document: Json, values: Known) -> Json:
     fields = {name: found for name, found in values.items() if name not in OF_PATHS}
     paths = {path: _of_path(item, values, fields) for path, item in document["paths"].items()}
     components = {key: value for key, value in document["components"].items() if key != "securitySchemes"}
-    components["schemas"] = _known_fields(components["schemas"], fields)
-    return {**document, "paths": paths, "components": components, "security": []}
+    schemas = components["schemas"]
+    sent = {_SENT + name: _known_fields(_sent(schema), fields) for name, schema in schemas.items()}
+    return {**document, "paths": paths, "components": {**components, "schemas": schemas | sent}, "security": []}
 
 
 def _of_path(item: Json, values: Known, fields: Known) -> Json:
@@ -98,8 +102,20 @@ def _of_path(item: Json, values: Known, fields: Known) -> Json:
         if method != "parameters":
             found[method] = {**operation}
             if "requestBody" in operation:
-                found[method]["requestBody"] = _known_fields(operation["requestBody"], fields)
+                found[method]["requestBody"] = _known_fields(_sent(operation["requestBody"]), fields)
     return found
+
+
+def _sent(value: Any) -> Any:
+    """Let what is sent refer to schemas of its own: answers are judged by those that say nothing of known values."""
+    if isinstance(value, list):
+        return [_sent(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: inner.replace(_SCHEMAS, _SCHEMAS + _SENT) if key == "$ref" and isinstance(inner, str) else _sent(inner)
+        for key, inner in value.items()
+    }
 
 
 def _known_fields(value: Any, values: Known) -> Any:

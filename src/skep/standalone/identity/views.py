@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from skep.database.api.application_credentials import ApplicationCredential, StoredRule
 from skep.database.api.domains import Domain
@@ -12,15 +11,33 @@ from skep.database.api.projects import Project
 from skep.database.api.roles import UserRole
 from skep.database.api.users import User
 from skep.domain.clock import isoformat_micro
+from skep.standalone.identity.answers import (
+    CredentialOfToken,
+    Interface,
+    ListLinks,
+    NamedById,
+    ServiceOfToken,
+    ShownCredential,
+    ShownDomain,
+    ShownEndpoint,
+    ShownGroup,
+    ShownProject,
+    ShownRole,
+    ShownRule,
+    ShownRuleOfUser,
+    ShownService,
+    ShownToken,
+    ShownUser,
+)
 from skep.standalone.identity.grants import Grant
 from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
 
-INTERFACES = ("public", "internal", "admin")
+INTERFACES: tuple[Interface, ...] = ("public", "internal", "admin")
 
 
-def user(value: User, base: str) -> dict[str, Any]:
+def user(value: User, base: str) -> ShownUser:
     """Show a user; never the password's hash."""
-    shown: dict[str, Any] = {
+    shown: ShownUser = {
         "id": value.id,
         "name": value.name,
         "domain_id": value.domain_id,
@@ -37,7 +54,7 @@ def user(value: User, base: str) -> dict[str, Any]:
     return shown
 
 
-def project(value: Project, base: str) -> dict[str, Any]:
+def project(value: Project, base: str) -> ShownProject:
     """Show a project."""
     return {
         "id": value.id,
@@ -53,7 +70,7 @@ def project(value: Project, base: str) -> dict[str, Any]:
     }
 
 
-def role(value: UserRole, base: str) -> dict[str, Any]:
+def role(value: UserRole, base: str) -> ShownRole:
     """Show a role."""
     return {
         "id": value.id,
@@ -65,7 +82,7 @@ def role(value: UserRole, base: str) -> dict[str, Any]:
     }
 
 
-def domain(value: Domain, base: str) -> dict[str, Any]:
+def domain(value: Domain, base: str) -> ShownDomain:
     """Show a domain."""
     return {
         "id": value.id,
@@ -78,7 +95,7 @@ def domain(value: Domain, base: str) -> dict[str, Any]:
     }
 
 
-def group(value: UserGroup, base: str) -> dict[str, Any]:
+def group(value: UserGroup, base: str) -> ShownGroup:
     """Show a group."""
     return {
         "id": value.id,
@@ -89,15 +106,15 @@ def group(value: UserGroup, base: str) -> dict[str, Any]:
     }
 
 
-def listed(key: str, items: list[dict[str, Any]], base: str, path: str) -> dict[str, Any]:
-    """Show a list; it is never cut into pages, as Keystone's is not by default."""
-    return {key: items, "links": {"self": f"{base}/v3/{path}", "previous": None, "next": None}}
+def list_links(base: str, path: str) -> ListLinks:
+    """Show where a list is."""
+    return {"self": f"{base}/v3/{path}", "previous": None, "next": None}
 
 
-def token(grant: Grant, settings: IdentitySettings, *, with_catalogue: bool) -> dict[str, Any]:
+def token(grant: Grant, settings: IdentitySettings, *, with_catalogue: bool) -> ShownToken:
     """Show what a token is good for."""
     payload = grant.payload
-    shown: dict[str, Any] = {
+    shown: ShownToken = {
         "methods": list(payload.methods),
         "user": {
             "id": grant.user.id,
@@ -122,14 +139,14 @@ def token(grant: Grant, settings: IdentitySettings, *, with_catalogue: bool) -> 
         shown["roles"] = [{"id": item.id, "name": item.name} for item in grant.roles]
         if with_catalogue:
             shown["catalog"] = catalogue(settings)
-    return {"token": shown}
+    return shown
 
 
 def application_credential(
     value: ApplicationCredential, role_names: dict[str, str], base: str, secret: str | None = None
-) -> dict[str, Any]:
+) -> ShownCredential:
     """Show an application credential; the secret is told once, when it is made."""
-    shown: dict[str, Any] = {
+    shown: ShownCredential = {
         "id": value.id,
         "name": value.name,
         "description": value.description,
@@ -146,20 +163,22 @@ def application_credential(
     }
     if value.access_rules is not None:
         shown["access_rules"] = [_rule(rule) for rule in value.access_rules]
-    return shown if secret is None else {**shown, "secret": secret}
+    if secret is not None:
+        shown["secret"] = secret
+    return shown
 
 
-def access_rule(value: StoredRule, user_id: str, base: str) -> dict[str, Any]:
+def access_rule(value: StoredRule, user_id: str, base: str) -> ShownRuleOfUser:
     """Show an access rule."""
     return {**_rule(value), "links": {"self": f"{base}/v3/users/{user_id}/access_rules/{value.id}"}}
 
 
-def _rule(value: StoredRule) -> dict[str, Any]:
+def _rule(value: StoredRule) -> ShownRule:
     return {"id": value.id, "service": value.service, "method": value.method, "path": value.path}
 
 
-def _of_token(value: ApplicationCredential) -> dict[str, Any]:
-    shown: dict[str, Any] = {"id": value.id, "name": value.name, "restricted": not value.unrestricted}
+def _of_token(value: ApplicationCredential) -> CredentialOfToken:
+    shown: CredentialOfToken = {"id": value.id, "name": value.name, "restricted": not value.unrestricted}
     if value.access_rules is not None:
         shown["access_rules"] = [_rule(rule) for rule in value.access_rules]
     return shown
@@ -169,11 +188,11 @@ def _ends(value: User) -> str | None:
     return None if value.password_expires_at is None else isoformat_micro(value.password_expires_at)
 
 
-def _domain(value: Domain) -> dict[str, Any]:
+def _domain(value: Domain) -> NamedById:
     return {"id": value.id, "name": value.name}
 
 
-def catalogue(settings: IdentitySettings) -> list[dict[str, Any]]:
+def catalogue(settings: IdentitySettings) -> list[ServiceOfToken]:
     """Show the services and their endpoints as a token carries them."""
     return [
         {
@@ -195,7 +214,7 @@ def catalogue(settings: IdentitySettings) -> list[dict[str, Any]]:
     ]
 
 
-def service(entry: ServiceEntry, base: str) -> dict[str, Any]:
+def service(entry: ServiceEntry, base: str) -> ShownService:
     """Show a service of the catalogue."""
     identifier = service_id(entry)
     return {
@@ -208,7 +227,7 @@ def service(entry: ServiceEntry, base: str) -> dict[str, Any]:
     }
 
 
-def endpoint(entry: ServiceEntry, interface: str, region: str, base: str) -> dict[str, Any]:
+def endpoint(entry: ServiceEntry, interface: Interface, region: str, base: str) -> ShownEndpoint:
     """Show an endpoint of the catalogue."""
     identifier = _endpoint_id(entry, interface)
     return {

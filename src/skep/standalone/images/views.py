@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, NotRequired, TypedDict, get_args
 
 from skep.database.api.image_members import ImageMember, MemberStatus
 from skep.database.api.images import StoredImage
 from skep.domain.clock import isoformat
 from skep.standalone.images.fields import ContainerFormat, DiskFormat, Visibility
+
+
+class PublishedSchema(TypedDict):
+    """A schema, as Glance publishes it."""
+
+    name: str
+    properties: dict[str, dict[str, Any]]
+    additionalProperties: NotRequired[dict[str, str]]
+
+
+PAGES = frozenset({"next"})
+"""Keys of a list that has more pages."""
 
 
 def image(value: StoredImage) -> dict[str, Any]:
@@ -51,10 +63,10 @@ def member(value: ImageMember) -> dict[str, Any]:
     }
 
 
-def member_schema() -> dict[str, Any]:
+def member_schema() -> PublishedSchema:
     """Return the schema of a member of an image."""
     text = {"type": "string", "readOnly": True}
-    properties = {
+    properties: dict[str, dict[str, Any]] = {
         "image_id": {**text, "format": "uuid"},
         "member_id": {"type": "string"},
         "status": {"type": "string", "enum": list(get_args(MemberStatus))},
@@ -65,13 +77,13 @@ def member_schema() -> dict[str, Any]:
     return {"name": "member", "properties": properties}
 
 
-def members_schema() -> dict[str, Any]:
+def members_schema() -> PublishedSchema:
     """Return the schema of a list of members."""
     listed = {"type": "array", "items": member_schema()}
     return {"name": "members", "properties": {"members": listed, "schema": {"type": "string"}}}
 
 
-def image_schema() -> dict[str, Any]:
+def image_schema() -> PublishedSchema:
     """Return the schema of one image; properties of its own are texts."""
     text = {"type": ["null", "string"]}
     time = {"type": "string", "readOnly": True}
@@ -102,7 +114,20 @@ def image_schema() -> dict[str, Any]:
     return {"name": "image", "properties": properties, "additionalProperties": {"type": "string"}}
 
 
-def images_schema() -> dict[str, Any]:
+def answered(schema: PublishedSchema) -> dict[str, Any]:
+    """Return what an answer is beside what Glance publishes of it: an object with all of its keys, unless it is a page.
+
+    Keys that the schema does not have are in it only where the schema lets them be.
+    """
+    properties = {
+        name: {**one, "items": answered(one["items"])} if "properties" in one.get("items", ()) else one
+        for name, one in schema["properties"].items()
+    }
+    required = sorted(properties.keys() - PAGES)
+    return {"type": "object", "additionalProperties": False, **schema, "properties": properties, "required": required}
+
+
+def images_schema() -> PublishedSchema:
     """Return the schema of a list of images."""
     return {
         "name": "images",

@@ -16,10 +16,10 @@ from skep.database.api import application_credentials, roles
 from skep.database.api.application_credentials import ApplicationCredential, StoredRule
 from skep.domain.clock import parse_iso
 from skep.domain.errors import BadRequest, Forbidden, NotFound
-from skep.http.answers import json_response
+from skep.http.answers import JsonResponse, json_response
 from skep.http.operations import Read, operation, parameter, takes
 from skep.http.urls import base_url
-from skep.standalone.identity import views
+from skep.standalone.identity import answers, views
 from skep.standalone.identity.callers import allow, caller, unlimited
 from skep.standalone.identity.grants import Grant
 from skep.standalone.identity.service import StandaloneIdentity
@@ -75,8 +75,8 @@ class ApplicationCredentialBody(msgspec.Struct, frozen=True):
     application_credential: CredentialFields
 
 
-@operation(query=("name",), shows="application_credentials")
-async def list_(identity: StandaloneIdentity, request: Request) -> Response:
+@operation(query=("name",))
+async def list_(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedCredentials]:
     """List the credentials of a user."""
     user_id = request.path_params["user_id"]
     allow(await caller(identity, request), "admin", user_id=user_id)
@@ -88,11 +88,11 @@ async def list_(identity: StandaloneIdentity, request: Request) -> Response:
     found, names = await identity.database.read(unit)
     shown = [views.application_credential(one, names, base) for one in found]
     path = f"users/{user_id}/application_credentials"
-    return json_response(views.listed("application_credentials", shown, base, path))
+    return json_response({"application_credentials": shown, "links": views.list_links(base, path)})
 
 
-@operation(shows="application_credential")
-async def show(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def show(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.OneCredential]:
     """Show a credential, never its secret."""
     allow(await caller(identity, request), "admin", user_id=request.path_params["user_id"])
 
@@ -103,8 +103,10 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"application_credential": views.application_credential(found, names, base_url(request))})
 
 
-@takes(ApplicationCredentialBody, status=201, shows="application_credential")
-async def create(identity: StandaloneIdentity, request: Request, read: Read[ApplicationCredentialBody]) -> Response:
+@takes(ApplicationCredentialBody, status=201)
+async def create(
+    identity: StandaloneIdentity, request: Request, read: Read[ApplicationCredentialBody]
+) -> JsonResponse[answers.OneCredential]:
     """Make a credential for the project of the token, with all of its roles or some; the secret is told this once."""
     grant = unlimited(await caller(identity, request))
     if grant.user.id != request.path_params["user_id"]:
@@ -152,8 +154,8 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
-@operation(query=("service", "method", "path"), shows="access_rules")
-async def list_rules(identity: StandaloneIdentity, request: Request) -> Response:
+@operation(query=("service", "method", "path"))
+async def list_rules(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedRulesOfUser]:
     """List the access rules of a user."""
     user_id = request.path_params["user_id"]
     allow(await caller(identity, request), "admin", user_id=user_id)
@@ -165,11 +167,11 @@ async def list_rules(identity: StandaloneIdentity, request: Request) -> Response
         for rule in found
         if all(getattr(rule, key) == value for key, value in wanted.items())
     ]
-    return json_response(views.listed("access_rules", shown, base, f"users/{user_id}/access_rules"))
+    return json_response({"access_rules": shown, "links": views.list_links(base, f"users/{user_id}/access_rules")})
 
 
-@operation(shows="access_rule")
-async def show_rule(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def show_rule(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.OneRuleOfUser]:
     """Show an access rule."""
     user_id, rule_id = request.path_params["user_id"], request.path_params["rule_id"]
     allow(await caller(identity, request), "admin", user_id=user_id)

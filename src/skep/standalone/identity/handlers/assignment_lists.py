@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from skep.database import Connection
 from skep.database.api import domains, groups, projects, role_assignments, roles, users
 from skep.database.api.projects import Project
 from skep.database.api.role_assignments import RoleAssignment
 from skep.domain.errors import BadRequest
-from skep.http.answers import json_response
+from skep.http.answers import JsonResponse, json_response
 from skep.http.operations import BOOLEAN, STRING, operation, parameter
 from skep.http.urls import base_url
-from skep.standalone.identity import views
+from skep.standalone.identity import answers, views
 from skep.standalone.identity.callers import admin
 from skep.standalone.identity.filters import flag
 from skep.standalone.identity.roles import with_implied
@@ -51,16 +49,16 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     """Id -> name."""
 
 
-@operation(query=QUERY, shows="role_assignments")
-async def list_(identity: StandaloneIdentity, request: Request) -> Response:
+@operation(query=QUERY)
+async def list_(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedAssignments]:
     """List assignments as they were given; `effective` tells instead what each user has by them."""
     await admin(identity, request)
     base = base_url(request)
     found = await identity.database.read(lambda connection: _listed(connection, request, base))
-    return json_response(views.listed("role_assignments", found, base, "role_assignments"))
+    return json_response({"role_assignments": found, "links": views.list_links(base, "role_assignments")})
 
 
-def _listed(connection: Connection, request: Request, base: str) -> list[dict[str, Any]]:
+def _listed(connection: Connection, request: Request, base: str) -> list[answers.ShownAssignment]:
     effective, names = bool(flag(request, "effective")), bool(flag(request, "include_names"))
     inherited_to = parameter(request, INHERITED_TO)
     if effective and (parameter(request, "group.id") is not None or inherited_to is not None):
@@ -114,16 +112,20 @@ def _places(item: RoleAssignment, of_domain: dict[str, list[str]]) -> Iterator[R
             yield msgspec.structs.replace(item, project_id=project_id, domain_id=None, inherited=False)
 
 
-def _shown(item: RoleAssignment, known: _Known, base: str, *, names: bool) -> dict[str, Any]:
-    role: dict[str, Any] = {"id": item.role_id}
+def _shown(item: RoleAssignment, known: _Known, base: str, *, names: bool) -> answers.ShownAssignment:
+    role: answers.NamedOrNot = {"id": item.role_id}
     if names:
         role["name"] = known.roles[item.role_id]
-    shown: dict[str, Any] = {"role": role}
+    scope: answers.ScopeOfAssignment = {}
+    shown: answers.ShownAssignment = {
+        "role": role,
+        "scope": scope,
+        "links": {"assignment": f"{base}{_path(item)}"},
+    }
     if item.user_id is not None:
         shown["user"] = _named(known.users[item.user_id], known, names=names)
     if item.group_id is not None:
         shown["group"] = _named(known.groups[item.group_id], known, names=names)
-    scope: dict[str, Any] = {}
     if item.project_id is not None:
         scope["project"] = _named(known.projects[item.project_id], known, names=names)
     elif item.domain_id is not None:
@@ -134,10 +136,10 @@ def _shown(item: RoleAssignment, known: _Known, base: str, *, names: bool) -> di
         scope["system"] = {"all": True}
     if item.inherited:
         scope["OS-INHERIT:inherited_to"] = "projects"
-    return {**shown, "scope": scope, "links": {"assignment": f"{base}{_path(item)}"}}
+    return shown
 
 
-def _named(one: users.User | groups.UserGroup | Project, known: _Known, *, names: bool) -> dict[str, Any]:
+def _named(one: users.User | groups.UserGroup | Project, known: _Known, *, names: bool) -> answers.NamedOrNotInDomain:
     if not names:
         return {"id": one.id}
     domain = known.domains[one.domain_id]

@@ -10,10 +10,10 @@ from skep.database.api import role_assignments, roles
 from skep.database.api.role_assignments import RoleAssignment
 from skep.database.api.roles import UserRole
 from skep.domain.errors import NotFound
-from skep.http.answers import json_response
+from skep.http.answers import JsonResponse, json_response
 from skep.http.operations import operation
 from skep.http.urls import base_url
-from skep.standalone.identity import views
+from skep.standalone.identity import answers, views
 from skep.standalone.identity.callers import admin
 from skep.standalone.identity.handlers.domains import find as find_domain
 from skep.standalone.identity.handlers.groups import find as find_group
@@ -59,8 +59,8 @@ async def unassign(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
-@operation(shows="roles")
-async def list_(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def list_(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedRoles]:
     """List the roles that were given to a user or a group in one place."""
     await admin(identity, request)
     base = base_url(request)
@@ -70,7 +70,7 @@ async def list_(identity: StandaloneIdentity, request: Request) -> Response:
 
     found = await identity.database.read(unit)
     path = request.url.path.removeprefix("/v3/")
-    return json_response(views.listed("roles", [views.role(item, base) for item in found], base, path))
+    return json_response({"roles": [views.role(item, base) for item in found], "links": views.list_links(base, path)})
 
 
 def _assignment(connection: Connection, request: Request) -> RoleAssignment:

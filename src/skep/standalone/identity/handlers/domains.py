@@ -15,10 +15,10 @@ from skep.database.api import domains
 from skep.database.api.domains import Domain
 from skep.database.api.names_in_domains import FIRST_DOMAIN
 from skep.domain.errors import BadRequest, Forbidden, NotFound
-from skep.http.answers import json_response
+from skep.http.answers import JsonResponse, json_response
 from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, takes
 from skep.http.urls import base_url
-from skep.standalone.identity import views
+from skep.standalone.identity import answers, views
 from skep.standalone.identity.callers import admin, allow, caller
 from skep.standalone.identity.filters import OF_NAMES, check_same_id, flag, with_names
 from skep.standalone.identity.service import StandaloneIdentity
@@ -42,19 +42,19 @@ class DomainBody(msgspec.Struct, frozen=True):
     domain: DomainFields
 
 
-@operation(query=OF_NAMES | {"name": STRING, "enabled": BOOLEAN}, shows="domains")
-async def list_(identity: StandaloneIdentity, request: Request) -> Response:
+@operation(query=OF_NAMES | {"name": STRING, "enabled": BOOLEAN})
+async def list_(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedDomains]:
     """List domains."""
     await admin(identity, request)
     base = base_url(request)
     name, enabled = parameter(request, "name"), flag(request, "enabled")
     found = await identity.database.read(lambda connection: domains.select(connection, name=name, enabled=enabled))
     shown = [views.domain(item, base) for item in with_names(request, found)]
-    return json_response(views.listed("domains", shown, base, "domains"))
+    return json_response({"domains": shown, "links": views.list_links(base, "domains")})
 
 
-@operation(shows="domain")
-async def show(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def show(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.OneDomain]:
     """Show a domain to admins, and to those who belong to it or have a token for it or for a project of it."""
     domain_id = request.path_params["domain_id"]
     grant = await caller(identity, request)
@@ -64,8 +64,10 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"domain": views.domain(domain, base_url(request))})
 
 
-@takes(DomainBody, status=201, shows="domain")
-async def create(identity: StandaloneIdentity, request: Request, read: Read[DomainBody]) -> Response:
+@takes(DomainBody, status=201)
+async def create(
+    identity: StandaloneIdentity, request: Request, read: Read[DomainBody]
+) -> JsonResponse[answers.OneDomain]:
     """Make a domain."""
     await admin(identity, request)
     fields = (await read()).domain
@@ -77,8 +79,10 @@ async def create(identity: StandaloneIdentity, request: Request, read: Read[Doma
     return json_response({"domain": views.domain(domain, base_url(request))}, 201)
 
 
-@takes(DomainBody, shows="domain")
-async def update(identity: StandaloneIdentity, request: Request, read: Read[DomainBody]) -> Response:
+@takes(DomainBody)
+async def update(
+    identity: StandaloneIdentity, request: Request, read: Read[DomainBody]
+) -> JsonResponse[answers.OneDomain]:
     """Change a domain; tokens of users of a disabled one, and for what is in it, are not valid."""
     await admin(identity, request)
     domain_id = request.path_params["domain_id"]

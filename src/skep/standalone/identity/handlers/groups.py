@@ -14,10 +14,10 @@ from skep.database import Connection
 from skep.database.api import groups, users
 from skep.database.api.groups import UserGroup
 from skep.domain.errors import BadRequest, NotFound
-from skep.http.answers import json_response
+from skep.http.answers import JsonResponse, json_response
 from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, takes
 from skep.http.urls import base_url
-from skep.standalone.identity import views
+from skep.standalone.identity import answers, views
 from skep.standalone.identity.callers import admin, allow, caller
 from skep.standalone.identity.filters import OF_NAMES, check_same_id, flag, with_names
 from skep.standalone.identity.handlers import domains
@@ -47,28 +47,29 @@ class GroupBody(msgspec.Struct, frozen=True):
         "name",
         "domain_id",
     ),
-    shows="groups",
 )
-async def list_(identity: StandaloneIdentity, request: Request) -> Response:
+async def list_(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedGroups]:
     """List groups."""
     await admin(identity, request)
     base = base_url(request)
     name, domain_id = parameter(request, "name"), parameter(request, "domain_id")
     found = await identity.database.read(lambda connection: groups.select(connection, name=name, domain_id=domain_id))
     shown = [views.group(item, base) for item in with_names(request, found)]
-    return json_response(views.listed("groups", shown, base, "groups"))
+    return json_response({"groups": shown, "links": views.list_links(base, "groups")})
 
 
-@operation(shows="group")
-async def show(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def show(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.OneGroup]:
     """Show a group."""
     await admin(identity, request)
     group = await identity.database.read(lambda connection: find(connection, request.path_params["group_id"]))
     return json_response({"group": views.group(group, base_url(request))})
 
 
-@takes(GroupBody, status=201, shows="group")
-async def create(identity: StandaloneIdentity, request: Request, read: Read[GroupBody]) -> Response:
+@takes(GroupBody, status=201)
+async def create(
+    identity: StandaloneIdentity, request: Request, read: Read[GroupBody]
+) -> JsonResponse[answers.OneGroup]:
     """Make a group, in the domain of the caller's token unless the body names another."""
     grant = await admin(identity, request)
     fields = (await read()).group
@@ -89,8 +90,10 @@ async def create(identity: StandaloneIdentity, request: Request, read: Read[Grou
     return json_response({"group": views.group(group, base_url(request))}, 201)
 
 
-@takes(GroupBody, shows="group")
-async def update(identity: StandaloneIdentity, request: Request, read: Read[GroupBody]) -> Response:
+@takes(GroupBody)
+async def update(
+    identity: StandaloneIdentity, request: Request, read: Read[GroupBody]
+) -> JsonResponse[answers.OneGroup]:
     """Change a group."""
     await admin(identity, request)
     group_id = request.path_params["group_id"]
@@ -120,8 +123,8 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
-@operation(query={"name": STRING, "enabled": BOOLEAN}, shows="users")
-async def list_members(identity: StandaloneIdentity, request: Request) -> Response:
+@operation(query={"name": STRING, "enabled": BOOLEAN})
+async def list_members(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedUsers]:
     """List the users of a group."""
     await admin(identity, request)
     base, group_id = base_url(request), request.path_params["group_id"]
@@ -132,7 +135,7 @@ async def list_members(identity: StandaloneIdentity, request: Request) -> Respon
 
     found = await identity.database.read(unit)
     shown = [views.user(item, base) for item in found]
-    return json_response(views.listed("users", shown, base, f"groups/{group_id}/users"))
+    return json_response({"users": shown, "links": views.list_links(base, f"groups/{group_id}/users")})
 
 
 @operation(status=204)
@@ -169,8 +172,8 @@ async def remove_member(identity: StandaloneIdentity, request: Request) -> Respo
     return Response(status_code=204)
 
 
-@operation(query=("name",), shows="groups")
-async def list_of_user(identity: StandaloneIdentity, request: Request) -> Response:
+@operation(query=("name",))
+async def list_of_user(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedGroups]:
     """List the groups that a user is in."""
     user_id = request.path_params["user_id"]
     allow(await caller(identity, request), "admin", user_id=user_id)
@@ -182,7 +185,7 @@ async def list_of_user(identity: StandaloneIdentity, request: Request) -> Respon
 
     found = await identity.database.read(unit)
     shown = [views.group(item, base) for item in found]
-    return json_response(views.listed("groups", shown, base, f"users/{user_id}/groups"))
+    return json_response({"groups": shown, "links": views.list_links(base, f"users/{user_id}/groups")})
 
 
 def find(connection: Connection, group_id: str) -> UserGroup:

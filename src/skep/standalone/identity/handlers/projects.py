@@ -14,10 +14,10 @@ from skep.database import Connection
 from skep.database.api import projects, role_assignments
 from skep.database.api.projects import Project
 from skep.domain.errors import BadRequest, NotFound
-from skep.http.answers import json_response
+from skep.http.answers import JsonResponse, json_response
 from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, takes
 from skep.http.urls import base_url
-from skep.standalone.identity import views
+from skep.standalone.identity import answers, views
 from skep.standalone.identity.callers import admin, allow, caller
 from skep.standalone.identity.filters import OF_NAMES, check_same_id, flag, with_names
 from skep.standalone.identity.handlers import domains
@@ -51,25 +51,24 @@ class ProjectBody(msgspec.Struct, frozen=True):
 @operation(
     query=OF_NAMES
     | {"name": STRING, "enabled": BOOLEAN, "is_domain": BOOLEAN, "domain_id": STRING, "parent_id": STRING},
-    shows="projects",
 )
-async def list_(identity: StandaloneIdentity, request: Request) -> Response:
+async def list_(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedProjects]:
     """List projects."""
     await admin(identity, request)
     base = base_url(request)
     name, enabled = parameter(request, "name"), flag(request, "enabled")
     wanted = {value for key in ("domain_id", "parent_id") if (value := parameter(request, key)) is not None}
     if len(wanted) > 1 or flag(request, "is_domain"):
-        return json_response(views.listed("projects", [], base, "projects"))
+        return json_response({"projects": [], "links": views.list_links(base, "projects")})
     found = await identity.database.read(
         lambda connection: projects.select(connection, name=name, enabled=enabled, domain_id=next(iter(wanted), None))
     )
     shown = [views.project(item, base) for item in with_names(request, found)]
-    return json_response(views.listed("projects", shown, base, "projects"))
+    return json_response({"projects": shown, "links": views.list_links(base, "projects")})
 
 
-@operation(shows="project")
-async def show(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def show(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.OneProject]:
     """Show a project to admins, services and whoever has a role in it."""
     project_id = request.path_params["project_id"]
     grant = await caller(identity, request)
@@ -80,8 +79,10 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"project": views.project(project, base_url(request))})
 
 
-@takes(ProjectBody, status=201, shows="project")
-async def create(identity: StandaloneIdentity, request: Request, read: Read[ProjectBody]) -> Response:
+@takes(ProjectBody, status=201)
+async def create(
+    identity: StandaloneIdentity, request: Request, read: Read[ProjectBody]
+) -> JsonResponse[answers.OneProject]:
     """Make a project."""
     grant = await admin(identity, request)
     fields = (await read()).project
@@ -101,8 +102,10 @@ async def create(identity: StandaloneIdentity, request: Request, read: Read[Proj
     return json_response({"project": views.project(project, base_url(request))}, 201)
 
 
-@takes(ProjectBody, shows="project")
-async def update(identity: StandaloneIdentity, request: Request, read: Read[ProjectBody]) -> Response:
+@takes(ProjectBody)
+async def update(
+    identity: StandaloneIdentity, request: Request, read: Read[ProjectBody]
+) -> JsonResponse[answers.OneProject]:
     """Change a project; tokens for a disabled one are not valid."""
     await admin(identity, request)
     project_id = request.path_params["project_id"]

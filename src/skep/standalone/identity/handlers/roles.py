@@ -14,10 +14,10 @@ from skep.database import Connection
 from skep.database.api import roles
 from skep.database.api.roles import UserRole
 from skep.domain.errors import BadRequest, Forbidden, NotFound
-from skep.http.answers import json_response
+from skep.http.answers import JsonResponse, json_response
 from skep.http.operations import Read, operation, parameter, takes
 from skep.http.urls import base_url
-from skep.standalone.identity import views
+from skep.standalone.identity import answers, views
 from skep.standalone.identity.callers import admin, allow, caller
 from skep.standalone.identity.filters import OF_NAMES, check_same_id, with_names
 from skep.standalone.identity.roles import DEFAULT_ROLES, IMPLIED
@@ -43,27 +43,27 @@ class RoleBody(msgspec.Struct, frozen=True):
     role: RoleFields
 
 
-@operation(query=("name", "domain_id", *OF_NAMES), shows="roles")
-async def list_(identity: StandaloneIdentity, request: Request) -> Response:
+@operation(query=("name", "domain_id", *OF_NAMES))
+async def list_(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedRoles]:
     """List roles."""
     allow(await caller(identity, request), "admin", "manager")
     base = base_url(request)
     name, of_domain = parameter(request, "name"), parameter(request, "domain_id") is not None
     found = [] if of_domain else await identity.database.read(lambda connection: roles.select(connection, name=name))
     shown = [views.role(item, base) for item in with_names(request, found)]
-    return json_response(views.listed("roles", shown, base, "roles"))
+    return json_response({"roles": shown, "links": views.list_links(base, "roles")})
 
 
-@operation(shows="role")
-async def show(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def show(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.OneRole]:
     """Show a role."""
     allow(await caller(identity, request), "admin", "manager")
     role = await identity.database.read(lambda connection: find(connection, request.path_params["role_id"]))
     return json_response({"role": views.role(role, base_url(request))})
 
 
-@takes(RoleBody, status=201, shows="role")
-async def create(identity: StandaloneIdentity, request: Request, read: Read[RoleBody]) -> Response:
+@takes(RoleBody, status=201)
+async def create(identity: StandaloneIdentity, request: Request, read: Read[RoleBody]) -> JsonResponse[answers.OneRole]:
     """Make a role, for policy rules of the operator's own."""
     await admin(identity, request)
     fields = (await read()).role
@@ -75,8 +75,8 @@ async def create(identity: StandaloneIdentity, request: Request, read: Read[Role
     return json_response({"role": views.role(role, base_url(request))}, 201)
 
 
-@takes(RoleBody, shows="role")
-async def update(identity: StandaloneIdentity, request: Request, read: Read[RoleBody]) -> Response:
+@takes(RoleBody)
+async def update(identity: StandaloneIdentity, request: Request, read: Read[RoleBody]) -> JsonResponse[answers.OneRole]:
     """Change a role; the default ones keep their names."""
     await admin(identity, request)
     role_id = request.path_params["role_id"]
@@ -110,22 +110,22 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
-@operation(shows="role_inferences")
-async def list_inferences(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def list_inferences(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedInferences]:
     """List which roles imply others."""
     await admin(identity, request)
     base = base_url(request)
     known = {role.name: role for role in await identity.database.read(roles.select)}
-    shown = [
+    shown: list[answers.ShownInferences] = [
         {"prior_role": _brief(known[prior], base), "implies": [_brief(known[implied], base)]}
         for prior, implied in IMPLIED.items()
         if prior in known and implied in known
     ]
-    return json_response(views.listed("role_inferences", shown, base, "role_inferences"))
+    return json_response({"role_inferences": shown, "links": views.list_links(base, "role_inferences")})
 
 
-@operation(shows="role_inference")
-async def list_implied(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def list_implied(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.OneInferences]:
     """List the roles that a role implies by itself."""
     await admin(identity, request)
     base = base_url(request)
@@ -135,13 +135,13 @@ async def list_implied(identity: StandaloneIdentity, request: Request) -> Respon
         return prior, roles.by_name(connection, IMPLIED.get(prior.name, ""))
 
     prior, implied = await identity.database.read(unit)
-    shown = {"prior_role": _brief(prior, base), "implies": [_brief(implied, base)] if implied else []}
-    links = {"self": f"{base}/v3/roles/{prior.id}/implies"}
-    return json_response({"role_inference": shown, "links": links})
+    implies = [_brief(implied, base)] if implied else []
+    shown: answers.ShownInferences = {"prior_role": _brief(prior, base), "implies": implies}
+    return json_response({"role_inference": shown, "links": {"self": f"{base}/v3/roles/{prior.id}/implies"}})
 
 
-@operation(shows="role_inference")
-async def show_implied(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def show_implied(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.OneInference]:
     """Tell that a role implies another."""
     await admin(identity, request)
     base = base_url(request)
@@ -182,5 +182,5 @@ def _changed(role: UserRole, fields: RoleFields) -> UserRole:
     return msgspec.structs.replace(role, **values)
 
 
-def _brief(role: UserRole, base: str) -> dict[str, Any]:
+def _brief(role: UserRole, base: str) -> answers.RoleInBrief:
     return {"id": role.id, "name": role.name, "links": {"self": f"{base}/v3/roles/{role.id}"}}

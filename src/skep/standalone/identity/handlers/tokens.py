@@ -10,11 +10,11 @@ from skep.database.api import domains, projects, role_assignments
 from skep.database.api.domains import Domain
 from skep.database.api.role_assignments import RoleScope
 from skep.domain.errors import Forbidden, NotFound
-from skep.http.answers import json_response
+from skep.http.answers import JsonResponse, json_response
 from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, takes
 from skep.http.urls import base_url
 from skep.neighbours.identity.base import EXPIRED_SECONDS
-from skep.standalone.identity import views
+from skep.standalone.identity import answers, views
 from skep.standalone.identity.callers import SIGN_IN_FAULTS, address_of, caller, may
 from skep.standalone.identity.credentials import AuthBody
 from skep.standalone.identity.filters import flag
@@ -28,21 +28,23 @@ SUBJECT = "X-Subject-Token"
 OF_SUBJECT = {"allow_expired": BOOLEAN}
 
 
-@takes(AuthBody, query=("nocatalog",), status=201, shows="token", faults=SIGN_IN_FAULTS, open_=True)
-async def create(identity: StandaloneIdentity, request: Request, read: Read[AuthBody]) -> Response:
+@takes(AuthBody, query=("nocatalog",), status=201, faults=SIGN_IN_FAULTS, open_=True)
+async def create(
+    identity: StandaloneIdentity, request: Request, read: Read[AuthBody]
+) -> JsonResponse[answers.OneToken]:
     """Sign in."""
     body = await read()
     token, grant = await identity.sign_in(body.auth, address_of(request))
     shown = views.token(grant, identity.settings, with_catalogue=parameter(request, "nocatalog") is None)
-    return json_response(shown, 201, {SUBJECT: token, "Vary": "X-Auth-Token"})
+    return json_response({"token": shown}, 201, {SUBJECT: token, "Vary": "X-Auth-Token"})
 
 
-@operation(query={"nocatalog": STRING, **OF_SUBJECT}, headers=(SUBJECT,), shows="token", faults=(404,))
-async def show(identity: StandaloneIdentity, request: Request) -> Response:
+@operation(query={"nocatalog": STRING, **OF_SUBJECT}, headers=(SUBJECT,), faults=(404,))
+async def show(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.OneToken]:
     """Validate: for services and admins any token, for others their own."""
     token, grant = await _subject(identity, request, "service", "admin")
     shown = views.token(grant, identity.settings, with_catalogue=parameter(request, "nocatalog") is None)
-    return json_response(shown, 200, {SUBJECT: token, "Vary": "X-Auth-Token"})
+    return json_response({"token": shown}, 200, {SUBJECT: token, "Vary": "X-Auth-Token"})
 
 
 @operation(query=OF_SUBJECT, headers=(SUBJECT,), status=204, faults=(404,))
@@ -53,8 +55,8 @@ async def delete(identity: StandaloneIdentity, request: Request) -> Response:
     return Response(status_code=204)
 
 
-@operation(shows="projects")
-async def list_projects(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def list_projects(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedProjects]:
     """List the projects the caller can have a token for."""
     grant = await caller(identity, request)
     base = base_url(request)
@@ -63,23 +65,25 @@ async def list_projects(identity: StandaloneIdentity, request: Request) -> Respo
             connection, ids=role_assignments.projects_of(connection, grant.user.id), enabled=True
         )
     )
-    return json_response(views.listed("projects", [views.project(item, base) for item in found], base, "auth/projects"))
+    return json_response(
+        {"projects": [views.project(item, base) for item in found], "links": views.list_links(base, "auth/projects")}
+    )
 
 
-@operation(shows="system")
-async def list_system(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def list_system(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedSystem]:
     """Tell whether the caller can have a token for the whole system."""
     grant = await caller(identity, request)
     base = base_url(request)
     held = await identity.database.read(
         lambda connection: role_assignments.held(connection, grant.user.id, RoleScope())
     )
-    system: list[dict[str, object]] = [{"all": True}] if held else []
-    return json_response(views.listed("system", system, base, "auth/system"))
+    system: list[answers.WholeSystem] = [{"all": True}] if held else []
+    return json_response({"system": system, "links": views.list_links(base, "auth/system")})
 
 
-@operation(shows="domains")
-async def list_domains(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def list_domains(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedDomains]:
     """List the domains the caller can have a token for."""
     grant = await caller(identity, request)
     base = base_url(request)
@@ -88,18 +92,19 @@ async def list_domains(identity: StandaloneIdentity, request: Request) -> Respon
         return domains.select(connection, ids=role_assignments.domains_of(connection, grant.user.id), enabled=True)
 
     found = await identity.database.read(unit)
-    return json_response(views.listed("domains", [views.domain(item, base) for item in found], base, "auth/domains"))
+    return json_response(
+        {"domains": [views.domain(item, base) for item in found], "links": views.list_links(base, "auth/domains")}
+    )
 
 
-@operation(shows="catalog")
-async def show_catalogue(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def show_catalogue(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.OneCatalogue]:
     """Show the catalogue to whoever has a scope."""
     grant = await caller(identity, request)
     if not grant.roles:
         raise Forbidden("The token has no scope, so it has no catalogue.")
     base = base_url(request)
-    shown = {"catalog": views.catalogue(identity.settings), "links": {"self": f"{base}/v3/auth/catalog"}}
-    return json_response(shown)
+    return json_response({"catalog": views.catalogue(identity.settings), "links": {"self": f"{base}/v3/auth/catalog"}})
 
 
 async def _subject(identity: StandaloneIdentity, request: Request, *roles_allowed: str) -> tuple[str, Grant]:

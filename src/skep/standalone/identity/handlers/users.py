@@ -14,11 +14,11 @@ from skep.database import Connection
 from skep.database.api import projects, role_assignments, users
 from skep.database.api.users import User
 from skep.domain.errors import BadRequest, NotFound, Unauthenticated
-from skep.http.answers import json_response
+from skep.http.answers import JsonResponse, json_response
 from skep.http.operations import BOOLEAN, STRING, Read, operation, parameter, takes
 from skep.http.urls import base_url
 from skep.standalone.faults import UNAUTHENTICATED
-from skep.standalone.identity import views
+from skep.standalone.identity import answers, views
 from skep.standalone.identity.callers import SIGN_IN_FAULTS, address_of, admin, allow, caller
 from skep.standalone.identity.filters import OF_NAMES, check_same_id, flag, with_names
 from skep.standalone.identity.handlers import domains
@@ -74,8 +74,8 @@ class PasswordBody(msgspec.Struct, frozen=True):
     user: PasswordFields
 
 
-@operation(query=OF_NAMES | {"name": STRING, "enabled": BOOLEAN, "domain_id": STRING}, shows="users")
-async def list_(identity: StandaloneIdentity, request: Request) -> Response:
+@operation(query=OF_NAMES | {"name": STRING, "enabled": BOOLEAN, "domain_id": STRING})
+async def list_(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedUsers]:
     """List users."""
     await admin(identity, request)
     base = base_url(request)
@@ -85,11 +85,11 @@ async def list_(identity: StandaloneIdentity, request: Request) -> Response:
         lambda connection: users.select(connection, name=name, enabled=enabled, domain_id=domain_id)
     )
     shown = [views.user(item, base) for item in with_names(request, found)]
-    return json_response(views.listed("users", shown, base, "users"))
+    return json_response({"users": shown, "links": views.list_links(base, "users")})
 
 
-@operation(shows="user")
-async def show(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def show(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.OneUser]:
     """Show a user."""
     user_id = request.path_params["user_id"]
     allow(await caller(identity, request), "admin", user_id=user_id)
@@ -97,8 +97,8 @@ async def show(identity: StandaloneIdentity, request: Request) -> Response:
     return json_response({"user": views.user(user, base_url(request))})
 
 
-@takes(UserBody, status=201, shows="user")
-async def create(identity: StandaloneIdentity, request: Request, read: Read[UserBody]) -> Response:
+@takes(UserBody, status=201)
+async def create(identity: StandaloneIdentity, request: Request, read: Read[UserBody]) -> JsonResponse[answers.OneUser]:
     """Make a user, in the domain of the caller's token unless the body names another."""
     grant = await admin(identity, request)
     fields = (await read()).user
@@ -117,8 +117,8 @@ async def create(identity: StandaloneIdentity, request: Request, read: Read[User
     return json_response({"user": views.user(user, base_url(request))}, 201)
 
 
-@takes(UserBody, shows="user")
-async def update(identity: StandaloneIdentity, request: Request, read: Read[UserBody]) -> Response:
+@takes(UserBody)
+async def update(identity: StandaloneIdentity, request: Request, read: Read[UserBody]) -> JsonResponse[answers.OneUser]:
     """Change a user; a new password or disabling ends all his tokens."""
     await admin(identity, request)
     user_id = request.path_params["user_id"]
@@ -181,8 +181,8 @@ async def change_password(identity: StandaloneIdentity, request: Request, read: 
     return Response(status_code=204)
 
 
-@operation(shows="projects")
-async def list_projects(identity: StandaloneIdentity, request: Request) -> Response:
+@operation()
+async def list_projects(identity: StandaloneIdentity, request: Request) -> JsonResponse[answers.ListedProjects]:
     """List the projects in which a user has a role."""
     user_id = request.path_params["user_id"]
     allow(await caller(identity, request), "admin", user_id=user_id)
@@ -194,7 +194,7 @@ async def list_projects(identity: StandaloneIdentity, request: Request) -> Respo
 
     found = await identity.database.read(unit)
     shown = [views.project(item, base) for item in found]
-    return json_response(views.listed("projects", shown, base, f"users/{user_id}/projects"))
+    return json_response({"projects": shown, "links": views.list_links(base, f"users/{user_id}/projects")})
 
 
 def find(connection: Connection, user_id: str) -> User:

@@ -25,7 +25,7 @@ PATCHES: dict[str, Any] = {
 """Media type of a JSON patch -> what it is."""
 
 
-@operation(query=queries.KNOWN, shows=views.images_schema())
+@operation(query=queries.KNOWN, shows=views.answered(views.images_schema()))
 async def list_(api: ImagesApi, request: Request) -> Response:
     """List images, a page at a time."""
     viewer = await reader(api, request)
@@ -42,7 +42,7 @@ async def list_(api: ImagesApi, request: Request) -> Response:
     return json_response(shown)
 
 
-@takes(dict[str, Any], schema=fields.schema(), status=201, shows=views.image_schema())
+@takes(dict[str, Any], schema=fields.schema(), status=201, shows=views.answered(views.image_schema()))
 async def create(api: ImagesApi, request: Request, read: Read[dict[str, Any]]) -> Response:
     """Make an image; its data is uploaded afterwards."""
     viewer = await member(api, request)
@@ -52,14 +52,14 @@ async def create(api: ImagesApi, request: Request, read: Read[dict[str, Any]]) -
     return json_response(views.image(image), 201, {"Location": location})
 
 
-@operation(shows=views.image_schema())
+@operation(shows=views.answered(views.image_schema()))
 async def show(api: ImagesApi, request: Request) -> Response:
     """Show an image."""
     viewer = await beholder(api, request)
     return json_response(views.image(await api.images.get(image_id(request), viewer)))
 
 
-@operation(PATCHES, shows=views.image_schema(), faults=(413,))
+@operation(PATCHES, shows=views.answered(views.image_schema()), faults=(413,))
 async def update(api: ImagesApi, request: Request) -> Response:
     """Change an image by a JSON patch."""
     viewer = await member(api, request)

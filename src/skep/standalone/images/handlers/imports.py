@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypedDict
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from skep.domain.errors import BadRequest, NotFound
-from skep.http.answers import json_response
+from skep.http.answers import JsonResponse, json_response
 from skep.http.operations import Read, operation, takes
 from skep.standalone.images.callers import ImagesApi, image_id, member, reader
 from skep.standalone.images.handlers.files import BYTES
@@ -14,11 +16,23 @@ from skep.standalone.images.handlers.files import BYTES
 REFUSED = "no bytes are imported here: upload them with PUT /v2/images/{image_id}/file"
 
 
-@operation(shows="import-methods")
-async def show_methods(api: ImagesApi, request: Request) -> Response:
+class ImportMethods(TypedDict):
+    """Ways to import an image, of which there are none."""
+
+    description: str
+    type: Literal["array"]
+    value: list[str]
+
+
+AnsweredImports = TypedDict("AnsweredImports", {"import-methods": ImportMethods})
+"""The answer with the ways to import an image."""
+
+
+@operation()
+async def show_methods(api: ImagesApi, request: Request) -> JsonResponse[AnsweredImports]:
     """Tell which ways there are."""
     await reader(api, request)
-    methods: dict[str, object] = {"description": "Import methods available.", "type": "array", "value": []}
+    methods: ImportMethods = {"description": "Import methods available.", "type": "array", "value": []}
     return json_response({"import-methods": methods})
 
 

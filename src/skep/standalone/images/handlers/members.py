@@ -31,14 +31,14 @@ class StatusBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What clients repeat from the path."""
 
 
-@operation(shows=views.members_schema())
+@operation(shows=views.answered(views.members_schema()))
 async def list_(api: ImagesApi, request: Request) -> Response:
     """List the members of an image."""
     found = await api.images.members.of_image(image_id(request), await reader(api, request))
     return json_response({"members": [views.member(one) for one in found], "schema": "/v2/schemas/members"})
 
 
-@takes(NewMemberBody, shows=views.member_schema())
+@takes(NewMemberBody, shows=views.answered(views.member_schema()))
 async def create(api: ImagesApi, request: Request, read: Read[NewMemberBody]) -> Response:
     """Share an image with a project."""
     viewer = await member(api, request)
@@ -46,7 +46,7 @@ async def create(api: ImagesApi, request: Request, read: Read[NewMemberBody]) ->
     return json_response(views.member(await api.images.members.add(image_id(request), body.member, viewer)))
 
 
-@operation(shows=views.member_schema())
+@operation(shows=views.answered(views.member_schema()))
 async def show(api: ImagesApi, request: Request) -> Response:
     """Show a member of an image."""
     viewer = await reader(api, request)
@@ -54,7 +54,7 @@ async def show(api: ImagesApi, request: Request) -> Response:
     return json_response(views.member(found))
 
 
-@takes(StatusBody, shows=views.member_schema())
+@takes(StatusBody, shows=views.answered(views.member_schema()))
 async def update(api: ImagesApi, request: Request, read: Read[StatusBody]) -> Response:
     """Accept or reject an image."""
     viewer = await member(api, request)
