@@ -157,6 +157,7 @@ def instances_of(
         availability_zone=wanted.destination.zone,
         pinned_availability_zone=wanted.destination.zone,
         scheduler_hints=wanted.hints.given,
+        boot_roles=context.roles,
     )
     members = []
     for index, name in enumerate(display_names(first.name, wanted.max_count)):

@@ -165,6 +165,8 @@ class RequestedServer(msgspec.Struct, frozen=True, kw_only=True):
     launch_index: int = 0
     pinned_availability_zone: str | None = None
     scheduler_hints: dict[str, object] = {}
+    boot_roles: tuple[str, ...] = ()
+    """Roles of who asked for it, for the operator's own services. Releases before 0.9.0 leave them out."""
 
 
 class Shelved(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,8 +43,8 @@ class _Question(msgspec.Struct, rename="kebab"):
     user_data: str | None
     hostname: str
     metadata: dict[str, str]
-    boot_roles: str = ""
-    """Nova's key. The roles of who asked for a server are not kept."""
+    boot_roles: str
+    """The roles of who asked for the server, with commas between."""
 
 
 class VendorDataTargets:
@@ -72,6 +72,7 @@ class VendorDataTargets:
             user_data=server.user_data,
             hostname=server.hostname or server.uuid,
             metadata=dict(server.metadata),
+            boot_roles=",".join(server.boot_roles),
         )
         content = msgspec.json.encode(question)
         answers = await asyncio.gather(*(self._ask(target, content) for target in self._targets))

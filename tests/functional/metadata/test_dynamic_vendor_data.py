@@ -134,20 +134,24 @@ async def test_their_answers_stand_beside_what_all_are_told(tmp_path: Path) -> N
         wanted = {"static": {"motd": "welcome"}, "good": SAID, "list": [1, 2]}
         assert cloud.drives() == [wanted]
         assert sorted(name for name, _ in cloud.vendor.asked) == ["good", "list"]
-        assert cloud.vendor.asked[0][1] == {
+        asked = cloud.vendor.asked[0][1]
+        assert set(asked.pop("boot-roles").split(",")) == {"admin", "manager", "member", "reader"}
+        assert asked == {
             "project-id": server["tenant_id"],
             "instance-id": server["id"],
             "image-id": server["image"]["id"],
             "user-data": script,
             "hostname": "one",
             "metadata": {"a": "b"},
-            "boot-roles": "",
         }
         assert await cloud.read(server, "openstack/latest/meta_data.json") != (200, wanted)
         assert len(cloud.vendor.asked) == 2, "other documents ask nobody"
         for _ in range(3):
             assert await cloud.read(server) == (200, wanted)
         assert len(cloud.vendor.asked) == 4, "an answer is remembered"
+        again = cloud.vendor.asked[3][1]
+        assert set(again.pop("boot-roles").split(",")) == {"admin", "manager", "member", "reader"}
+        assert again == asked, "the metadata service asks as the host does"
         assert await cloud.read(server, "openstack/latest/vendor_data.json") == (200, {"motd": "welcome"})
 
 

@@ -198,6 +198,7 @@ def instance_of(found: Any) -> Instance:
         launch_index=requested.launch_index,
         pinned_availability_zone=requested.pinned_availability_zone,
         scheduler_hints=requested.scheduler_hints,
+        boot_roles=requested.boot_roles,
         uuid=uuid,
         name=name,
         hostname=hostname,
