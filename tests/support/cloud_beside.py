@@ -12,11 +12,12 @@ import httpx
 import msgspec
 
 from skep.config.compute import FakeFailure, HostImagesSettings
-from skep.config.sections import IdentitySettings, ImagesSettings, QuotaSettings
+from skep.config.sections import Config, IdentitySettings, ImagesSettings, QuotaSettings
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, plain_client, serving_cloud
 from skep.contracts.neighbours.served import PASSWORDS, ServedNeighbours, neighbours, token
 from skep.database.api import awaited_images
+from skep.database.api.image_tables import images
 from skep.database.api.images import Viewer
 from skep.domain.clock import Clock
 from skep.domain.errors import NotFound
@@ -51,6 +52,13 @@ class CloudBeside:
     keystone: FaultyService
     glance: FaultyService
     client: httpx.AsyncClient
+    config: Config
+    running: AsyncExitStack
+
+    async def restart(self) -> None:
+        """End the cloud, and begin it anew with what it has written."""
+        await self.running.aclose()
+        self.cloud, self.client = await _begun(self.config, self.running)
 
     async def token(self, user: str = "demo", project: str = "demo") -> str:
         """Sign in without the port that can fail."""
@@ -87,6 +95,13 @@ class CloudBeside:
             return (await self.behind.images.get(image_id, EVERYBODY)).status
         except NotFound:
             return None
+
+    async def interrupt_image(self, image_id: str) -> None:
+        """Leave an image as Glance does that dies while it takes bytes."""
+        mine = images.c.id == image_id
+        await self.behind.database.write(
+            lambda connection: connection.execute(images.update().where(mine).values(status="saving"))
+        )
 
     async def request(self, session: ComputeSession, image_id: str, name: str = "one") -> str:
         """Ask for a server."""
@@ -143,6 +158,11 @@ async def cloud_beside(root: Path, *failures: FakeFailure, unified: bool = False
             images=ImagesSettings(kind="glance", endpoint=glance.url),
             compute=msgspec.structs.replace(config.compute, images=of_hosts),
         )
-        cloud = await stack.enter_async_context(serving_cloud(config, cells=1, hosts=1))
-        client = await stack.enter_async_context(plain_client(cloud.api_url))
-        yield CloudBeside(cloud, behind, keystone, glance, client)
+        running = await stack.enter_async_context(AsyncExitStack())
+        cloud, client = await _begun(config, running)
+        yield CloudBeside(cloud, behind, keystone, glance, client, config, running)
+
+
+async def _begun(config: Config, stack: AsyncExitStack) -> tuple[AllInOneCloud, httpx.AsyncClient]:
+    cloud = await stack.enter_async_context(serving_cloud(config, cells=1, hosts=1))
+    return cloud, await stack.enter_async_context(plain_client(cloud.api_url))

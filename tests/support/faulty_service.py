@@ -78,7 +78,10 @@ class FaultyService:
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[None]] = set()
         self._fault: Fault | None = None
+        self._refusal: int | None = None
         self._meets: Callable[[str, str], bool] = every
+        self.keeps: int | None = None
+        """So many bytes of a body come to the service where its answer is lost; None: all."""
         self.met: list[str] = []
         """Method and path of each request that a fault met."""
         self.meeting = asyncio.Event()
@@ -86,17 +89,24 @@ class FaultyService:
 
     async def fail(self, fault: Fault, meets: Callable[[str, str], bool] = every) -> None:
         """Fail from now on where `meets` says so of a method and a path. Refused is every connection."""
-        self._fault, self._meets = fault, meets
-        self.met.clear()
-        self.meeting.clear()
+        self._expect(fault, None, meets)
         if fault is Fault.REFUSES:
             await self._close()
             # The port stays taken, and nobody listens there.
             self._listener = self._bound_again()
 
+    async def refuse(self, status: int, meets: Callable[[str, str], bool] = every) -> None:
+        """Answer with a status that a user's mistake has, as what stands before a service that is away may."""
+        self._expect(None, status, meets)
+
+    def _expect(self, fault: Fault | None, refusal: int | None, meets: Callable[[str, str], bool]) -> None:
+        self._fault, self._refusal, self._meets = fault, refusal, meets
+        self.met.clear()
+        self.meeting.clear()
+
     async def heal(self) -> None:
         """Answer again."""
-        self._fault = None
+        self._fault = self._refusal = self.keeps = None
         if self._server is None:
             await self._listen()
 
@@ -133,12 +143,16 @@ class FaultyService:
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
                 method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
-                fault = self._fault if self._fault is not None and self._meets(method, path) else None
-                if fault is not None:
+                met = self._meets(method, path)
+                fault, refusal = (self._fault, self._refusal) if met else (None, None)
+                if fault is not None or refusal is not None:
                     self.met.append(f"{method} {path}")
                     self.meeting.set()
-                canned = self._canned(path) if self._canned is not None and fault is None else None
-                if canned is not None:
+                canned = self._canned(path) if self._canned is not None and not (fault or refusal) else None
+                if refusal is not None:
+                    await _body(head, reader)
+                    await _answer(writer, refusal, "text/html", HTML)
+                elif canned is not None:
                     await _body(head, reader)
                     await _answer(writer, 200, "application/json", msgspec.json.encode(canned))
                 elif fault is None:
@@ -156,6 +170,8 @@ class FaultyService:
     ) -> None:
         """Let the service beneath answer one request."""
         body = await _body(head, reader)
+        if lost:
+            body = body[: self.keeps]
         from_service, to_service = await asyncio.open_connection(self._beneath.host, self._beneath.port)
         try:
             first, *lines = head.rstrip(b"\r\n").split(b"\r\n")

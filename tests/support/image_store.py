@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from skep.domain.context import RequestContext
-from skep.domain.errors import Conflict, NotFound, SkepError
+from skep.domain.errors import Conflict, NotFound, SkepError, Unavailable
 from skep.domain.images import Image
 
 
@@ -18,6 +18,8 @@ class SentImages:
         self.senders: list[RequestContext] = []
         self.refuses: SkepError | None = None
         """What an upload ends with after its first bytes."""
+        self.keeps: int | None = None
+        """So many bytes are kept of an upload whose answer is lost; None: none is."""
         self.goes_on = asyncio.Event()
         """Uploads stop after their first bytes until it is set."""
         self.goes_on.set()
@@ -28,7 +30,8 @@ class SentImages:
     async def get(self, image_id: str, context: RequestContext) -> Image:  # noqa: ARG002 - the port says so
         if image_id not in self.held:
             raise NotFound(f"image {image_id} could not be found")
-        return Image(id=image_id, status="queued" if self.held[image_id] is None else "active")
+        held = self.held[image_id]
+        return Image(id=image_id, status="queued" if held is None else "active", size=len(held or b""))
 
     async def upload(self, image_id: str, pieces: AsyncIterator[bytes], context: RequestContext, *, most: int) -> Image:  # noqa: ARG002
         self.senders.append(context)
@@ -42,6 +45,9 @@ class SentImages:
                 await self.goes_on.wait()
                 if self.refuses is not None:
                     raise self.refuses
+            if self.keeps is not None:
+                self.held[image_id] = received[: self.keeps]
+                raise Unavailable("the answer was lost")
             self.held[image_id] = received
             return await self.get(image_id, context)
         finally:

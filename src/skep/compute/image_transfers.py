@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,6 +10,7 @@ from typing import Protocol
 from skep.domain.context import RequestContext
 from skep.domain.images import Image
 from skep.neighbours.images.base import ImageExchange, ImageTransfers
+from skep.neighbours.images.checked import CheckedBytes
 from skep.neighbours.images.tickets import ImageTicket, NoTicket, TicketedImages
 
 
@@ -40,8 +42,11 @@ class HostStore(Protocol):
         """Store the bytes of an image that has none. Raises what `ImageTransfers.upload` raises, and NoTicket."""
         ...
 
-    async def is_stored(self, image_id: str, taker: Taker) -> bool:
-        """Tell whether an image has its bytes. Raises NotFound, Unavailable and NoTicket."""
+    async def is_stored(self, image_id: str, taker: Taker, sent: AsyncIterator[bytes] | None) -> bool:
+        """Tell whether an image has its bytes: those of `sent`, where that is known.
+
+        Raises BrokenTransfer when it has others, NotFound, Unavailable and NoTicket, and what `sent` raises.
+        """
         ...
 
 
@@ -79,9 +84,17 @@ class StoredByRequest:
         """Store the bytes of an image of the caller's project."""
         await self._exchange.upload(image_id, pieces, taker.context, most=most)
 
-    async def is_stored(self, image_id: str, taker: Taker) -> bool:
-        """Tell whether an image that the caller may use has its bytes."""
-        return (await self._exchange.get(image_id, taker.context)).status == "active"
+    async def is_stored(self, image_id: str, taker: Taker, sent: AsyncIterator[bytes] | None) -> bool:
+        """Tell whether an image that the caller may use has its bytes. Its service may have kept a part of them."""
+        image = await self._exchange.get(image_id, taker.context)
+        if image.status != "active":
+            return False
+        if sent is not None:
+            passed = CheckedBytes(sent, sys.maxsize)
+            async for _ in passed:
+                pass
+            passed.compare(image)
+        return True
 
 
 class StoredByTicket:
@@ -94,6 +107,6 @@ class StoredByTicket:
         """Store the bytes of an image for which the action gets a ticket."""
         await self._images.upload(image_id, pieces, await taker.ticket(), most=most)
 
-    async def is_stored(self, image_id: str, taker: Taker) -> bool:
-        """Tell whether the image of the action has its bytes."""
+    async def is_stored(self, image_id: str, taker: Taker, sent: AsyncIterator[bytes] | None) -> bool:  # noqa: ARG002
+        """Tell whether the image of the action has its bytes: Skep's own service keeps all that are sent, or none."""
         return await self._images.is_stored(image_id, await taker.ticket())

@@ -13,6 +13,7 @@ from skep.compute.image_cache import TRIES
 from skep.compute.image_transfers import HostStore, Taker
 from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import new_uuid
+from skep.domain.images import StoreFailure
 from skep.neighbours.images.base import BrokenTransfer
 from skep.neighbours.images.tickets import NoTicket
 
@@ -65,28 +66,35 @@ class Snapshots:
             async with asyncio.timeout(self._limit):
                 return await self._send(file, image_id, taker, wanted)
         except TimeoutError:
-            return f"ImageUnavailable: image {image_id} was not stored within {self._limit:g} s"
+            return StoreFailure.UNAVAILABLE.because(f"image {image_id} was not stored within {self._limit:g} s")
         except OSError as error:
             return f"StorageUnavailable: the snapshot cannot be read: {error.strerror}"
 
     async def _send(self, file: Path, image_id: str, taker: Taker, wanted: Callable[[], bool]) -> str | None:
-        pause, failed = self._pause, ""
+        pause, failed, begun = self._pause, "", False
+
+        async def pieces() -> AsyncIterator[bytes]:
+            nonlocal begun
+            begun = True
+            async for piece in _pieces(file, wanted):
+                yield piece
+
         for tries_left in reversed(range(TRIES)):
             try:
-                await self._store.upload(image_id, _pieces(file, wanted), taker, most=self._largest)
+                await self._store.upload(image_id, pieces(), taker, most=self._largest)
             except Unwanted:
                 return f"GivenUp: nobody waits for image {image_id} any more"
             except NotFound:
                 # After a try that failed it is gone because of that: it could not be left with bytes that may be wrong.
                 return failed or f"ImageNotFound: image {image_id} was deleted before it was stored"
             except Conflict as error:
-                return await self._stored_before(image_id, taker, error)
+                return await self._stored_before(image_id, taker, pieces() if begun else None, error)
             except TooLarge as error:
-                return f"ImageTooLarge: {error}"
+                return StoreFailure.TOO_LARGE.because(error)
             except (Forbidden, NoTicket) as error:
-                return f"ImageNotAuthorized: {error}"
+                return StoreFailure.NOT_AUTHORIZED.because(error)
             except SkepError as error:
-                failed = f"ImageUnavailable: {error}"
+                failed = StoreFailure.UNAVAILABLE.because(error)
                 if not tries_left or isinstance(error, BrokenTransfer) or not isinstance(error, Unavailable):
                     return failed
                 log.warning("image not stored yet", image=image_id, error=str(error), tries_left=tries_left)
@@ -96,12 +104,17 @@ class Snapshots:
             pause *= 2
         raise AssertionError("the last try returns")
 
-    async def _stored_before(self, image_id: str, taker: Taker, error: Conflict) -> str | None:
+    async def _stored_before(
+        self, image_id: str, taker: Taker, sent: AsyncIterator[bytes] | None, error: Conflict
+    ) -> str | None:
+        """Say what is wrong with an image that takes no bytes. What this run `sent` it has whole, or not at all."""
         try:
-            stored = await self._store.is_stored(image_id, taker)
+            stored = await self._store.is_stored(image_id, taker, sent)
+        except Unwanted:
+            return f"GivenUp: nobody waits for image {image_id} any more"
         except SkepError as unreadable:
-            return f"ImageUnavailable: {unreadable}"
-        return None if stored else f"ImageUnavailable: {error}"
+            return StoreFailure.UNAVAILABLE.because(unreadable)
+        return None if stored else StoreFailure.UNAVAILABLE.because(error)
 
 
 async def _pieces(file: Path, wanted: Callable[[], bool]) -> AsyncIterator[bytes]:

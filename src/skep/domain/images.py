@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
@@ -18,6 +19,31 @@ FIELDS = frozenset(
 
 RESERVED = "os_glance"
 """Properties whose names begin so are the image service's own (Glance, "Common image properties")."""
+
+
+class Discarded(enum.Enum):
+    """What became of an image that was to be deleted unless it has its bytes."""
+
+    GONE = "gone"
+    STORED = "stored"
+    """It has its bytes."""
+    PROTECTED = "protected"
+    """It has none, and its user wants it kept."""
+
+
+class StoreFailure(enum.Enum):
+    """Why a host could not store the bytes of an image: the word before the reason.
+
+    Whatever the image service says of such an image, it is not known to have the bytes that were sent.
+    """
+
+    UNAVAILABLE = "ImageUnavailable"
+    TOO_LARGE = "ImageTooLarge"
+    NOT_AUTHORIZED = "ImageNotAuthorized"
+
+    def because(self, reason: object) -> str:
+        """Return the failure as the action of the image tells it."""
+        return f"{self.value}: {reason}"
 
 
 MOST_BACKUPS = 1000

@@ -195,8 +195,8 @@ class ServiceSession:
             return await self._send(method, url, headers=given)
         return await self._try(method, url, given, body)
 
-    async def delete(self, url: str) -> None:
-        """Send a DELETE with Skep's token; what is gone already is no error.
+    async def delete(self, url: str) -> bool:
+        """Send a DELETE with Skep's token; return whether there was something to delete.
 
         Raises as `get`, Forbidden when the service does not let Skep delete it, Unavailable for any other refusal.
         """
@@ -207,6 +207,7 @@ class ServiceSession:
         if response.status_code not in (204, 404):
             self._check(response, session)
             raise failed(self._service(url), url, response.status_code)
+        return response.status_code == 204
 
     def _service(self, url: str) -> str:
         return IDENTITY if url.startswith(f"{self.credentials.v3}/") else IMAGES

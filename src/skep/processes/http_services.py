@@ -169,7 +169,7 @@ class HttpServices:
         if store is not None and "images" in self._listeners:
             await self._listeners["images"].start(images_app(store, self.neighbours.identity, self._image_of_ticket))
         services = self._compute(cells, names, transport)
-        self._awaited = AwaitedImages(services, alone=alone).loop
+        self._awaited = AwaitedImages(services, alone=alone and store is not None).loop
         self._awaited.start()
         admin = AdminApi(self._admin(cells, names, transport, missing, stop_cell, cell_work))
         consoles = ConsoleProxy(services, mapping.console_limits(self.process.config.consoles))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 import msgspec
@@ -17,13 +17,13 @@ from skep.database.api.images import Viewer
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
 from skep.domain.ids import ProjectId, RequestId
-from skep.domain.images import NewImage
+from skep.domain.images import Discarded, NewImage
 from skep.neighbours.answers import new_client
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.standalone.images.service import EVERYBODY
-from tests.support.faulty_service import SUCCESSES, Fault, FaultyService, faulty_service
+from tests.support.faulty_service import SUCCESSES, Fault, FaultyService, every, faulty_service
 
 SECONDS = 2.0
 MEMBER = RequestContext(request_id=RequestId("req-1"), project_id=ProjectId("theirs"), roles=("member",))
@@ -143,7 +143,7 @@ async def test_nonsense_about_an_image_deletes_none(
         await images.backups("mine", "server", "daily")
     assert (await cloud.images.get(new.id, EVERYBODY)).status == "queued"
     await glance.heal()
-    assert await images.discard(new.id)
+    assert await images.discard(new.id) is Discarded.GONE
 
 
 @pytest.mark.parametrize("fault", list(SUCCESSES), ids=lambda fault: fault.name)
@@ -153,3 +153,41 @@ async def test_nonsense_about_a_project_does_not_make_it_one(
     await keystone.fail(fault, lambda _method, path: "/projects/" in path)
     with pytest.raises(Unavailable, match="the identity service"):
         await identity.project_exists("absent")
+
+
+def _deletes(method: str, _path: str) -> bool:
+    return method == "DELETE"
+
+
+def _of_one(_method: str, path: str) -> bool:
+    return path != "/v2/images?limit=1"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "meets"),
+    [(403, every), (403, _deletes), (404, every), (404, _deletes), (409, _deletes)],
+)
+async def test_an_image_is_owed_its_end_until_glance_says_that_it_is_gone(
+    cloud: ServedNeighbours,
+    glance: FaultyService,
+    images: GlanceImages,
+    refusal: int,
+    meets: Callable[[str, str], bool],
+) -> None:
+    new = NewImage(id=str(uuid.uuid4()), name="", owner="mine", disk_format="raw", container_format="bare")
+    await images.create(new)
+    await glance.refuse(refusal, meets)
+    with pytest.raises(Unavailable, match="the image service"):
+        await images.discard(new.id)
+    with pytest.raises(Unavailable, match="the image service"):
+        await images.delete(new.id)
+    assert (await cloud.images.get(new.id, EVERYBODY)).status == "queued"
+    await glance.heal()
+    assert await images.discard(new.id) is Discarded.GONE
+
+
+async def test_an_image_of_which_glance_knows_nothing_is_gone(glance: FaultyService, images: GlanceImages) -> None:
+    await glance.refuse(404, _of_one)
+    absent = str(uuid.uuid4())
+    assert await images.discard(absent) is Discarded.GONE
+    await images.delete(absent)

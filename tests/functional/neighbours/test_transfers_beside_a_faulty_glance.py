@@ -117,6 +117,89 @@ async def test_a_snapshot_that_glance_does_not_take_leaves_nothing(
         assert list((beside.cloud.directory.root / "snapshots").iterdir()) == []
 
 
+async def _asked(beside: CloudBeside, image_id: str) -> None:
+    """Wait until Glance, which fails, was asked about an image and was asked again."""
+
+    async def twice() -> bool:
+        return len([one for one in beside.glance.met if image_id in one]) > 1
+
+    await eventually(twice, "Glance is asked in vain, and again")
+
+
+@pytest.mark.parametrize("refusal", [403, 404, 500])
+async def test_an_image_that_glance_left_saving_goes_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
+    """Neither a proxy that says no for a Glance that is away, nor an end of the cloud, makes it forget the image."""
+    monkeypatch.setattr(snapshots, "TRIES", 2)
+    async with cloud_beside(tmp_path, HANGS) as beside:
+        session = await beside.session()
+        uuid, image_id = await _begin_an_image(beside, session)
+        await beside.glance.fail(Fault.CUT, _stores)
+        _go_on(beside)
+        await asyncio.wait_for(beside.glance.meeting.wait(), PATIENCE)
+        await beside.interrupt_image(image_id)
+        await beside.glance.refuse(refusal)
+        await beside.calm(session, uuid, "ACTIVE")
+        [event] = (await _last_action(await beside.session("admin", "admin"), uuid))["events"]
+        assert event["result"] == "Error"
+        for _ in range(2):
+            await beside.glance.refuse(refusal)
+            await _asked(beside, image_id)
+            assert await beside.image_status(image_id) == "saving"
+            await beside.restart()
+        await beside.glance.heal()
+        await beside.nothing_awaited()
+        assert await beside.images() == ["tiny"]
+
+
+async def test_an_image_whose_host_dies_with_glance_goes_when_both_are_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "TRIES", 2)
+    async with cloud_beside(tmp_path, HANGS) as beside:
+        session = await beside.session()
+        uuid, image_id = await _begin_an_image(beside, session)
+        await beside.glance.fail(Fault.SILENT, _stores)
+        _go_on(beside)
+        await asyncio.wait_for(beside.glance.meeting.wait(), PATIENCE)
+        plane = beside.cloud.plane
+        [cell] = [cell for cell in plane.cells.values() if cell.name == "cell1"]
+        await plane.agents.pop(HOST).stop(0)
+        plane.drivers.pop(HOST).close()
+        await beside.interrupt_image(image_id)
+        await beside.glance.fail(Fault.BUSY)
+        await plane.start_agent(cell, HOST)
+        _go_on(beside)
+        await beside.calm(session, uuid, "ACTIVE")
+        [event] = (await _last_action(await beside.session("admin", "admin"), uuid))["events"]
+        assert event["result"] == "Error"
+        assert await beside.image_status(image_id) == "saving"
+        await beside.glance.heal()
+        await beside.nothing_awaited()
+        assert await beside.images() == ["tiny"]
+
+
+async def test_an_image_of_which_glance_kept_a_part_goes_when_it_lets_it_go(tmp_path: Path) -> None:
+    async with cloud_beside(tmp_path, HANGS) as beside:
+        session = await beside.session()
+        uuid, image_id = await _begin_an_image(beside, session)
+        await beside.glance.fail(Fault.LOST, _stores)
+        beside.glance.keeps = 1000
+        _go_on(beside)
+        await asyncio.wait_for(beside.glance.meeting.wait(), PATIENCE)
+        await beside.glance.refuse(500, lambda method, _path: method == "DELETE")
+        await beside.calm(session, uuid, "ACTIVE")
+        action = await _last_action(await beside.session("admin", "admin"), uuid)
+        assert action["message"] == f"ImageUnavailable: image {image_id} has 1000 bytes, and {len(DATA)} passed"
+        await beside.glance.refuse(500, lambda method, _path: method == "DELETE")
+        await _asked(beside, image_id)
+        assert await beside.image_status(image_id) == "active"
+        await beside.glance.heal()
+        await beside.nothing_awaited()
+        assert await beside.images() == ["tiny"]
+
+
 @pytest.mark.parametrize(
     "fault", [fault for fault in Fault if fault is not Fault.REFUSES], ids=lambda fault: fault.name
 )

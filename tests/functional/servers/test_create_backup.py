@@ -24,7 +24,9 @@ async def built(cloud: ServersUnderTest) -> str:
     return uuid
 
 
-async def back_up(cloud: ServersUnderTest, uuid: str, *, error: str | None = None, **asked: Any) -> str:
+async def back_up(
+    cloud: ServersUnderTest, uuid: str, *, error: str | None = None, protected: bool = False, **asked: Any
+) -> str:
     """Have a server backed up; return the name of the backup."""
     before = set(cloud.images.made)
     body = {"createBackup": {**DAILY, **asked}}
@@ -36,6 +38,8 @@ async def back_up(cloud: ServersUnderTest, uuid: str, *, error: str | None = Non
     assert (task.task.value, task.request.action) == ("image_backup", "backup")
     if error is None:
         cloud.images.stored.add(new)
+    if protected:
+        cloud.images.protected.add(new)
     now = cloud.services.clock.now()
     of_it: dict[str, Any] = {"uuid": task.instance, "attempt": 1, "task_id": task.task_id, "now": now}
 
@@ -65,6 +69,13 @@ async def test_a_backup_that_fails_ends_no_other(cloud: ServersUnderTest) -> Non
     made = await back_up(cloud, uuid, rotation=1)
     await back_up(cloud, uuid, rotation=1, error="ImageUnavailable: broke off")
     assert set(cloud.images.made) == {made}
+
+
+async def test_a_backup_that_its_user_protects_without_bytes_ends_no_other(cloud: ServersUnderTest) -> None:
+    uuid = await built(cloud)
+    made = await back_up(cloud, uuid, rotation=1)
+    empty = await back_up(cloud, uuid, rotation=1, error="NoSpaceLeft: the disk is full", protected=True)
+    assert list(cloud.images.made) == [made, empty]
 
 
 async def test_what_a_backup_says(cloud: ServersUnderTest) -> None:

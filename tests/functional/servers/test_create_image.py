@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
 from typing import Any, cast
 
 import pytest
 
+from skep.api import awaited_images as awaited_images_loop
 from skep.api.awaited_images import AwaitedImages
 from skep.api.microversions import MAXIMUM
+from skep.contracts.eventually import eventually
 from skep.database.api import awaited_images
 from skep.database.cell import agents, tasks
 from skep.database.cell import tables as cell_tables
@@ -18,6 +21,7 @@ from skep.domain.actions import UPLOADING
 from skep.domain.clock import SECOND
 from skep.domain.errors import BadRequest, TooLarge, Unavailable
 from skep.domain.ids import InstanceUuid, ProjectId
+from skep.domain.images import NewImage
 from skep.domain.instances import PowerState, Task
 from skep_lab.compute_api.api import PROJECT as PROJECT_ID
 from skep_lab.compute_api.servers import CELL1, IMAGE, ServersUnderTest
@@ -146,6 +150,69 @@ async def test_an_image_with_its_bytes_stays_and_one_without_goes(cloud: Servers
         await look(cloud)
         assert (image_id in cloud.images.made) is (error is None)
         assert await awaited(cloud) == []
+
+
+@pytest.mark.parametrize("why", ["ImageUnavailable: broke off", "ImageTooLarge: too many", "ImageNotAuthorized: no"])
+async def test_an_image_with_bytes_that_its_host_could_not_store_goes(cloud: ServersUnderTest, why: str) -> None:
+    uuid = await built(cloud)
+    image_id = await make(cloud, uuid)
+    cloud.images.stored.add(image_id)
+    await ends(cloud, uuid, why)
+    cloud.images.held.add(image_id)
+    await look(cloud)
+    assert await awaited(cloud) == list(cloud.images.made) == [image_id]
+    cloud.images.held.clear()
+    await look(cloud)
+    assert await awaited(cloud) == list(cloud.images.made) == []
+
+
+async def test_an_image_with_bytes_stays_when_its_host_was_not_heard(cloud: ServersUnderTest) -> None:
+    uuid = await built(cloud)
+    image_id = await make(cloud, uuid)
+    cloud.images.stored.add(image_id)
+    task, now = await task_of(cloud, uuid), cloud.services.clock.now()
+    assert await cloud.services.cells[CELL1].write(partial(tasks.give_up, task=task, now=now)) is not None
+    await look(cloud)
+    assert await awaited(cloud) == []
+    assert list(cloud.images.made) == [image_id]
+
+
+async def test_an_image_that_is_owed_its_end_is_tried_after_pauses(
+    cloud: ServersUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited_images_loop, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(awaited_images_loop, "LONGEST_PAUSE", 0.2)
+    uuid = await built(cloud)
+    image_id = await make(cloud, uuid)
+    await ends(cloud, uuid, "ImageUnavailable: broke off")
+    cloud.images.held.add(image_id)
+    looks, began = AwaitedImages(cloud.services), asyncio.get_running_loop().time()
+    while len(cloud.images.asked) < 4:
+        await looks._run()
+        await asyncio.sleep(0)
+    assert asyncio.get_running_loop().time() - began >= 0.1 + 0.2 + 0.2
+    cloud.images.held.clear()
+
+    async def over() -> bool:
+        await looks._run()
+        return not await awaited(cloud)
+
+    await eventually(over, "the image is gone")
+    assert cloud.images.made == {}
+
+
+async def test_an_image_that_goes_lets_the_others_be_tried_at_once(cloud: ServersUnderTest) -> None:
+    looks, made = AwaitedImages(cloud.services), []
+    for _ in range(2):
+        uuid = await built(cloud)
+        made.append(await make(cloud, uuid))
+        await ends(cloud, uuid, "ImageUnavailable: broke off")
+    cloud.images.held.update(made)
+    await looks._run()
+    cloud.images.held.clear()
+    looks._pauses.pop(made[0])
+    await looks._run()
+    assert await awaited(cloud) == list(cloud.images.made) == []
 
 
 async def test_an_image_that_is_not_let_go_holds_up_no_other(cloud: ServersUnderTest) -> None:
@@ -286,14 +353,30 @@ async def test_what_comes_too_late_is_not_begun(cloud: ServersUnderTest) -> None
     assert (await show(cloud, uuid))["OS-EXT-STS:task_state"] is None
 
 
-@pytest.mark.parametrize(
-    ("refusal", "status"), [(BadRequest("x"), 400), (TooLarge("too many images"), 403), (Unavailable("away"), 503)]
-)
+@pytest.mark.parametrize(("refusal", "status"), [(BadRequest("x"), 400), (TooLarge("too many images"), 403)])
 async def test_an_image_service_that_makes_none(cloud: ServersUnderTest, refusal: Any, status: int) -> None:
     uuid = await built(cloud)
     cloud.images.refuses = refusal
     assert (await refused(cloud, uuid))[0] == status
     assert (await show(cloud, uuid))["OS-EXT-STS:task_state"] is None
+
+
+async def test_an_image_service_that_may_make_it_late(cloud: ServersUnderTest) -> None:
+    uuid = await built(cloud)
+    cloud.images.refuses = Unavailable("no answer in time")
+    began = cloud.services.clock.now()
+    assert (await cloud.bad("POST", f"/servers/{uuid}/action", {"createImage": NAME}))[0] == 503
+    assert (await show(cloud, uuid))["OS-EXT-STS:task_state"] is None
+    await look(cloud)
+    [late] = await awaited(cloud)
+    cloud.images.refuses = None
+    await cloud.images.create(
+        NewImage(id=late, name="of it", owner=PROJECT, disk_format="raw", container_format="bare")
+    )
+    while cloud.services.clock.now() < began + 62 * SECOND:
+        continue
+    await look(cloud)
+    assert await awaited(cloud) == list(cloud.images.made) == []
 
 
 async def test_a_host_that_cannot_do_it(cloud: ServersUnderTest) -> None:

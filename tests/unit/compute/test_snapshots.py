@@ -181,6 +181,19 @@ async def test_an_image_that_was_stored_by_an_agent_that_died_before_it_said_so(
     assert store.held == {IMAGE: b"by an earlier run"}
 
 
+@pytest.mark.parametrize("kept", [len(DISK), len(DISK) - 1, 0])
+async def test_an_upload_whose_answer_was_lost_is_one_only_if_all_its_bytes_are_there(
+    stage: AgentStage, store: SentImages, kept: int
+) -> None:
+    store.keeps = kept
+    await built(stage)
+    await snapshot(stage)
+    told = await stage.conductor.hears(TaskDone)
+    differs = f"ImageUnavailable: image {IMAGE} has {kept} bytes, and {len(DISK)} passed"
+    assert told.error == (None if kept == len(DISK) else differs)
+    assert files(stage) == []
+
+
 async def test_a_host_that_may_store_no_images_says_so_and_refuses(stage: AgentStage) -> None:
     await built(stage)
     said = await stage.conductor.hears(RegisterAgent)

@@ -10,6 +10,7 @@ from skep.database.cell.tasks import Named
 from skep.domain.actions import ACTIONS, UPLOADING, Kind, MakeImage
 from skep.domain.guests import GuestSeen, correction
 from skep.domain.ids import InstanceUuid
+from skep.domain.images import StoreFailure
 from skep.domain.instances import PowerState, State, Task
 from tests.support.rows import HOST, ONE, asking, bring_to, context
 
@@ -107,6 +108,30 @@ def test_the_deadline_ends_it_also_after_a_yes(cell: sa.Connection) -> None:
     found = instances.get(cell, ONE)
     assert found is not None
     assert (found.state, found.fault) == (State.ACTIVE, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "not_stored"),
+    [
+        (None, False),
+        ("NoSpaceLeft: ImageUnavailable: is not said of it", False),
+        *((failure.because("why"), True) for failure in StoreFailure),
+    ],
+)
+def test_its_host_says_whether_the_image_was_stored(
+    cell: sa.Connection, error: str | None, *, not_stored: bool
+) -> None:
+    running(cell)
+    assert asks(cell)
+    assert not tasks.known(cell, [NAMED]).not_stored
+    assert ends(cell, error)
+    assert tasks.known(cell, [NAMED]).not_stored == ({NAMED} if not_stored else set())
+    assert tasks.known(cell, [(InstanceUuid("other"), "req-t")]).not_stored == set()
+
+
+def test_a_host_that_is_silent_says_nothing_of_the_image(cell: sa.Connection) -> None:
+    assert tasks.give_up(cell, running(cell), NOW) is not None
+    assert tasks.known(cell, [NAMED]).not_stored == set()
 
 
 def test_what_was_given_up_hides_no_report_of_the_guest(cell: sa.Connection) -> None:

@@ -27,7 +27,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, SkepError, Unavailable
 from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CELL0, CellUuid, NodeUuid, ProjectId, UserId, new_uuid
-from skep.domain.images import Image, NewImage, backup_properties
+from skep.domain.images import Discarded, Image, NewImage, backup_properties
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from skep.messages.base import Done
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
@@ -104,8 +104,12 @@ class MadeImages:
         self.made: dict[str, NewImage] = {}
         self.stored: set[str] = set()
         """The ids of those that have got their bytes."""
+        self.protected: set[str] = set()
+        """The ids of those that their users keep."""
         self.held: set[str] = set()
         """The ids of those that the service does not let go now."""
+        self.asked: list[str] = []
+        """The ids of those that were to be deleted, one for each time."""
         self.refuses: SkepError | None = None
         """What the next image is refused by."""
 
@@ -115,6 +119,9 @@ class MadeImages:
         self.made[new.id] = new
 
     async def delete(self, image_id: str) -> None:
+        self.asked.append(image_id)
+        if image_id in self.held:
+            raise Unavailable("the image service answered 409")
         self.made.pop(image_id, None)
 
     async def backups(self, owner: str, instance: str, backup_type: str) -> list[str]:
@@ -122,13 +129,15 @@ class MadeImages:
         found = [one.id for one in self.made.values() if one.owner == owner and wanted <= one.properties.items()]
         return [image_id for image_id in reversed(found) if image_id in self.stored]
 
-    async def discard(self, image_id: str) -> bool:
+    async def discard(self, image_id: str) -> Discarded:
         if image_id in self.held:
             raise Unavailable("the image service answered 409")
         if image_id in self.stored:
-            return False
+            return Discarded.STORED
+        if image_id in self.protected:
+            return Discarded.PROTECTED
         self.made.pop(image_id, None)
-        return True
+        return Discarded.GONE
 
 
 def images_over(database: Database, directory: Path) -> StandaloneImages:

@@ -19,7 +19,7 @@ from skep.database.api.awaited_images import AwaitedImage
 from skep.database.cell import builds
 from skep.domain.actions import MakeImage, ShelveServer
 from skep.domain.context import RequestContext
-from skep.domain.errors import BadRequest, Conflict, NotFound, QuotaExceeded, TooLarge, Unavailable
+from skep.domain.errors import BadRequest, Conflict, NotFound, QuotaExceeded, SkepError, TooLarge, Unavailable
 from skep.domain.ids import new_uuid
 from skep.domain.images import FIELDS, RESERVED, Image, NewImage, backup_properties
 from skep.domain.instances import Instance
@@ -184,7 +184,10 @@ async def _prepare(
     except TooLarge as error:
         await prepared.undo()
         raise QuotaExceeded(str(error)) from error
-    except BaseException:
+    except Unavailable:
+        # It may be made yet, however late the request comes through, so the loop ends it after its time.
+        raise
+    except SkepError:
         await prepared.undo()
         raise
     return prepared

@@ -16,7 +16,7 @@ from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.database.api.images import StoredImage, Viewer
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from skep.domain.ids import new_uuid
-from skep.domain.images import NewImage, backup_properties
+from skep.domain.images import Discarded, NewImage, backup_properties
 from skep.neighbours.images.base import ImageRecords
 from skep.standalone.images.fields import PatchOperation
 
@@ -49,7 +49,7 @@ class ImageRecordsContract(ServedContract, abc.ABC):
         await records.create(new)
         with pytest.raises(Conflict):
             await records.create(new)
-        assert await records.discard(new.id)
+        assert await records.discard(new.id) is Discarded.GONE
         with pytest.raises(Conflict):
             await records.create(new)
 
@@ -70,16 +70,16 @@ class ImageRecordsContract(ServedContract, abc.ABC):
         new = _new()
         await records.create(new)
         for _ in range(2):
-            assert await records.discard(new.id)
+            assert await records.discard(new.id) is Discarded.GONE
             assert await _there(cloud, new.id) is None
-        assert await records.discard(new_uuid())
+        assert await records.discard(new_uuid()) is Discarded.GONE
 
     async def test_an_image_with_bytes_stays(self, cloud: ServedNeighbours, records: ImageRecords) -> None:
         """Whoever comes to discard it is too late."""
         new = _new()
         await records.create(new)
         await cloud.images.upload(new.id, _bytes(), MINE)
-        assert not await records.discard(new.id)
+        assert await records.discard(new.id) is Discarded.STORED
         found = await _there(cloud, new.id)
         assert found is not None
         assert found.status == "active"
@@ -89,7 +89,7 @@ class ImageRecordsContract(ServedContract, abc.ABC):
         new = _new()
         await records.create(new)
         await cloud.images.patch(new.id, [PatchOperation(op="replace", path="/protected", value=True)], MINE)
-        assert not await records.discard(new.id)
+        assert await records.discard(new.id) is Discarded.PROTECTED
         assert await _there(cloud, new.id) is not None
 
     async def test_an_image_is_deleted_with_its_bytes(self, cloud: ServedNeighbours, records: ImageRecords) -> None:

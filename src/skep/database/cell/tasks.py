@@ -18,8 +18,8 @@ from skep.database.cell import actions, deletion_times, resending, resting
 from skep.database.cell.asked import COLUMNS, request_of
 from skep.database.cell.endings import with_instances
 from skep.database.cell.resending import AGAIN_AT_ONCE, NOTHING_COUNTS
+from skep.database.cell.tables import action_events, instances
 from skep.database.cell.tables import actions as action_rows
-from skep.database.cell.tables import instances
 from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.domain.actions import (
@@ -40,6 +40,7 @@ from skep.domain.context import RequestContext
 from skep.domain.decoding import convert
 from skep.domain.guests import Correction, GuestKnown, state_by
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_request_id
+from skep.domain.images import StoreFailure
 from skep.domain.instances import Fault, PowerState, Shelved, State, Task
 from skep.domain.states import BUILD_STATES, stored
 
@@ -63,6 +64,8 @@ _ON_HOSTS = sa.and_(
     row.host.is_not(None),
 )
 """The first part makes SQLite see that `instances_tasks` holds all of them."""
+
+_NOT_STORED = sa.or_(*(action_events.c.details.startswith(failure.because("")) for failure in StoreFailure))
 
 _BUSY = frozenset(stored(BUILD_STATES | {State.MOVED}))
 
@@ -94,6 +97,8 @@ class KnownTasks(msgspec.Struct, frozen=True, kw_only=True):
 
     begun: set[Named]
     under_way: set[Named]
+    not_stored: set[Named]
+    """Those whose host said that it could not store the image which they make."""
     busy: set[InstanceUuid]
     """Instances under any task, or being built, or gone to another cell: that one says the rest."""
     shelved: dict[InstanceUuid, str]
@@ -219,6 +224,10 @@ def known(connection: sa.Connection, named: Sequence[Named]) -> KnownTasks:
     ids = list(named)
     action = action_rows.c
     known = sa.select(action.instance, action.request_id).where(sa.tuple_(action.instance, action.request_id).in_(ids))
+    event = action_events.c
+    failed = sa.select(event.instance, event.request_id).where(
+        sa.tuple_(event.instance, event.request_id).in_(ids), event.result == "Error", _NOT_STORED
+    )
     bearing = sa.select(row.uuid, row.task_id).where(sa.tuple_(row.uuid, row.task_id).in_(ids), row.task.is_not(None))
     of_rows = sa.select(row.uuid, row.task, row.state, row.shelved).where(
         row.uuid.in_([uuid for uuid, _ in ids]), sa.or_(row.deleted_at.is_(None), row.state == State.MOVED.value)
@@ -227,6 +236,7 @@ def known(connection: sa.Connection, named: Sequence[Named]) -> KnownTasks:
     return KnownTasks(
         begun={(InstanceUuid(uuid), str(task_id)) for uuid, task_id in connection.execute(known)},
         under_way={(InstanceUuid(uuid), str(task_id)) for uuid, task_id in connection.execute(bearing)},
+        not_stored={(InstanceUuid(uuid), str(task_id)) for uuid, task_id in connection.execute(failed)},
         busy={InstanceUuid(one.uuid) for one in rows if one.task is not None or one.state in _BUSY},
         shelved={InstanceUuid(one.uuid): load(one.shelved, Shelved).image_id for one in rows if one.shelved},
     )

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
-from skep.domain.images import DescribedImage, Image, ImageSelection, ImagesPage, NewImage
+from skep.domain.images import DescribedImage, Discarded, Image, ImageSelection, ImagesPage, NewImage
 
 
 class BrokenTransfer(Unavailable):
@@ -37,17 +37,17 @@ class ImageRecords(Protocol):
         """
         ...
 
-    async def discard(self, image_id: str) -> bool:
-        """Delete an image unless it has its bytes; return whether it is gone now.
+    async def discard(self, image_id: str) -> Discarded:
+        """Delete an image unless it has its bytes or is protected; return what became of it.
 
-        One that is protected stays, too. Raises Unavailable when the service does not answer.
+        Raises Unavailable when the service does not answer, or does not do it: then it is to be asked again.
         """
         ...
 
     async def delete(self, image_id: str) -> None:
         """Delete an image with its bytes; one that is gone is no error.
 
-        Raises Forbidden for one that is protected, Unavailable when the service does not answer.
+        Raises Forbidden for one that is protected, Unavailable when the service does not answer, or does not do it.
         """
         ...
 
@@ -111,7 +111,7 @@ class ImageTransfers(Protocol):
         byte, when it is not queued for bytes, TooLarge when there are more than `most` or the service takes no more,
         BrokenTransfer when it stored others than were sent, Unavailable when the transfer breaks off. After an error
         the image has no bytes, or those that an earlier upload gave it; one that got bytes which may be wrong is
-        deleted, where the service still answers.
+        deleted, where the service still answers. Where it does not, the maker of the image has to delete it.
         """
         ...
 

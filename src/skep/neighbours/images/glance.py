@@ -15,7 +15,7 @@ from skep.domain.context import RequestContext
 from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import is_uuid
-from skep.domain.images import FIELDS, MOST_BACKUPS, Image, NewImage, backup_properties
+from skep.domain.images import FIELDS, MOST_BACKUPS, Discarded, Image, NewImage, backup_properties
 from skep.neighbours.answers import IMAGES, decode, flowing, nonsense
 from skep.neighbours.images.checked import CheckedBytes, whole
 from skep.neighbours.service_session import ServiceSession
@@ -40,6 +40,9 @@ NOT_MADE: dict[int, type[SkepError]] = {400: BadRequest, 403: Forbidden, 409: Co
 
 WITH_BYTES = frozenset({"active", "deactivated"})
 """Statuses of images that have all their bytes."""
+
+DELETED = frozenset({"deleted", "pending_delete"})
+"""Statuses of images that are deleted, whether their bytes are removed yet or not."""
 
 
 class _Made(msgspec.Struct):
@@ -84,23 +87,46 @@ class GlanceImages:
         if decode(IMAGES, response, _Made).id != new.id:
             raise nonsense(IMAGES, "the new image has another id")
 
-    async def discard(self, image_id: str) -> bool:
-        """Delete an image unless it has its bytes."""
+    async def discard(self, image_id: str) -> Discarded:
+        """Delete an image unless it has its bytes or is protected."""
         fields = await self._shown(image_id)
         if fields is None:
-            return True
-        if fields["status"] in WITH_BYTES or fields.get("protected"):
-            return False
+            await self._missing()
+            return Discarded.GONE
+        if fields["status"] in DELETED:
+            return Discarded.GONE
+        if fields["status"] in WITH_BYTES:
+            return Discarded.STORED
         try:
-            await self._session.delete(await self._url(f"/images/{urllib.parse.quote(image_id, safe='')}"))
-        except Forbidden as error:
-            log.error("image not discarded", image=image_id, error=str(error))
-            return False
-        return True
+            if not fields.get("protected"):
+                await self.delete(image_id)
+                return Discarded.GONE
+        except Forbidden:
+            log.info("image protected while it was deleted", image=image_id)
+        return Discarded.PROTECTED
 
     async def delete(self, image_id: str) -> None:
         """Delete an image with its bytes."""
-        await self._session.delete(await self._url(f"/images/{urllib.parse.quote(image_id, safe='')}"))
+        try:
+            there = await self._session.delete(await self._url(f"/images/{urllib.parse.quote(image_id, safe='')}"))
+        except Forbidden as error:
+            fields = await self._shown(image_id)
+            if fields is not None and fields["status"] in DELETED:
+                return
+            if fields is not None and fields.get("protected"):
+                raise
+            raise Unavailable(f"{IMAGES} does not let Skep's own user delete image {image_id}") from error
+        if not there:
+            if await self._shown(image_id) is not None:
+                raise nonsense(IMAGES, "an image that it does not find is there")
+            await self._missing()
+
+    async def _missing(self) -> None:
+        """Raise Unavailable unless it is Glance that knows of no image: what stands before it says 404, too."""
+        response = await self._get("/images?limit=1")
+        if response.status_code != 200:
+            raise Unavailable(f"{IMAGES} answered {response.status_code} to a list of images")
+        decode(IMAGES, response, _Listed)
 
     async def backups(self, owner: str, instance: str, backup_type: str) -> list[str]:
         """Return the ids of a project's backups of this type of a server, the newest first."""
@@ -154,7 +180,8 @@ class GlanceImages:
     async def _settle(self, image: Image, sent: CheckedBytes, context: RequestContext) -> Image | None:
         """Return an image that has all that was sent, although no good answer came; otherwise leave it no bytes.
 
-        One that got others, or may yet, is deleted: Glance takes none out of an image.
+        One that got others, or may yet, is deleted: Glance takes none out of an image. What is not deleted here is by
+        whoever made the image.
         """
         try:
             after = await self.get(image.id, context)
@@ -162,11 +189,11 @@ class GlanceImages:
                 return None
             if after.status == "active" and sent.ended and sent.differs(after) is None:
                 return after
-            await self._session.delete(await self._url(f"/images/{image.id}"))
+            await self.delete(image.id)
         except NotFound:
             return None
         except (Forbidden, Unavailable) as error:
-            log.error("an image may hold bytes of a failed upload", image=image.id, error=str(error))
+            log.warning("image not deleted after a failed upload", image=image.id, error=str(error))
         else:
             log.warning("image deleted after a failed upload", image=image.id)
         return None

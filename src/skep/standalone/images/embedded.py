@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from skep.database.api.images import ImageQuery, StoredImage, Viewer
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound
-from skep.domain.images import MOST_BACKUPS, Image, NewImage, backup_properties
+from skep.domain.images import MOST_BACKUPS, Discarded, Image, NewImage, backup_properties
 from skep.neighbours.images.checked import CountedBytes, whole
 from skep.standalone.images.files import pieces
 from skep.standalone.images.service import EVERYBODY, StandaloneImages
@@ -27,8 +27,8 @@ class EmbeddedImages:
         """Make an image that waits for its bytes."""
         await self._images.create(new.fields(), EVERYBODY)
 
-    async def discard(self, image_id: str) -> bool:
-        """Delete an image unless it has its bytes."""
+    async def discard(self, image_id: str) -> Discarded:
+        """Delete an image unless it has its bytes or is protected."""
         return await self._images.discard(image_id.lower())
 
     async def delete(self, image_id: str) -> None:

@@ -19,6 +19,7 @@ from skep.database.api.images import ACTIVE, DEACTIVATED, ImagePage, ImageQuery,
 from skep.database.engine import Database
 from skep.domain.clock import Clock
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepError
+from skep.domain.images import Discarded
 from skep.standalone.images.access import own, visible
 from skep.standalone.images.fields import PatchOperation, patched, with_fields
 from skep.standalone.images.files import ImageFiles, Received, Space, file_name
@@ -169,17 +170,18 @@ class StandaloneImages:
         deleted = await self._database.write(unit, intake=True)
         await self._files.remove(file_name(deleted.id, deleted.created_at))
 
-    async def discard(self, image_id: str) -> bool:
-        """Delete an image unless it has its bytes or is protected; return whether it is gone now."""
+    async def discard(self, image_id: str) -> Discarded:
+        """Delete an image unless it has its bytes or is protected; return what became of it."""
 
-        def unit(connection: Connection) -> bool:
+        def unit(connection: Connection) -> Discarded:
             image = images.get(connection, image_id, EVERYBODY)
-            if image is None:
-                return True
-            if image.status != "queued" or image.protected:
-                return False
-            images.delete(connection, image_id)
-            return True
+            if image is not None and image.status in WITH_BYTES:
+                return Discarded.STORED
+            if image is not None and image.protected:
+                return Discarded.PROTECTED
+            if image is not None:
+                images.delete(connection, image_id)
+            return Discarded.GONE
 
         return await self._database.write(unit)
 
