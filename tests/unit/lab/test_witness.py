@@ -10,7 +10,7 @@ from skep.compute.drivers.guest_log import GuestEvent
 from skep.domain.ids import InstanceUuid
 from skep_lab.chaos.contents import WrittenDisks
 from skep_lab.witnesses.witness import HostSeen, Promised, Seen, judge
-from skep_lab.witnesses.witness_guests import Life, double_built, lives_on
+from skep_lab.witnesses.witness_guests import Life, double_built, drives, lives_on
 from skep_lab.witnesses.witness_rows import Mapped, Row, Rows
 
 ONE = InstanceUuid("one")
@@ -51,6 +51,23 @@ def test_room_that_is_not_kept_and_disks_that_are_gone_are_found() -> None:
     assert used.startswith("source counts 0 VCPU used")
     assert len(judge(replace(WAITS, disks=DISKS[1:]), PROMISED).lost) == 1
     assert len(judge(replace(WAITS, disks=DISKS[:1]), PROMISED).lost) == 1
+
+
+def test_config_drives_that_are_gone_or_left_are_found() -> None:
+    promised = replace(WAITS, rows=replace(WAITS.rows, rows=(replace(ROW, config_drive=True),)))
+    assert judge(promised, PROMISED).clean, "nobody looks at drives"
+    assert judge(replace(promised, drives=(("target", ONE, 2),)), PROMISED).clean
+    assert judge(replace(promised, drives=DISKS), PROMISED).clean, "the source keeps its own"
+    [lost] = judge(replace(promised, drives=()), PROMISED).lost
+    assert lost == "one is resized on target, where it has no config drive"
+    [left] = judge(replace(WAITS, drives=(("target", ONE, 1),)), PROMISED).leaked
+    assert left == "config drive without its server: one attempt 1 on target"
+
+
+def test_drives_are_known_by_their_names_half_made_ones_too(tmp_path: Path) -> None:
+    for name in ("one_1", "one_2.new"):
+        (tmp_path / "hosts" / "cell1" / "host-1" / "config-drives" / name).mkdir(parents=True)
+    assert drives(tmp_path) == [("host-1", ONE, 1), ("host-1", ONE, 2)]
 
 
 def test_two_guests_at_one_moment_are_found() -> None:

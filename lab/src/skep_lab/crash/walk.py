@@ -85,6 +85,7 @@ class Walk:
                 "flavorRef": "1",
                 "imageRef": self.process.image,
                 "networks": "none",
+                "config_drive": True,
                 "min_count": members,
                 "max_count": members,
             }

@@ -226,7 +226,8 @@ class ProcessCloud:
         rows = witness_rows.read_databases({name: self.postgres.url(name) for name in names})
         # Agents of older releases make no disks, or leave those that younger ones made.
         disks = None if self.release is not None else tuple(witness_guests.disks(self.state))
-        return Seen(rows=rows, lives=tuple(self.guests()), disks=disks, statuses=statuses, hosts=hosts)
+        drives = None if self.release is not None else tuple(witness_guests.drives(self.state))
+        return Seen(rows=rows, lives=tuple(self.guests()), disks=disks, statuses=statuses, hosts=hosts, drives=drives)
 
     def guests(self) -> list[Life]:
         """Return all guests that the hosts ever had, by the right time."""

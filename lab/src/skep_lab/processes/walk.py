@@ -92,7 +92,7 @@ class RoleWalk:
     async def create(self, name: str, members: int = MEMBERS) -> None:
         """Ask for servers until they are promised: a request that was not stored is sent again."""
         server = {"name": name, "flavorRef": "1", "imageRef": self.cloud.image, "networks": "none"}
-        body = {"server": {**server, "min_count": members, "max_count": members}}
+        body = {"server": {**server, "config_drive": True, "min_count": members, "max_count": members}}
         answer = await self.sent("POST", "/servers", body)
         if answer is None:
             # It died before it was stored, or after: then all of them are there.

@@ -67,6 +67,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     statuses: dict[str, str]
     """What users see: server -> status."""
     hosts: dict[str, HostSeen]
+    drives: tuple[tuple[str, InstanceUuid, int], ...] | None = None
+    """Host, instance and attempt of each config drive; None: nobody looks at them."""
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +102,7 @@ def look(state: Path, statuses: dict[str, str], hosts: dict[str, HostSeen]) -> S
         rows=rows,
         lives=tuple(witness_guests.lives(state)),
         disks=tuple(witness_guests.disks(state)),
+        drives=tuple(witness_guests.drives(state)),
         statuses=statuses,
         hosts=hosts,
     )
@@ -120,7 +123,13 @@ def judge(seen: Seen, asked: Promised, failures: Collection[FakeFailure] = ()) -
     """Compare what is seen with what was promised. `failures` are those that hosts were told to show."""
     return Findings(
         stuck=tuple(_stuck(seen, asked)),
-        leaked=(*seen.rows.leaked, *_leaked_guests(seen), *_leaked_disks(seen), *_leaked_claims(seen)),
+        leaked=(
+            *seen.rows.leaked,
+            *_leaked_guests(seen),
+            *_leaked_disks("disk", seen, seen.disks),
+            *_leaked_disks("config drive", seen, seen.drives),
+            *_leaked_claims(seen),
+        ),
         lost=tuple(_lost(seen, asked)),
         double_built=tuple(witness_guests.double_built(seen.lives)),
         errors_unjustified=tuple(_unjustified(seen, failures)),
@@ -158,11 +167,11 @@ def _leaked_guests(seen: Seen) -> Iterable[str]:
             yield f"guest without its server: {life}"
 
 
-def _leaked_disks(seen: Seen) -> Iterable[str]:
+def _leaked_disks(kind: str, seen: Seen, there: Iterable[tuple[str, InstanceUuid, int]] | None) -> Iterable[str]:
     rightful = seen.rows.kept | {(row.host, row.uuid, row.attempt) for row in seen.rows.rows}
-    for host, instance, attempt in seen.disks or ():
+    for host, instance, attempt in there or ():
         if (host, instance, attempt) not in rightful:
-            yield f"disk without its server: {instance} attempt {attempt} on {host}"
+            yield f"{kind} without its server: {instance} attempt {attempt} on {host}"
 
 
 def _leaked_claims(seen: Seen) -> Iterable[str]:
@@ -196,6 +205,8 @@ def _lost(seen: Seen, asked: Promised) -> Iterable[str]:
             yield f"{row.uuid} is {row.state} on {row.host}, where it has no guest"
         elif seen.disks is not None and (row.uuid, row.host, row.attempt) not in there:
             yield f"{row.uuid} is {row.state} on {row.host}, where it has no disk"
+        elif row.config_drive and seen.drives is not None and (row.host, row.uuid, row.attempt) not in seen.drives:
+            yield f"{row.uuid} is {row.state} on {row.host}, where it has no config drive"
     for host, instance, attempt in () if seen.disks is None else seen.rows.kept - set(seen.disks):
         yield f"{instance} may go back to {host}, which has no disk of attempt {attempt}"
 

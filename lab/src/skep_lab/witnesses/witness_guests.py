@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from skep.compute.drivers.fake import DISKS, GUESTS_FILE
+from skep.compute.drivers.fake import DISKS, DRIVES, GUESTS_FILE
 from skep.compute.drivers.fake_disks import FakeDisks
+from skep.compute.drivers.fake_drives import HALF_MADE
 from skep.compute.drivers.guest_log import GuestEvent, read_events
 from skep.domain.ids import InstanceUuid
 from skep.domain.resources import Resources
@@ -123,6 +124,15 @@ def disks(state: Path) -> list[tuple[str, InstanceUuid, int]]:
         for home in sorted(state.glob(f"hosts/*/*/{DISKS}"))
         for instance, attempt in FakeDisks(home).labels()
     ]
+
+
+def drives(state: Path) -> list[tuple[str, InstanceUuid, int]]:
+    """Return whose config drives there are, whole or half made: host, instance and attempt of each."""
+    found: list[tuple[str, InstanceUuid, int]] = []
+    for home in sorted(state.glob(f"hosts/*/*/{DRIVES}/*")):
+        uuid, _, attempt = home.name.removesuffix(HALF_MADE).partition("_")
+        found.append((home.parents[1].name, InstanceUuid(uuid), int(attempt)))
+    return found
 
 
 def disk(state: Path, host: str, instance: str, attempt: int) -> Path:

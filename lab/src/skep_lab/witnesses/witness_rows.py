@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -90,6 +91,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None
     attempt: int
     fault: str
+    config_drive: bool = False
+    """Whether it was promised one."""
 
     @property
     def settled(self) -> bool:
@@ -190,12 +193,21 @@ def _mapped(connection: WitnessConnection) -> dict[str, Mapped]:
 
 def _rows(connection: WitnessConnection, cell: str) -> Iterator[Row]:
     found = connection.execute(
-        "SELECT uuid, name, state, task, host, attempt, fault FROM instances WHERE deleted_at IS NULL",
+        "SELECT uuid, name, state, task, host, attempt, fault, body FROM instances WHERE deleted_at IS NULL",
         {},
     )
-    for uuid, name, state, task, host, attempt, fault in found:
-        text = bytes(fault).decode(errors="replace") if fault is not None else ""
-        yield Row(uuid=uuid, name=name, cell=cell, state=state, task=task, host=host, attempt=attempt, fault=text)
+    for uuid, name, state, task, host, attempt, fault, body in found:
+        yield Row(
+            uuid=uuid,
+            name=name,
+            cell=cell,
+            state=state,
+            task=task,
+            host=host,
+            attempt=attempt,
+            fault=bytes(fault).decode(errors="replace") if fault is not None else "",
+            config_drive=bool(json.loads(bytes(body)).get("config_drive")),
+        )
 
 
 def _leaked(connection: WitnessConnection, database: str, queries: dict[str, str]) -> Iterator[str]:

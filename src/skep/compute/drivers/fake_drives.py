@@ -9,6 +9,9 @@ from pathlib import Path
 from skep.compute.drivers.base import DriverError
 from skep.domain.ids import InstanceUuid
 
+HALF_MADE = ".new"
+"""Behind the name of a drive that is being made."""
+
 
 class FakeDrives:
     """The config drives of one host, which only the owner of its directory may read."""
@@ -23,7 +26,7 @@ class FakeDrives:
     def write(self, instance: InstanceUuid, attempt: int, files: Mapping[str, bytes]) -> None:
         """Make a drive, in place of one that is there. Raises DriverError `StorageUnavailable`."""
         place = self.place(instance, attempt)
-        new = place.with_name(f"{place.name}.new")
+        new = place.with_name(f"{place.name}{HALF_MADE}")
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             for old in (new, place):
@@ -47,7 +50,7 @@ class FakeDrives:
         """Remove the drive of an attempt, what an interrupted write left too. Raises DriverError."""
         place = self.place(instance, attempt)
         try:
-            for one in (place, place.with_name(f"{place.name}.new")):
+            for one in (place, place.with_name(f"{place.name}{HALF_MADE}")):
                 if one.exists():
                     shutil.rmtree(one)
         except OSError as error:
