@@ -13,6 +13,7 @@ from skep.database.cell.builds import Work, work
 from skep.database.cell.instances import columns_of
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import found_guests, instances, recovering_instances
+from skep.database.constants import constants
 from skep.database.stored import dump
 from skep.database.upsert import insert
 from skep.domain.context import RequestContext
@@ -20,12 +21,12 @@ from skep.domain.ids import InstanceUuid, NodeUuid, new_request_id
 from skep.domain.instances import State, Task
 from skep.domain.recovery import Adopt, FoundGuest, was_deleted
 from skep.domain.request_specs import RequestSpec
-from skep.domain.states import ENDS, UNSEEN, stored
+from skep.domain.states import ENDS, UNSEEN
 
 row = instances.c
 found = found_guests.c
 
-_NO_SERVER = stored(UNSEEN | ENDS)
+_NO_SERVER = UNSEEN | ENDS
 """States of rows that are no server that lives, as far as their cell knows."""
 
 
@@ -55,7 +56,7 @@ class CellServer(msgspec.Struct, frozen=True, kw_only=True):
 def living(connection: sa.Connection, after: str, limit: int) -> list[Living]:
     """Return rows that are servers, by their UUIDs, some at a time."""
     query = sa.select(row.uuid, row.state, row.attempt).where(
-        row.deleted_at.is_(None), row.state.not_in(_NO_SERVER), row.uuid > after
+        row.deleted_at.is_(None), row.state.not_in(constants(_NO_SERVER)), row.uuid > after
     )
     return [_living(one) for one in connection.execute(query.order_by(row.uuid).limit(limit))]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from skep.database.cell.tables import instances
+from skep.database.constants import constants
 from skep.domain.ids import InstanceUuid
-from skep.domain.states import FROZEN, stored
+from skep.domain.states import FROZEN
 
 row = instances.c
-_FROZEN = stored(FROZEN)
 
 
 def get(connection: sa.Connection, uuid: InstanceUuid) -> str:
@@ -31,6 +31,8 @@ def clear(connection: sa.Connection, uuid: InstanceUuid, now: int) -> None:
 def _write(
     connection: sa.Connection, uuid: InstanceUuid, password: str | None, now: int, only: sa.ColumnElement[bool]
 ) -> bool:
-    statement = instances.update().where(row.uuid == uuid, row.deleted_at.is_(None), row.state.not_in(_FROZEN), only)
+    statement = instances.update().where(
+        row.uuid == uuid, row.deleted_at.is_(None), row.state.not_in(constants(FROZEN)), only
+    )
     changed = statement.values(guest_password=password or None, updated_at=now, changed_at=now)
     return connection.execute(changed).rowcount > 0

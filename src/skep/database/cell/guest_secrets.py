@@ -25,11 +25,10 @@ _SECRET_TASK = sa.and_(row.task.is_not(None), row.task.in_(constants(SECRET_TASK
 
 REBUILD = ACTIONS["rebuild"]
 _REBUILT_BY_HOST = frozenset(one.name for one in STEPS.values() if one.task in REBUILD.tasks and one.side == "target")
-_REBUILDING = sorted(REBUILD.tasks)
 _NEEDLESS = sa.and_(
     row.state.in_(constants(BUILD_OVER)),
     row.secrets.is_not(None),
-    sa.or_(row.task.is_(None), row.task.not_in(_REBUILDING)),
+    sa.or_(row.task.is_(None), row.task.not_in(constants(REBUILD.tasks))),
 )
 
 
@@ -104,7 +103,7 @@ def _builds(instance: InstanceUuid, attempt: int, host: str) -> tuple[sa.ColumnE
             move.dest_host == host,
         )
     )
-    return (row.uuid == instance, sa.or_(built, sa.and_(row.task.in_(constants(_REBUILDING)), rebuilt)))
+    return (row.uuid == instance, sa.or_(built, sa.and_(row.task.in_(constants(REBUILD.tasks)), rebuilt)))
 
 
 def _acts(instance: InstanceUuid, attempt: int, host: str, task_id: str) -> tuple[sa.ColumnElement[bool], ...]:

@@ -16,11 +16,10 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Fault, Instance, PowerState, RequestedServer, Shelved, State, Task
 from skep.domain.moves import Size
 from skep.domain.request_specs import RequestSpec
-from skep.domain.states import FROZEN, shown, stored
+from skep.domain.states import FROZEN, shown
 
 row = instances.c
 
-_FROZEN = stored(FROZEN)
 
 _LIVE = (
     row.uuid,
@@ -74,7 +73,7 @@ def change(
 
     None when there is no such row, or it is staged: whoever placed it lets go of it in a moment.
     """
-    query = sa.select(*_LIVE).where(row.uuid == uuid, row.deleted_at.is_(None), row.state.not_in(constants(_FROZEN)))
+    query = sa.select(*_LIVE).where(row.uuid == uuid, row.deleted_at.is_(None), row.state.not_in(constants(FROZEN)))
     found = connection.execute(query).first()
     if found is None:
         return None

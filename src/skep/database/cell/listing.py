@@ -16,12 +16,11 @@ from skep.database.constants import constants
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State, Task
 from skep.domain.patterns import Pattern
-from skep.domain.states import BUILD_STATES, FROZEN, UNSEEN, shown, status, stored
+from skep.domain.states import BUILD_STATES, FROZEN, UNSEEN, shown, status
 
 row = instances.c
 
-_FROZEN = stored(FROZEN)
-_NOT_BY_ITSELF = stored(FROZEN | UNSEEN)
+_NOT_BY_ITSELF = FROZEN | UNSEEN
 """States of rows that are shown only if their mapping says so, or never."""
 
 CHUNK = 500
@@ -280,7 +279,7 @@ def _frozen_parts(form: _Form) -> list[sa.Select[Any]]:
     """Return statements for frozen rows, each by one of the partial indexes in which these are."""
     conditions = _conditions(form)
     columns: list[sa.ColumnElement[Any]] = [*live_columns, row.created_at, sa.literal_column("1")]
-    parts = (sa.and_(UNDER_WAY, row.state.in_(constants(_FROZEN))), AWAY)
+    parts = (sa.and_(UNDER_WAY, row.state.in_(constants(FROZEN))), AWAY)
     return [sa.select(*columns).where(part, *conditions) for part in parts]
 
 
@@ -358,11 +357,11 @@ def _pairs(
     is_wanted: Callable[[State, Task | None], bool], states: frozenset[State], *, shelved: bool
 ) -> list[sa.ColumnElement[bool]]:
     """Return conditions for the wanted pairs of one of these states and a task."""
-    tasks: dict[tuple[str, ...], list[Task | None]] = {}
+    tasks: dict[frozenset[State], list[Task | None]] = {}
     for task in (None, *Task):
-        wanted = stored(one for one in states if is_wanted(*shown(one, task, shelved=shelved)))
+        wanted = frozenset(one for one in states if is_wanted(*shown(one, task, shelved=shelved)))
         if wanted:
-            tasks.setdefault(tuple(wanted), []).append(task)
+            tasks.setdefault(wanted, []).append(task)
     return [sa.and_(row.state.in_(constants(wanted)), _under(some)) for wanted, some in tasks.items()]
 
 

@@ -12,13 +12,14 @@ from skep.database.cell import unreadable
 from skep.database.cell.cold_moves import FINISHED
 from skep.database.cell.tables import SOFT_DELETED, actions, instances, migrations
 from skep.database.cell.tasks import Named
+from skep.database.constants import constants
 from skep.database.stored import load
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import RequestedServer, State
 from skep.domain.moves import Size
 from skep.domain.quotas import NOTHING, QuotaCharge, charge_of, larger
 from skep.domain.request_specs import RequestSpec
-from skep.domain.states import FROZEN, stored
+from skep.domain.states import FROZEN
 
 row = instances.c
 move = migrations.c
@@ -111,7 +112,7 @@ def _owed(found: Any) -> Owed:
 _RESTS = sa.exists().where(
     move.instance == row.uuid, move.status == FINISHED, move.step.is_(None), move.new_size.is_not(None)
 )
-_AT_REST = (row.deleted_at.is_(None), row.task.is_(None), row.state.not_in(stored(FROZEN)))
+_AT_REST = (row.deleted_at.is_(None), row.task.is_(None), row.state.not_in(constants(FROZEN)))
 
 
 def _over(named: Sequence[Named], *, give_up: bool) -> sa.ColumnElement[bool]:

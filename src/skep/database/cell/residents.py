@@ -11,10 +11,11 @@ import sqlalchemy as sa
 from skep.database.cell.tables import attempts, instances
 from skep.database.cell.unreadable import or_none
 from skep.database.cell.usage import flavor_of
+from skep.database.constants import constants
 from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import State
-from skep.domain.states import FROZEN, stored
+from skep.domain.states import FROZEN
 
 MAX_NAMED = 500
 """Hosts named in one statement."""
@@ -37,7 +38,7 @@ def on_hosts(connection: sa.Connection, hosts: Iterable[str]) -> list[Resident]:
         statement = sa.select(row.uuid, row.name, row.host).where(
             row.host.in_(wanted[start : start + MAX_NAMED]),
             row.deleted_at.is_(None),
-            row.state.not_in(stored(FROZEN)),
+            row.state.not_in(constants(FROZEN)),
         )
         found += [
             Resident(uuid=InstanceUuid(one.uuid), name=one.name, host=one.host)
@@ -57,7 +58,7 @@ def sizes_on(connection: sa.Connection, host: str) -> list[Sized]:
     """Return owner and size of the servers that users see on a host."""
     row = instances.c
     statement = sa.select(row.uuid, row.project_id, row.body).where(
-        row.host == host, row.deleted_at.is_(None), row.state.not_in(stored(FROZEN))
+        row.host == host, row.deleted_at.is_(None), row.state.not_in(constants(FROZEN))
     )
     found = (or_none(one, _sized) for one in connection.execute(statement))
     return [one for one in found if one is not None]

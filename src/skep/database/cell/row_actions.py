@@ -32,7 +32,7 @@ from skep.domain.errors import Conflict
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Fault, Instance, State, Task
 from skep.domain.moves import MOVING
-from skep.domain.states import BUILD_STATES, FROZEN, stored
+from skep.domain.states import BUILD_STATES, FROZEN
 
 row = instance_rows.c
 
@@ -45,7 +45,7 @@ Raises Conflict to refuse."""
 _MINE = sa.and_(
     row.uuid == sa.bindparam("of"),
     row.deleted_at.is_(None),
-    row.state.not_in(stored(FROZEN)),
+    row.state.not_in(constants(FROZEN)),
     ~row.refused_id.is_not_distinct_from(sa.bindparam("asked")),
 )
 _READ = sa.select(*instances.live_columns).where(_MINE)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from skep.database.cell.tables import instances
 from skep.database.constants import constants
 from skep.domain.instances import State
-from skep.domain.states import check, stored
+from skep.domain.states import check
 
 
 @cache
@@ -21,5 +21,5 @@ def moving(before: State | frozenset[State], *after: State) -> sa.ColumnElement[
     befores = frozenset({before}) if isinstance(before, State) else before
     for one in after:
         check(befores, one)
-    names = stored(befores)
-    return instances.c.state == names[0] if len(names) == 1 else instances.c.state.in_(constants(names))
+    state = instances.c.state
+    return state == min(befores).value if len(befores) == 1 else state.in_(constants(befores))

@@ -9,16 +9,16 @@ import sqlalchemy as sa
 
 from skep.database.cell.tables import instances
 from skep.database.cell.unreadable import or_none
+from skep.database.constants import constants
 from skep.database.stored import load
 from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import State, Task
-from skep.domain.states import FROZEN, UNSEEN, shown, stored, vm_state
+from skep.domain.states import FROZEN, UNSEEN, shown, vm_state
 from skep.domain.usage import Period, UsedServer
 
 row = instances.c
 
-_ELSEWHERE = stored(FROZEN | UNSEEN)
 
 BATCH = 500
 """Rows held in memory as they are stored."""
@@ -50,7 +50,7 @@ def list_used(
     wanted = [
         row.launched_at < period.until,
         sa.or_(row.terminated_at.is_(None), row.terminated_at > period.since),
-        row.state.not_in(_ELSEWHERE),
+        row.state.not_in(constants(FROZEN | UNSEEN)),
     ]
     if project_id is not None:
         wanted.append(row.project_id == project_id)
