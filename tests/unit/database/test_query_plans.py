@@ -117,11 +117,16 @@ def plan(connection: sa.Connection, statement: str, parameters: Any) -> list[str
     return [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
 
 
-def scans(connection: sa.Connection, unit: Callable[[sa.Connection], object]) -> list[str]:
-    """Return the steps of a unit's plans that read every row of a large table."""
+def plans(connection: sa.Connection, unit: Callable[[sa.Connection], object]) -> list[str]:
+    """Return the steps of the plans of all statements of a unit."""
     with statements(connection) as seen:
         unit(connection)
-    steps = [step for statement, parameters in seen for step in plan(connection, statement, parameters)]
+    return [step for statement, parameters in seen for step in plan(connection, statement, parameters)]
+
+
+def scans(connection: sa.Connection, unit: Callable[[sa.Connection], object]) -> list[str]:
+    """Return the steps of a unit's plans that read every row of a large table."""
+    steps = plans(connection, unit)
     return [step for step in steps if any(step.startswith(f"SCAN {table}") for table in LARGE) and not _partial(step)]
 
 
@@ -149,3 +154,14 @@ def test_a_pass_above_the_cells_reads_no_whole_table(api: sa.Connection, name: s
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_reads_no_whole_table(cell: sa.Connection, name: str) -> None:
     assert scans(cell, partial(listing.list_all, query=LISTS[name])) == []
+
+
+@pytest.mark.parametrize("cell", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("lists", [listing.list_all, listing.list_named])
+def test_frozen_rows_of_a_list_are_found_among_those_under_way(
+    cell: sa.Connection, lists: Callable[..., object], name: str
+) -> None:
+    steps = plans(cell, partial(lists, query=LISTS[name]))
+    by_state = [step.partition(" (")[0] for step in steps if "(state=?" in step]
+    assert by_state == [f"SEARCH instances USING INDEX {index}" for index in ("instances_work", "instances_away")]

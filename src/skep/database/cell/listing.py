@@ -276,8 +276,11 @@ def _frozen(form: _Form) -> sa.CompoundSelect[Any]:
 
 
 def _frozen_parts(form: _Form) -> list[sa.Select[Any]]:
-    """Return statements for frozen rows, each by one of the partial indexes in which these are."""
-    conditions = _conditions(form)
+    """Return statements for frozen rows, each by one of the partial indexes in which these are.
+
+    SQLite takes the index of a column that is compared itself, and reads every server of a project for a few rows.
+    """
+    conditions = _conditions(form, lambda column: sa.func.coalesce(column, column))
     columns: list[sa.ColumnElement[Any]] = [*live_columns, row.created_at, sa.literal_column("1")]
     parts = (sa.and_(UNDER_WAY, row.state.in_(constants(FROZEN))), AWAY)
     return [sa.select(*columns).where(part, *conditions) for part in parts]
@@ -304,8 +307,15 @@ def _in_order(form: _Form, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
     )
 
 
-def _conditions(form: _Form) -> list[sa.ColumnElement[bool]]:
-    wanted: list[sa.ColumnElement[bool]] = [row[name] == sa.bindparam(f"{name}_is") for name in form.equal]
+def _itself(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    return column
+
+
+def _conditions(
+    form: _Form, compared: Callable[[sa.Column[Any]], sa.ColumnElement[Any]] = _itself
+) -> list[sa.ColumnElement[bool]]:
+    """Return what is asked of a row. `compared`: what stands for a column that has to be equal to a value."""
+    wanted = [compared(row[name]) == sa.bindparam(f"{name}_is", type_=row[name].type) for name in form.equal]
     if form.uuids:
         wanted.append(row.uuid.in_(sa.bindparam("uuids", expanding=True)))
     states, task = form.states, form.task
