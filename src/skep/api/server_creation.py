@@ -13,6 +13,7 @@ from skep.api.creating.disks import Disks, disks
 from skep.api.creating.hints import hints
 from skep.api.creating.inside import devices
 from skep.api.creating.names import counts, display_names, hostname_of, requested_hostname
+from skep.api.creating.tags import distinct_tags
 from skep.api.services import ApiSettings
 from skep.domain import request_specs
 from skep.domain.context import RequestContext
@@ -146,7 +147,7 @@ def instances_of(
         key_pair=found.key_pair,
         description=wanted.description,
         metadata=wanted.metadata,
-        tags=tuple(dict.fromkeys(server.get("tags") or ())),
+        tags=distinct_tags(server.get("tags")),
         block_devices=wanted.disks.all(found.flavor),
         config_drive=config_drive,
         disk_config=server.get("OS-DCF:diskConfig", "MANUAL"),

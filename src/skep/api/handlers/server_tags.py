@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from skep.api.creating.tags import distinct_tags
 from skep.api.handlers.server_lookup import LocatedServer, change, find, refuse_if_locked
 from skep.api.requests import Answer, ApiRequest
 from skep.domain.errors import BadRequest, NotFound
@@ -58,7 +59,7 @@ async def update(request: ApiRequest) -> Answer:
 
 async def update_all(request: ApiRequest) -> Answer:
     """Replace all tags; one that is named twice counts once."""
-    found = await _set(request, tuple(dict.fromkeys(request.body["tags"])))
+    found = await _set(request, distinct_tags(request.body["tags"]))
     return Answer({"tags": list(found.instance.tags)})
 
 
