@@ -1,7 +1,7 @@
-"""The threads that read: each takes one unit at a time and answers it.
+"""Threads that read a database. Each thread runs one unit at a time and returns its result.
 
-An executor of the standard library does this too. It makes two futures, two locks and four callbacks for each unit,
-and that costs more than a short statement does.
+An executor of the standard library does the same. It makes two futures, two locks and four callbacks for each unit,
+which cost more than a short statement.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _tell(loop: asyncio.AbstractEventLoop, how: Callable[..., None], future: asy
     try:
         loop.call_soon_threadsafe(how, future, what)
     except RuntimeError:
-        # The loop is closed, so nobody waits.
+        # The loop is closed: the caller has ended.
         return
 
 

@@ -38,7 +38,7 @@ MAX_NAMED = 500
 """Servers named in one statement."""
 
 Row = TypeVar("Row", bound=Instance | NamedServer)
-"""What a cell gives of each of its servers: all, or the name where no more is shown."""
+"""A server as its cell returns it: with all facts, or with its name alone for a list of names."""
 
 
 async def index(request: ApiRequest) -> Answer:

@@ -109,7 +109,7 @@ _COLUMNS = (
     mappings.deleted_at,
     mappings.created_at,
 )
-"""What `_mapping` reads."""
+"""The columns that `_mapping` takes, in this order."""
 _ONE = sa.select(*_COLUMNS).where(mappings.instance == sa.bindparam("of"))
 _ONE_WITH_GROUP = (
     sa.select(*_COLUMNS, server_group_members.c.group_uuid)

@@ -142,7 +142,7 @@ def list_all(connection: sa.Connection, query: ListQuery) -> list[Instance]:
 
 
 class NamedServer(msgspec.Struct, frozen=True):
-    """What a list of names shows of an instance."""
+    """An instance in a list of names; the time of its creation gives its place in the list."""
 
     uuid: InstanceUuid
     name: str
