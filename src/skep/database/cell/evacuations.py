@@ -211,8 +211,8 @@ def end(connection: sa.Connection, known: Move, power_state: PowerState, now: in
     )
     connection.execute(migrations.update().where(move.uuid == known.uuid).values(over_with(EVACUATED, now)))
     # A source that lives may have cleared what it had before the guest was made.
-    if connection.execute(_UNDONE, {"of": known.instance, "number": known.source_attempt}).first() is not None:
-        source_cleared(connection, known.instance, known.source_host, now)
+    lost = {"of": known.instance, "on": known.source_host, "number": known.source_attempt}
+    connection.execute(_CLEARED_BEFORE, {**lost, "now": now})
     state = state_after(State.ACTIVE, power_state)
     connection.execute(
         instances.update()
@@ -259,6 +259,7 @@ _CLEARED = (
     .values(status=SOURCE_CLEARED, updated_at=sa.bindparam("now"))
 )
 """Made once: it runs whenever a host has undone something."""
+_CLEARED_BEFORE = _CLEARED.where(sa.exists(_UNDONE))
 
 
 def source_cleared(connection: sa.Connection, instance: InstanceUuid, host: str | None, now: int) -> None:
