@@ -28,6 +28,7 @@ from skep_lab.crash.scenarios import SCENARIOS, delete, failing_build, moving_bu
 from skep_lab.crash.walk import FAILING, FAILURES, MEMBERS, MOVING, RECOVERY_SECONDS, hosts_seen
 from skep_lab.processes.cloud import ProcessCloud
 from skep_lab.processes.faults import ProcessFaults, Trigger, role_of
+from skep_lab.processes.operator import asked
 from skep_lab.witnesses import witness
 from skep_lab.witnesses.witness import Findings, Promised
 
@@ -153,7 +154,4 @@ class RoleWalk:
 
     async def sent(self, method: str, path: str, body: object = None) -> httpx.Response | None:
         """Send a request; None when the process that took it died."""
-        try:
-            return await asyncio.to_thread(self.cloud.ask, method, path, body)
-        except httpx.TransportError:
-            return None
+        return await asked(self.cloud, method, path, body)
