@@ -14,7 +14,7 @@ from skep.database.api import flavors, server_groups
 from skep.database.api.flavors import FlavorQuery
 from skep.database.hosts_of_servers import hosts_of
 from skep.domain import request_specs
-from skep.domain.destinations import destination
+from skep.domain.destinations import check_one_way, destination
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.flavors import Flavor
 from skep.domain.given_hints import cells_named
@@ -67,6 +67,7 @@ async def _spec_of(request: AdminRequest, wanted: HypotheticalServer) -> Request
         },
         None,
     )
+    check_one_way(where, wanted.availability_zone)
     flavor, image = await _flavor(services, wanted.flavor), await _image(request, wanted.image)
     devices = device_requests(flavor.extra_specs, services.aliases)
     wanted_inside(flavor, image.properties if image is not None else {}, devices)

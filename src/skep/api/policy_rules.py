@@ -228,6 +228,7 @@ ASKED_INSIDE: frozenset[str] = frozenset(
         "os_compute_api:os-shelve:unshelve_to_host",
         "os_compute_api:servers:allow_all_filters",
         "os_compute_api:servers:create:attach_network",
+        "os_compute_api:servers:create:attach_volume",
         "os_compute_api:servers:create:forced_host",
         "os_compute_api:servers:create:zero_disk_flavor",
         "os_compute_api:servers:detail:get_all_tenants",

@@ -8,8 +8,9 @@ import msgspec
 
 from skep.api.creating.absent_services import networks, refuse
 from skep.api.creating.addresses import access_address
-from skep.api.creating.contents import InjectedFile, generate_password, injected_files
-from skep.api.creating.disks import Disks, disks
+from skep.api.creating.contents import InjectedFile, injected_files, password_of
+from skep.api.creating.disk_config import disk_config_of
+from skep.api.creating.disks import CONFIG_DRIVE, Disks, disks
 from skep.api.creating.hints import hints
 from skep.api.creating.inside import devices
 from skep.api.creating.names import counts, display_names, hostname_of, requested_hostname
@@ -67,6 +68,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
     flavor: Flavor
     image: Image
+    zone: str | None = None
+    """The one that was asked for; none where a host is forced that is in another zone."""
     group: GroupRule | None = None
     key_pair: KeyPair | None = None
     cells: dict[str, CellUuid] = {}
@@ -91,7 +94,7 @@ def read(body: dict[str, Any], settings: ApiSettings, version: int) -> CreateReq
         disks=disks(server),
         hostname=requested_hostname(server, max_count),
         files=injected_files(server),
-        password=server.get("adminPass") or generate_password(),
+        password=password_of(server),
         description=server.get("description") if version >= 19 else server["name"],
     )
 
@@ -109,7 +112,7 @@ def spec_of(
         flavor=found.flavor,
         image=found.image,
         devices=devices(found.flavor, found.image.properties, settings),
-        destination=wanted.destination,
+        destination=msgspec.structs.replace(wanted.destination, zone=found.zone),
         hints=wanted.hints,
         group=found.group,
         cells=found.cells,
@@ -125,7 +128,7 @@ def has_config_drive(wanted: CreateRequest, found: Resolved, settings: ApiSettin
 
 def needs_config_drive(image: Image | None) -> bool:
     """Tell whether servers of an image have to have a config drive."""
-    return image is not None and image.properties.get("img_config_drive") == "mandatory"
+    return image is not None and image.properties.get(CONFIG_DRIVE) == "mandatory"
 
 
 def instances_of(
@@ -150,19 +153,19 @@ def instances_of(
         tags=distinct_tags(server.get("tags")),
         block_devices=wanted.disks.all(found.flavor),
         config_drive=config_drive,
-        disk_config=server.get("OS-DCF:diskConfig", "MANUAL"),
+        disk_config=disk_config_of(server, found.image),
         access_ip_v4=access_address(server.get("accessIPv4")),
         access_ip_v6=access_address(server.get("accessIPv6")),
         user_data=server.get("user_data"),
         networks=wanted.networks,
-        availability_zone=wanted.destination.zone,
-        pinned_availability_zone=wanted.destination.zone,
+        availability_zone=found.zone,
+        pinned_availability_zone=found.zone,
         scheduler_hints=wanted.hints.given,
         boot_roles=context.roles,
     )
     members = []
     for index, name in enumerate(display_names(first.name, wanted.max_count)):
         uuid = first.uuid if index == 0 else InstanceUuid(new_uuid())
-        hostname = wanted.hostname or hostname_of(name, uuid)
+        hostname = wanted.hostname or hostname_of(first.name, uuid, index + 1 if wanted.max_count > 1 else None)
         members.append(msgspec.structs.replace(first, uuid=uuid, name=name, hostname=hostname, launch_index=index))
     return tuple(members)

@@ -42,20 +42,23 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 def destination(server: dict[str, Any], default_zone: str | None) -> Destination:
     """Read `availability_zone` (also `zone:host:node`, where zone and host may be empty), `host` and its node.
 
-    Raises BadRequest for a zone with too many parts, or with a host beside a requested one.
+    Raises BadRequest for a zone with too many parts.
     """
     zone, forced_host, forced_node = _parts(server.get("availability_zone"))
-    found = Destination(
+    return Destination(
         zone=zone or default_zone,
         forced_host=forced_host,
         forced_node=forced_node,
         requested_host=server.get("host"),
         requested_node=server.get("hypervisor_hostname"),
     )
+
+
+def check_one_way(found: Destination, zone: str | None) -> None:
+    """Raise BadRequest where `zone`, as it was sent, names a host beside a requested one."""
     if found.is_forced and found.is_requested:
         expected = "a zone without a host beside host and hypervisor_hostname"
-        raise invalid_field("server.availability_zone", server["availability_zone"], expected)
-    return found
+        raise invalid_field("server.availability_zone", zone, expected)
 
 
 def _parts(zone: str | None) -> tuple[str | None, str | None, str | None]:

@@ -14,6 +14,9 @@ from skep.domain.hints import check_hints
 from skep.domain.ids import CellUuid, is_uuid
 from skep.domain.invalid_input import invalid_hint
 
+OWN = "_nova"
+"""Names that begin so are Nova's own: from a request they are left out, as in Nova."""
+
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True):
     """The hints of a request that are not for a single filter."""
@@ -39,9 +42,10 @@ def read(given: Mapping[str, Any], filters: Collection[str] = ()) -> Hints:
 
     Raises BadRequest, naming the hint, for one that nothing here can follow, or that makes no sense.
     """
+    given = {name: value for name, value in given.items() if not name.startswith(OWN)}
     check_hints(given, filters)
     return Hints(
-        group=_text(given, "group", "the UUID of a server group"),
+        group=_group(given),
         same_host=_uuids(given, "same_host"),
         different_host=_uuids(given, "different_host"),
         target_cell=_text(given, "target_cell", "the name or UUID of a cell"),
@@ -49,6 +53,14 @@ def read(given: Mapping[str, Any], filters: Collection[str] = ()) -> Hints:
         spread=_spread(given),
         given=dict(given),
     )
+
+
+def as_nova_shows(given: Mapping[str, object]) -> dict[str, list[str]]:
+    """Return hints as Nova stores and shows them: each has a list of texts."""
+    return {
+        name: [_as_text(one) for one in value] if isinstance(value, (list, tuple)) else [_as_text(value)]
+        for name, value in given.items()
+    }
 
 
 def cells_named(names: tuple[str, ...], known: tuple[Cell, ...], *, target: str | None = None) -> dict[str, CellUuid]:
@@ -74,6 +86,21 @@ def _spread(given: Mapping[str, Any]) -> tuple[SpreadConstraint, ...]:
         return spread.read_hint(said)
     except ValueError as error:
         raise invalid_hint(spread.HINT, said, str(error)) from error
+
+
+def _group(given: Mapping[str, Any]) -> str | None:
+    """Return the group: since Nova takes a list, too, it may stand alone in one."""
+    groups = given.get("group")
+    if not isinstance(groups, (list, tuple)):
+        return _text(given, "group", "the UUID of a server group")
+    if len(groups) > 1 or not all(isinstance(one, str) for one in groups):
+        raise invalid_hint("group", groups, "one UUID of a server group")
+    return next(iter(groups), None)
+
+
+def _as_text(value: object) -> str:
+    plain = isinstance(value, (str, int, float))
+    return str(value) if plain else msgspec.json.encode(value).decode()
 
 
 def _uuids(given: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import msgspec
 from skep.domain.clock import isoformat
 from skep.domain.context import RequestContext
 from skep.domain.flavors import Flavor
+from skep.domain.given_hints import as_nova_shows
 from skep.domain.instances import Fault, Instance, State, Task, instance_name
 from skep.domain.key_pairs import KeyPair
 from skep.domain.request_specs import RequestSpec
@@ -249,7 +250,7 @@ def request_spec(of: RequestSpec, instance_uuid: str, count: int) -> dict[str, A
             "ignore_hosts": list(of.ignore_hosts) or None,
             "instance_group": {"uuid": of.group.uuid, "policy": of.group.policy} if of.group else None,
             "requested_destination": of.requested_host or of.requested_node,
-            "scheduler_hints": of.scheduler_hints,
+            "scheduler_hints": as_nova_shows(of.scheduler_hints),
             "security_groups": [],
             "numa_topology": None,
             "pci_requests": None,

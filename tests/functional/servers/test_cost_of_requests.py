@@ -171,13 +171,15 @@ async def test_hints_are_bounded_as_a_whole(tmp_path: Path, hint: str) -> None:
 
 @pytest.mark.parametrize(
     ("devices", "text"),
-    [(17, "at most 16 devices"), (2, "the flavor's")],
+    [(17, "at most 16 devices"), (3, "the flavor's")],
     ids=["more than there may be", "each without a size, and so as large as the flavor allows"],
 )
 async def test_disks_are_bounded(tmp_path: Path, devices: int, text: str) -> None:
     async with servers_under_test(tmp_path) as cloud:
         blank = {"source_type": "blank", "destination_type": "local", "boot_index": -1}
-        server = {"name": "one", "imageRef": IMAGE, "flavorRef": "2", "block_device_mapping_v2": [blank] * devices}
+        boot = {"source_type": "image", "destination_type": "local", "boot_index": 0, "uuid": IMAGE}
+        disks = [boot, *[blank] * (devices - 1)]
+        server = {"name": "one", "imageRef": IMAGE, "flavorRef": "2", "block_device_mapping_v2": disks}
         status, said = await cloud.bad("POST", "/servers", {"server": server})
     assert status == 400
     assert said.startswith("Invalid input for field/attribute server.block_device_mapping_v2")

@@ -21,6 +21,9 @@ def refuse(server: dict[str, Any]) -> None:
         if name != "default":
             expected = "'default' alone, since no network service is configured"
             raise _absent(f"security_groups[{index}].name", name, expected)
+    if server.get("block_device_mapping") and server.get("block_device_mapping_v2"):
+        expected = "nothing beside block_device_mapping_v2"
+        raise _absent("block_device_mapping", server["block_device_mapping"], expected)
     if any(not _is_skipped(device) for device in server.get("block_device_mapping") or ()):
         expected = f"{NO_VOLUMES}; local disks stand in block_device_mapping_v2"
         raise _absent("block_device_mapping", server["block_device_mapping"], expected)

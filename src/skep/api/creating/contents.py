@@ -39,10 +39,16 @@ def generate_password() -> str:
     return "".join(characters)
 
 
+def password_of(asked: Mapping[str, Any]) -> str:
+    """Return the `adminPass` of a body, also an empty one as in Nova, or a random password where there is none."""
+    given: str | None = asked.get("adminPass")
+    return generate_password() if given is None else given
+
+
 def injected_files(server: dict[str, Any]) -> tuple[InjectedFile, ...]:
     """Read `personality`. Hosts read base64 strictly: line breaks, and whatever else was passed over, end here."""
     return tuple(
-        InjectedFile(path=one.get("path", ""), contents=_strict(one.get("contents", "")))
+        InjectedFile(path=one["path"], contents=_strict(one.get("contents", "")))
         for one in server.get("personality") or ()
     )
 

@@ -11,7 +11,7 @@ from skep.domain.errors import Forbidden
 from skep.domain.flavors import Flavor
 from skep.domain.images import Image
 from skep.domain.instances import BlockDevice
-from skep.domain.invalid_input import invalid_field
+from skep.domain.invalid_input import invalid_field, invalid_image_property
 
 GIB = 1024**3
 MIB_PER_GIB = 1024
@@ -19,26 +19,42 @@ MIB_PER_GIB = 1024
 SIGNATURE = "img_signature"
 """Property of an image that wants to be verified before a server is made of it."""
 
+ENCRYPTED = "cinder_encryption_key_id"
+"""Property of an image that was made of an encrypted volume, whose bytes no guest could read."""
+
+CONFIG_DRIVE = "img_config_drive"
+"""Property of an image that wants a config drive for its servers."""
+
 MOST_DEVICES = 16
 """Disks that a request may name: each of its servers keeps all of them."""
 
+DISK_BUSES = ("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml")
+
+DEVICE_TYPES = ("cdrom", "disk", "floppy", "fs", "lun")
+
 _DEVICES = "server.block_device_mapping_v2"
-_ONE_BOOT = "one boot disk: imageRef, or a device with source_type image and boot_index 0"
+_ONE_BOOT = "one boot disk: a device with source_type image, boot_index 0 and the uuid of imageRef"
 
 
 class Disks(msgspec.Struct, frozen=True, kw_only=True):
     """What a request says of disks."""
 
-    image_id: str
+    boot: BlockDevice
+    """The disk that is made of the image."""
     devices: tuple[BlockDevice, ...] = ()
-    """Beside the boot disk, which is made of the image."""
+    """The others."""
+
+    @property
+    def image_id(self) -> str:
+        """The image's id."""
+        assert self.boot.uuid is not None
+        return self.boot.uuid
 
     def all(self, flavor: Flavor) -> tuple[BlockDevice, ...]:
         """Return the boot disk and the others; what the flavor has and the request does not divide is one disk.
 
         Raises BadRequest for what the flavor has no room for.
         """
-        boot = BlockDevice(source_type="image", uuid=self.image_id, boot_index=0)
         swaps = [one for one in self.devices if one.guest_format == "swap"]
         ephemerals = [one for one in self.devices if one.guest_format != "swap"]
         if len(swaps) > 1:
@@ -56,7 +72,7 @@ class Disks(msgspec.Struct, frozen=True, kw_only=True):
         if not swaps and flavor.swap_mb:
             swaps = [BlockDevice(source_type="blank", guest_format="swap")]
         sized = [_sized(one, flavor.ephemeral_gb) for one in ephemerals] + [_sized(one, whole_gib) for one in swaps]
-        return (boot, *sized)
+        return (self.boot, *sized)
 
 
 def _sized(device: BlockDevice, whole: int) -> BlockDevice:
@@ -71,58 +87,70 @@ def disks(server: dict[str, Any]) -> Disks:
     given = server.get("block_device_mapping_v2") or ()
     if len(given) > MOST_DEVICES:
         raise invalid_field(_DEVICES, f"{len(given)} devices", f"at most {MOST_DEVICES} devices")
-    boots: list[str] = []
+    boots: list[BlockDevice] = []
     others: list[BlockDevice] = []
     for index, device in enumerate(given):
         if device.get("no_device"):
             continue
         where = f"server.block_device_mapping_v2[{index}]"
-        _refuse_volumes(device, where)
+        _check_words(device, where)
         if device.get("source_type") == "image":
             boots.append(_boot_image(device, where))
         else:
             others.append(_blank(device, where))
     image_ref: str = server.get("imageRef") or ""
     if not image_ref and not boots:
-        raise invalid_field("server.imageRef", image_ref, _ONE_BOOT)
-    if len(boots) > 1 or (image_ref and boots and boots[0] != image_ref):
-        raise invalid_field(_DEVICES, f"boot disks of {', '.join(boots)}", _ONE_BOOT)
-    return Disks(image_id=image_ref or boots[0], devices=tuple(others))
+        raise invalid_field("server.imageRef", image_ref, "the id of an image, since nothing boots from volumes here")
+    if given and [one.uuid for one in boots] != [image_ref or boots[0].uuid]:
+        said = f"boot disks of {', '.join(str(one.uuid) for one in boots)}" if boots else "no boot disk"
+        raise invalid_field(_DEVICES, said, _ONE_BOOT)
+    boot = boots[0] if boots else BlockDevice(source_type="image", uuid=image_ref, boot_index=0)
+    order = sorted(one.boot_index for one in others if one.boot_index is not None and one.boot_index >= 0)
+    if order != list(range(1, len(order) + 1)):
+        said = f"boot_index {', '.join(str(index) for index in order)} beside the boot disk's 0"
+        raise invalid_field(_DEVICES, said, "of disks that may be booted each of 1, 2, ..., once")
+    return Disks(boot=boot, devices=tuple(others))
 
 
-def _refuse_volumes(device: dict[str, Any], where: str) -> None:
+def _check_words(device: dict[str, Any], where: str) -> None:
+    """Raise BadRequest for words that no hypervisor knows, or only a volume service."""
     for key in ("source_type", "destination_type"):
         if device.get(key) in ("volume", "snapshot"):
             raise invalid_field(f"{where}.{key}", device[key], NO_VOLUMES)
     for key in ("volume_id", "snapshot_id", "volume_type"):
-        if device.get(key) is not None:
+        if device.get(key):
             raise invalid_field(f"{where}.{key}", device[key], NO_VOLUMES)
+    for key, known in (("disk_bus", DISK_BUSES), ("device_type", DEVICE_TYPES)):
+        if device.get(key) and device[key] not in known:
+            raise invalid_field(f"{where}.{key}", device[key], f"one of {', '.join(known)}")
     if device.get("tag") is not None:
         raise invalid_field(f"{where}.tag", device["tag"], "none, since no hypervisor of this cloud tags devices")
     if device.get("source_type") is None:
         raise invalid_field(f"{where}.source_type", None, "image or blank")
 
 
-def _boot_image(device: dict[str, Any], where: str) -> str:
+def _boot_image(device: dict[str, Any], where: str) -> BlockDevice:
     index = _boot_index(device, where)
     if index != 0:
         raise invalid_field(f"{where}.boot_index", index, "0, since only the boot disk can be made of an image")
-    uuid: str | None = device.get("uuid") or device.get("image_id")
+    uuid: str | None = device.get("uuid")
     if not uuid:
         raise invalid_field(f"{where}.uuid", uuid, "the id of an image")
-    return uuid
+    return _device(device, index, uuid)
 
 
 def _blank(device: dict[str, Any], where: str) -> BlockDevice:
     if device.get("uuid"):
         raise invalid_field(f"{where}.uuid", device["uuid"], "none for a blank device")
-    index = _boot_index(device, where)
-    if index is not None and index >= 0:
-        raise invalid_field(f"{where}.boot_index", index, "none or -1, since nothing boots from a blank device")
+    return _device(device, _boot_index(device, where))
+
+
+def _device(device: dict[str, Any], boot_index: int | None, uuid: str | None = None) -> BlockDevice:
     size = device.get("volume_size")
     return BlockDevice(
-        source_type=cast(Literal["blank"], device["source_type"]),
-        boot_index=index,
+        source_type=cast(Literal["blank", "image"], device["source_type"]),
+        boot_index=boot_index,
+        uuid=uuid,
         volume_size=int(size) if size else None,
         guest_format=device.get("guest_format"),
         device_name=device.get("device_name"),
@@ -150,6 +178,11 @@ def check_image(image: Image, flavor: Flavor, *, may_have_no_disk: bool, key: st
     """
     if image.status != "active":
         raise invalid_field(f"{key}.imageRef", image.id, f"an active image, this one is {image.status}")
+    if image.properties.get(ENCRYPTED):
+        raise invalid_field(f"{key}.imageRef", image.id, f"an image of no encrypted volume, this one has {ENCRYPTED}")
+    drive = image.properties.get(CONFIG_DRIVE, "optional")
+    if drive not in ("optional", "mandatory"):
+        raise invalid_image_property(CONFIG_DRIVE, drive, "optional or mandatory")
     if SIGNATURE in image.properties:
         expected = f"an image without {SIGNATURE}, since signatures of images are not verified here"
         raise invalid_field(f"{key}.imageRef", image.id, expected)

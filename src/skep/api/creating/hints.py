@@ -9,7 +9,7 @@ from skep.domain.given_hints import Hints, read
 from skep.domain.invalid_input import InvalidHint
 
 NAMES = ("os:scheduler_hints", "OS-SCH-HNT:scheduler_hints")
-"""Under which hints may stand; the first one that says something counts."""
+"""Under which hints may stand; of two the first one counts."""
 
 
 def hints(body: dict[str, Any], filters: Collection[str] = ()) -> Hints:
@@ -26,4 +26,4 @@ def hints(body: dict[str, Any], filters: Collection[str] = ()) -> Hints:
 
 def sent_as(body: Mapping[str, Any]) -> str:
     """Return under which name the hints of a request stand: by it errors call them."""
-    return next((name for name in NAMES if body.get(name)), NAMES[0])
+    return next((name for name in NAMES if name in body), NAMES[0])

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from skep.api.creating.contents import Secrets, generate_password
+from skep.api.creating.contents import Secrets, password_of
 from skep.api.requests import Answer, ApiRequest
 from skep.domain.actions import RescueGuest, SealedRescue
 from skep.domain.errors import BadRequest, NotFound
@@ -34,7 +34,7 @@ async def rescue(request: ApiRequest, server: Instance, asked: Any) -> SealedArg
     """Find the image of a rescue and seal what its host gets. Raises BadRequest for an image that is not to be had."""
     asked = asked or {}
     image = await _image(request, server, asked.get("rescue_image_ref"))
-    password = asked.get("adminPass") or generate_password()
+    password = password_of(asked)
     sealed = SealedRescue(admin_password=password, instance=server.uuid, image=image.id if image is not None else None)
     return SealedArguments(
         secrets=_sealed(request, sealed),

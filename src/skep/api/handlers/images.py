@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from skep.api.creating.contents import check_metadata
+from skep.api.creating.disk_config import PROPERTY, is_yes
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.images import OWN_PROPERTY
 from skep.database.api import quotas
@@ -31,7 +32,6 @@ STATUSES = {
 PROGRESS = {"queued": 25, "saving": 50, "active": 100}
 """Per cent, as Nova guesses them; any other status is 0."""
 
-DISK_CONFIG = "auto_disk_config"
 SERVER, KIND = "instance_uuid", "image_type"
 
 Json = dict[str, Any]
@@ -205,11 +205,11 @@ def _view(request: ApiRequest, image: DescribedImage) -> Json:
         "metadata": image.properties,
         "OS-EXT-IMG-SIZE:size": image.size,
     }
-    server, disk_config = image.properties.get(SERVER), image.properties.get(DISK_CONFIG)
+    server, disk_config = image.properties.get(SERVER), image.properties.get(PROPERTY)
     if server is not None:
         view["server"] = {"id": server, "links": request.links.both("servers", server)}
     if disk_config is not None:
-        view["OS-DCF:diskConfig"] = "AUTO" if disk_config.lower() in ("1", "true", "yes", "on", "t", "y") else "MANUAL"
+        view["OS-DCF:diskConfig"] = "AUTO" if is_yes(disk_config) else "MANUAL"
     return view
 
 

@@ -12,6 +12,7 @@ import structlog
 from skep.api import server_creation
 from skep.api.creating import repeats
 from skep.api.creating.contents import Secrets, check_limits
+from skep.api.creating.disk_config import check_disk_config
 from skep.api.creating.disks import check_image
 from skep.api.creating.hints import sent_as
 from skep.api.creating.repeats import Given
@@ -34,7 +35,7 @@ from skep.database.api import (
 )
 from skep.database.api.build_requests import NewRequest
 from skep.database.api.kept_answers import KeptAnswer, KeyedCreate
-from skep.domain.destinations import Destination
+from skep.domain.destinations import Destination, check_one_way
 from skep.domain.errors import Forbidden, OutcomeUnknown, QuotaExceeded, SkepError
 from skep.domain.flavors import Flavor
 from skep.domain.given_hints import cells_named
@@ -84,7 +85,7 @@ def _answer(request: ApiRequest, given: Given, *, replayed: bool = False) -> Ans
         "id": uuid,
         "links": request.links.both("servers", uuid),
         "OS-DCF:diskConfig": given.disk_config,
-        "security_groups": [{"name": "default"}],
+        "security_groups": request.body["server"].get("security_groups", [{"name": "default"}]),
         "adminPass": given.admin_password,
     }
     return Answer({"server": shown}, headers={"Location": request.links.own("servers", uuid), **headers})
@@ -92,12 +93,15 @@ def _answer(request: ApiRequest, given: Given, *, replayed: bool = False) -> Ans
 
 def _authorize(request: ApiRequest, wanted: CreateRequest) -> None:
     """Ask the further rules that a create may need."""
-    if "networks" in wanted.server:
+    if wanted.server.get("networks") == "auto":
         request.authorize(rule=f"{SERVERS}:create:attach_network")
+    if wanted.server.get("block_device_mapping_v2"):
+        request.authorize(rule=f"{SERVERS}:create:attach_volume")
     if wanted.destination.is_forced:
         request.authorize(rule=f"{SERVERS}:create:forced_host")
     if wanted.destination.is_requested:
         request.authorize(rule="compute:servers:create:requested_destination")
+    check_one_way(wanted.destination, wanted.server.get("availability_zone"))
     if wanted.hints.cells and not request.context.is_admin:
         raise Forbidden("The hints target_cell and different_cell are for administrators.")
 
@@ -110,17 +114,19 @@ async def _resolve(request: ApiRequest, wanted: CreateRequest) -> Resolved:
     flavor = await _flavor(request, wanted.flavor_id)
     image = await _image(request, wanted.disks.image_id)
     check_image(image, flavor, may_have_no_disk=request.allowed(f"{SERVERS}:create:zero_disk_flavor"))
+    check_disk_config(wanted.server, image, "server")
     wanted.disks.all(flavor)
     where = wanted.destination
     default_zone = request.services.settings.default_availability_zone
     key_pair = await named_key_pair(request, wanted.key_name, "server")
     if not (where.hosts or where.nodes or wanted.hints.group or wanted.hints.cells or where.zone):
         return Resolved(flavor=flavor, image=image, key_pair=key_pair)
-    unit = partial(_look_up, wanted=wanted, project=request.context.project_id, default_zone=default_zone)
-    group, unknown_nodes, named = await request.services.database.read(unit)
-    if unknown_nodes:
+    project = None if request.context.is_admin else request.context.project_id
+    unit = partial(_look_up, wanted=wanted, project=project, default_zone=default_zone)
+    group, unknown_nodes, named, zone = await request.services.database.read(unit)
+    if unknown_nodes or (where.requested_host is not None and where.requested_node is not None):
         await _check_hypervisors(request, unknown_nodes, where)
-    return Resolved(flavor=flavor, image=image, key_pair=key_pair, group=group, cells=named)
+    return Resolved(flavor=flavor, image=image, zone=zone, key_pair=key_pair, group=group, cells=named)
 
 
 async def _flavor(request: ApiRequest, flavor_id: str) -> Flavor:
@@ -144,10 +150,14 @@ async def _image(request: ApiRequest, image_id: str) -> Image:
 
 
 def _look_up(
-    connection: Connection, wanted: CreateRequest, project: ProjectId, default_zone: str
-) -> tuple[GroupRule | None, list[str], dict[str, CellUuid]]:
-    """Check zone, hosts, cells and group; return the group's rule, hypervisors that no mapping names, and the cells."""
+    connection: Connection, wanted: CreateRequest, project: ProjectId | None, default_zone: str
+) -> tuple[GroupRule | None, list[str], dict[str, CellUuid], str | None]:
+    """Check zone, hosts, cells and group, which is one of `project` (None: of any).
+
+    Return the group's rule, hypervisors that no mapping names, the cells, and the zone.
+    """
     where = wanted.destination
+    zone = _zone(connection, where, default_zone)
     if where.zone and not where.is_forced and not aggregates.zone_has_host(connection, where.zone, default_zone):
         raise invalid_field("server.availability_zone", where.zone, "an availability zone with hosts")
     for host in where.hosts:
@@ -158,19 +168,37 @@ def _look_up(
     hinted = wanted.hints.cells
     named = cells_named(hinted, cells.every(connection), target=wanted.hints.target_cell) if hinted else {}
     if wanted.hints.group is None:
-        return None, unknown, named
+        return None, unknown, named, zone
     group = server_groups.get(connection, wanted.hints.group)
-    if group is None or group.project_id != project:
+    if group is None or project not in (None, group.project_id):
         raise invalid_hint("group", wanted.hints.group, "the UUID of a server group of this project")
-    return group.rule(), unknown, named
+    return group.rule(), unknown, named, zone
+
+
+def _zone(connection: Connection, where: Destination, default_zone: str) -> str | None:
+    """Return the zone that the server shall stay in: that of the request, unless its forced host is in another one.
+
+    A forced hypervisor without its host counts as one of the default zone, as in Nova.
+    """
+    if not where.is_forced:
+        return where.zone
+    hosts = () if where.forced_host is None else (where.forced_host,)
+    found = next(iter(aggregates.zones_of(aggregates.every(connection), hosts).values()), default_zone)
+    return where.zone if where.zone == found else None
 
 
 async def _check_hypervisors(request: ApiRequest, nodes: list[str], where: Destination) -> None:
-    known = {state.usage.hypervisor_hostname for state in await host_states(request.services)}
+    states = await host_states(request.services)
+    known = {state.usage.hypervisor_hostname for state in states}
     for node in nodes:
         if node not in known:
             field = "hypervisor_hostname" if node == where.requested_node else "availability_zone"
             raise invalid_field(f"server.{field}", node, "the name of a hypervisor")
+    host, wanted = where.requested_host, where.requested_node
+    # Of a host that has not reported yet nobody knows what its hypervisor is called.
+    called = {one.usage.hypervisor_hostname or host for one in states if one.usage.host == host}
+    if wanted is not None and called and wanted not in called:
+        raise invalid_field("server.hypervisor_hostname", wanted, f"a hypervisor of the host {host}")
 
 
 async def _store(

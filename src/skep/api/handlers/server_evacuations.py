@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from skep.api.creating.contents import Secrets, generate_password
+from skep.api.creating.contents import Secrets, password_of
 from skep.api.requests import ApiRequest
 from skep.database import Connection
 from skep.database.api import host_mappings
@@ -52,7 +52,7 @@ async def wanted(request: ApiRequest, server: Instance, asked: dict[str, Any]) -
         raise NotFound(f"Compute host {host} not found.")
     if host is not None and host == server.host:
         raise BadRequest("The target host can't be the same one.")
-    password = asked.get("adminPass") or generate_password()
+    password = password_of(asked)
     return WantedEvacuation(
         host=host,
         to=EvacuateTo(forced=forced, stopped=request.version >= STOPPED_SINCE),

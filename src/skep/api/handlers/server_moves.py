@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from skep.api.creating.disk_config import check_disk_config
 from skep.api.creating.disks import check_size
 from skep.api.creating.inside import devices
 from skep.api.handlers.server_hosts import host_states
@@ -101,6 +102,7 @@ async def new_size(request: ApiRequest, server: Instance, asked: dict[str, Any])
             "allowed."
         )
     settings, image = request.services.settings, server.image
+    check_disk_config(asked, image, "resize")
     if image is not None:
         check_size(image, flavor, "resize.flavorRef")
     spread.read_extra_specs(flavor.extra_specs)

@@ -10,7 +10,8 @@ import msgspec
 
 from skep.api.cells import read_cell, write_cell
 from skep.api.creating.addresses import access_address
-from skep.api.creating.contents import Secrets, check_limits, generate_password, injected_files
+from skep.api.creating.contents import Secrets, check_limits, injected_files, password_of
+from skep.api.creating.disk_config import check_disk_config
 from skep.api.creating.disks import check_image
 from skep.api.creating.inside import devices
 from skep.api.handlers.key_pairs import named_key_pair
@@ -90,6 +91,7 @@ async def prepare(request: ApiRequest, found: LocatedServer, asked: dict[str, An
     services, server = request.services, found.instance
     _refuse_absent(asked)
     image = await _image(request, server, asked["imageRef"])
+    check_disk_config(asked, image, "rebuild")
     files = injected_files(asked)
     unit = partial(quotas.limits, project=server.project_id, defaults=await services.quotas_of(server.project_id))
     check_limits(asked.get("metadata") or {}, files, await services.database.read(unit))
@@ -105,7 +107,7 @@ async def prepare(request: ApiRequest, found: LocatedServer, asked: dict[str, An
     arguments = Rebuild(
         changes={**taken, "image": msgspec.to_builtins(image)}, preserve=bool(asked.get("preserve_ephemeral"))
     )
-    password = asked.get("adminPass") or generate_password()
+    password = password_of(asked)
     secrets = services.seal(msgspec.json.encode(Secrets(admin_password=password, files=files)))
     return PreparedRebuild(arguments, arguments.rebuilt(server), password, secrets)
 

@@ -106,7 +106,7 @@ _BASIC: tuple[Field, ...] = (
     shown("trusted_image_certificates", Array(item=TEXT, nullable=True), since=63),
     shown("locked_reason", TEXT_OR_NULL, since=73),
     shown("pinned_availability_zone", TEXT_OR_NULL, since=96),
-    shown("scheduler_hints", Map(value=Anything()), since=100),
+    shown("scheduler_hints", Map(value=Array(item=TEXT)), since=100),
 )
 """Keys of every whole server."""
 
@@ -160,7 +160,7 @@ _UNKNOWN = fields(
     shown("OS-EXT-STS:power_state", INTEGER, required=False),
     shown("server_groups", Array(item=TEXT), since=71, required=False),
     shown("pinned_availability_zone", TEXT_OR_NULL, since=96, required=False),
-    shown("scheduler_hints", Map(value=Anything()), since=100, required=False),
+    shown("scheduler_hints", Map(value=Array(item=TEXT)), since=100, required=False),
 )
 PARTIAL_SINCE = 69
 """From 2.69 on a server whose cell cannot be read, or has lost its row, is shown as far as it is known."""
@@ -202,7 +202,7 @@ SERVER_CREATED = fields(
     shown("id", UUID),
     shown("links", LINKS),
     shown("OS-DCF:diskConfig", TEXT),
-    shown("security_groups", Array(item=SECURITY_GROUP)),
+    shown("security_groups", Array(item=fields(shown("name", TEXT, required=False)))),
     shown("adminPass", TEXT, required=False),
 )
 

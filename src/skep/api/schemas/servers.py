@@ -57,8 +57,10 @@ IMAGE_REF = Either(types=(UUID, Constant(value="")))
 """Empty where the server boots from a volume."""
 FLAVOR_REF = Either(types=(String(min=1), Integer(min=0, max=10**18, exact=True)))
 CERTIFICATES = Array(item=String(min=1), min=1, max=50, unique=True, nullable=True)
+MOST_SERVERS = 10**18
+"""Nova knows no bound; how many there may be is for the quota to say."""
 VOLUME_SIZE = Integer(min=1, max=MAX_INT)
-DEVICE_NAME = String(min=1, max=255, pattern=r"^(/dev/)?x?[shv]?[a-zA-Z0-9]*$")
+DEVICE_NAME = String(min=1, max=255, pattern=r"^[a-zA-Z0-9._/-]*$")
 
 NETWORK = fields(
     asked("fixed_ip", Either(types=(String(format="ipv4"), String(format="ipv6")))),
@@ -97,13 +99,13 @@ BLOCK_DEVICE_V1 = fields(
     asked("device_name", DEVICE_NAME),
     asked("delete_on_termination", Boolean()),
     asked("no_device", Anything()),
-    asked("connection_info", String(max=255)),
+    asked("connection_info", String(max=16777215)),
 )
 
 ONE_OR_MORE_UUIDS = Either(types=(UUID, Array(item=UUID)))
 HINTS = Object(
     (
-        asked("group", UUID),
+        asked("group", ONE_OR_MORE_UUIDS),
         asked("different_host", ONE_OR_MORE_UUIDS),
         asked("same_host", ONE_OR_MORE_UUIDS),
         asked("query", Anything()),
@@ -115,7 +117,12 @@ HINTS = Object(
     open=True,
 )
 
-PERSONALITY = Array(item=fields(asked("path", String()), asked("contents", String(format="base64"), secret=True)))
+PERSONALITY = Array(
+    item=fields(
+        asked("path", String(), required=True),
+        asked("contents", String(format="base64"), secret=True),
+    )
+)
 SECURITY_GROUPS = Array(item=fields(asked("name", NAME)))
 
 _AUTO_OR_NONE = Either(types=(Array(item=NETWORK), String(choices=("none", "auto"))))
@@ -131,8 +138,8 @@ def _network_keys() -> tuple[Field, ...]:
 
 def _multiple_create() -> tuple[Field, ...]:
     return (
-        asked("min_count", Integer(min=1, max=MAX_INT)),
-        asked("max_count", Integer(min=1, max=MAX_INT)),
+        asked("min_count", Integer(min=1, max=MOST_SERVERS)),
+        asked("max_count", Integer(min=1, max=MOST_SERVERS)),
         asked("return_reservation_id", Boolean()),
     )
 

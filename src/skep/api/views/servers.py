@@ -15,6 +15,7 @@ from skep.api.links import Links
 from skep.database.api.instance_mappings import Mapping as InstanceMapping
 from skep.domain.clock import isoformat, isoformat_micro
 from skep.domain.flavors import Flavor
+from skep.domain.given_hints import as_nova_shows
 from skep.domain.images import Image
 from skep.domain.instances import Fault, Instance, State, instance_name
 from skep.domain.request_specs import RequestSpec
@@ -82,7 +83,7 @@ class ServerView:
             "tags": list(instance.tags),
             "trusted_image_certificates": None,
             "pinned_availability_zone": instance.pinned_availability_zone,
-            "scheduler_hints": instance.scheduler_hints,
+            "scheduler_hints": as_nova_shows(instance.scheduler_hints),
             "OS-EXT-AZ:availability_zone": instance.availability_zone or "",
             "config_drive": "True" if instance.config_drive else "",
             "key_name": instance.key_name,
@@ -128,7 +129,7 @@ class ServerView:
             "OS-EXT-STS:power_state": 0,
             "server_groups": list(groups),
             "pinned_availability_zone": spec.availability_zone,
-            "scheduler_hints": spec.scheduler_hints,
+            "scheduler_hints": as_nova_shows(spec.scheduler_hints),
         }
 
     def _add_host_status(self, shown: Json, instance: Instance) -> None:

@@ -79,9 +79,8 @@ def test_a_hint_whose_filter_is_not_chosen_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_error_calls_hints_as_they_were_sent(name: str) -> None:
-    for other in NAMES:
-        with pytest.raises(BadRequest, match=rf"attribute {name}\.lifetime\. Value: soon"):
-            hints({other: {}, name: {"lifetime": "soon"}})
+    with pytest.raises(BadRequest, match=rf"attribute {name}\.lifetime\. Value: soon"):
+        hints({name: {"lifetime": "soon"}})
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ UUID = "70a599e0-31e7-49b7-b260-868f441e862b"
         ("My Server_1.example", "my-server-1-example"),
         ("-dash-", "dash"),
         ("ünïcode", "ncode"),
-        ("日本", f"server-{UUID}"),
+        ("日本", f"Server-{UUID}"),
         ("a" * 70, "a" * 63),
     ],
 )
@@ -37,7 +37,7 @@ def test_hostnames(name: str, hostname: str) -> None:
 
 @given(st.text(min_size=1, max_size=255))
 def test_every_name_gives_a_hostname(name: str) -> None:
-    assert re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", hostname_of(name, UUID))
+    assert re.fullmatch("[Sa-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", hostname_of(name, UUID))
 
 
 def test_several_servers_are_numbered() -> None:
@@ -83,18 +83,25 @@ IMAGE_DISK = {"source_type": "image", "uuid": UUID, "boot_index": 0}
         [{**IMAGE_DISK, "uuid": None}],
         [{**IMAGE_DISK, "tag": "a"}],
         [{"source_type": "blank", "boot_index": 0}],
+        [IMAGE_DISK, {"source_type": "blank", "boot_index": 2}],
         [{"source_type": "blank", "uuid": UUID}],
         [{"source_type": "snapshot", "uuid": UUID}],
         [{"uuid": UUID}],
         [{"source_type": "blank"}],
+        [{"no_device": True}],
+        [{**IMAGE_DISK, "uuid": None, "image_id": UUID}],
     ],
 )
 def test_disks_that_make_no_sense(devices: list[dict[str, object]]) -> None:
     with pytest.raises(BadRequest):
-        disks({"block_device_mapping_v2": devices})
+        disks({"imageRef": UUID, "block_device_mapping_v2": devices})
 
 
-def test_a_boot_disk_that_is_another_image() -> None:
+def test_a_boot_disk_that_is_another_image_or_none() -> None:
+    for none in ({}, {"imageRef": ""}):
+        assert disks({**none, "block_device_mapping_v2": [IMAGE_DISK]}).image_id == UUID
+        with pytest.raises(BadRequest, match=r"server\.imageRef"):
+            disks({**none, "block_device_mapping_v2": [{"source_type": "blank"}]})
     with pytest.raises(BadRequest):
         disks({"imageRef": UUID.replace("7", "8"), "block_device_mapping_v2": [IMAGE_DISK]})
 
@@ -109,7 +116,7 @@ def test_what_the_flavor_has_no_room_for() -> None:
         [swap, swap],
     ):
         with pytest.raises(BadRequest):
-            disks({"imageRef": UUID, "block_device_mapping_v2": devices}).all(flavor)
+            disks({"imageRef": UUID, "block_device_mapping_v2": [IMAGE_DISK, *devices]}).all(flavor)
     whole = disks({"imageRef": UUID}).all(flavor)
     assert [(one.source_type, one.volume_size) for one in whole] == [("image", None), ("blank", 2), ("blank", 1)]
 
