@@ -174,7 +174,6 @@ def _given(request: ApiRequest) -> dict[str, str]:
     allowed = None if request.allowed(ALL_FILTERS) else FOR_ALL
     if allowed is not None:
         allowed = allowed - {"ip6"} if request.version < 5 else allowed
-        allowed = allowed - {"changes-before"} if request.version < 66 else allowed
         allowed = allowed | FOR_ALL_SINCE_83 if request.version >= 83 else allowed
     return {
         name: values[-1]

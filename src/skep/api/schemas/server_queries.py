@@ -132,7 +132,7 @@ _LIST_PARAMETERS = (
     Parameter(name="tags-any", type=ANY_TEXT, since=26),
     Parameter(name="not-tags", type=ANY_TEXT, since=26),
     Parameter(name="not-tags-any", type=ANY_TEXT, since=26),
-    Parameter(name="changes-before", type=ANY_TEXT),
+    Parameter(name="changes-before", type=ANY_TEXT, since=66),
     Parameter(name="locked", type=ANY_TEXT, since=73),
 )
 
