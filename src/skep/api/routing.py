@@ -36,7 +36,7 @@ class Route:
     status: int = 200
     """Of a success."""
     partly: int | None = None
-    """Of a success for some of what was asked only; its answer has the same shape."""
+    """Of another success: for some of what was asked only, or for what was so before. Its answer has the same shape."""
     since: int = MINIMUM
     until: int = MAXIMUM
     action: str | None = None

@@ -210,6 +210,7 @@ _SERVER_TAGS = (
         handler=server_tags.update,
         rule=f"{_TAGS}:update",
         status=201,
+        partly=204,
     ),
     _tagged(
         method="DELETE",

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import jsonschema_rs
+import pytest
 
 from skep.api import openapi
 from skep.api.routes import ROUTES
@@ -39,3 +40,19 @@ def test_what_takes_new_work_takes_an_idempotency_key() -> None:
         )
     }
     assert taking == {(route.path, route.method) for route in ROUTES if route.intake} == {("/servers", "POST")}
+
+
+def test_a_tag_that_a_server_has_is_another_success() -> None:
+    answers = openapi.document()["paths"]["/v2.1/servers/{id}/tags/{tag}"]["put"]["responses"]
+    assert {"201", "204"} <= answers.keys()
+
+
+@pytest.mark.parametrize("path", ["/v2.1/os-keypairs/{name}", "/v2.1/os-migrations"])
+def test_a_time_without_a_zone_is_said_to_be_a_text(path: str) -> None:
+    answer = openapi.document()["paths"][path]["get"]["responses"]["200"]
+    (shown,) = (
+        one.get("items", one)
+        for one in answer["content"]["application/json"]["schema"]["properties"].values()
+        if "created_at" in one.get("items", one).get("properties", ())
+    )
+    assert shown["properties"]["created_at"] == {"type": "string"}

@@ -11,7 +11,6 @@ from skep.api.schemas.shared import (
     LINKS,
     TEXT,
     TEXT_OR_NULL,
-    TIMESTAMP,
     UUID,
     shown,
 )
@@ -41,7 +40,7 @@ _HOSTS: tuple[Field, ...] = (
     shown("dest_node", TEXT_OR_NULL),
     shown("dest_host", TEXT_OR_NULL),
 )
-_TIMES: tuple[Field, ...] = (shown("created_at", TIMESTAMP), shown("updated_at", TEXT_OR_NULL))
+_TIMES: tuple[Field, ...] = (shown("created_at", TEXT), shown("updated_at", TEXT_OR_NULL))
 _ASKED: tuple[Field, ...] = (
     shown("user_id", TEXT_OR_NULL, since=80),
     shown("project_id", TEXT_OR_NULL, since=80),
