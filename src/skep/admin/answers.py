@@ -148,7 +148,11 @@ class KeyOfHost(TypedDict):
     key_refused_since: str | None
 
 
-class ListedHost(HostInBrief, AgentOfHost, KeyOfHost):
+class KnownOfAgent(AgentOfHost, KeyOfHost):
+    """What a cell knows of the agent of one host."""
+
+
+class ListedHost(HostInBrief, KnownOfAgent):
     """A host among others."""
 
     unsigned: bool
@@ -158,10 +162,6 @@ class ListedHosts(TypedDict):
     """The answer with hosts."""
 
     hosts: list[ListedHost]
-
-
-class KnownOfAgent(AgentOfHost, KeyOfHost):
-    """What a cell knows of the agent of one host."""
 
 
 class ShownHost(HostInBrief, HeldOfHost, KnownOfAgent):

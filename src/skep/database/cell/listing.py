@@ -270,8 +270,8 @@ def _first(form: _Form) -> sa.CompoundSelect[Any]:
 
     One statement: to run another one takes longer than a few more rows of the same.
     """
-    others = sa.select(_in_order(form, *live_columns, row.created_at, _OTHER).subquery())
-    return sa.union_all(*_frozen_parts(_in_any_state(form), *live_columns, row.created_at, _FROZEN), others)
+    frozen = _frozen_parts(_in_any_state(form), *live_columns, row.created_at, _FROZEN)
+    return sa.union_all(*frozen, sa.select(_ordered(form).subquery()))
 
 
 @lru_cache(maxsize=FORMS)
