@@ -17,6 +17,9 @@ FIELDS = frozenset(
 )
 """What the images API itself says of an image; every other text is a property of its own."""
 
+YES_WORDS = frozenset({"1", "t", "true", "on", "y", "yes"})
+"""What a property of an image says for yes, in small letters (oslo.utils, `bool_from_string`)."""
+
 RESERVED = "os_glance"
 """Properties whose names begin so are the image service's own (Glance, "Common image properties")."""
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 import os_traits
 
+from skep.domain.images import YES_WORDS
 from skep.domain.request_specs import RequestSpec
 from skep.placement.options import PlacementOptions
 
-_YES = frozenset({"1", "t", "true", "on", "y", "yes"})
 _IMAGE_TRAITS = {
     "hw_cdrom_bus": "COMPUTE_STORAGE_BUS",
     "hw_disk_bus": "COMPUTE_STORAGE_BUS",
@@ -57,7 +57,7 @@ def _asked(spec: RequestSpec, name: str) -> str | None:
 
 
 def _is_asked(spec: RequestSpec, name: str) -> bool:
-    return (_asked(spec, name) or "").lower() in _YES
+    return (_asked(spec, name) or "").lower() in YES_WORDS
 
 
 def _require_image_type_support(spec: RequestSpec, options: PlacementOptions) -> Iterator[str]:

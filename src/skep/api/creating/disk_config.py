@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from skep.domain.images import Image
+from skep.domain.images import YES_WORDS, Image
 from skep.domain.invalid_input import invalid_field
 
 PROPERTY = "auto_disk_config"
 """The image's word: true or false for its servers unless they say otherwise, `disabled` where it must not be."""
 
-_YES = ("1", "t", "true", "on", "y", "yes")
 _KEY = "OS-DCF:diskConfig"
 
 
 def is_yes(text: str) -> bool:
     """Tell whether the property of an image means AUTO."""
-    return text.strip().lower() in _YES
+    return text.strip().lower() in YES_WORDS
 
 
 def check_disk_config(asked: Mapping[str, Any], image: Image | None, key: str) -> None:
