@@ -153,19 +153,11 @@ class ClaimIndex:
         """Tell whether one of these attempts has a claim anywhere, stored or assumed."""
         return not self._nodes.keys().isdisjoint(keys)
 
-    def stored(self, key: AttemptKey) -> Claim | None:
-        """Return the stored claim of an attempt on the host where it runs or will run."""
-        if key not in self._nodes:
-            return None
-        for node in sorted(self._nodes[key]):
-            claim = self._stored.get(node, {}).get(key)
-            if claim is not None and claim.role != "move_source":
-                return claim
-        return None
-
     def all_of(self, key: AttemptKey) -> tuple[Claim, ...]:
         """Return every stored claim of an attempt, on whatever node."""
-        nodes = sorted(self._nodes.get(key, ()))
+        if key not in self._nodes:
+            return ()
+        nodes = sorted(self._nodes[key])
         return tuple(self._stored[node][key] for node in nodes if key in self._stored.get(node, {}))
 
     def assumed(self) -> tuple[Claim, ...]:

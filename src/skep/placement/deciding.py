@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from skep.domain.builds import Decision, Explanation, NotReady, NoValidHost, Placed
 from skep.domain.claims import Claim, ClaimKey
+from skep.domain.groups import GroupRule
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.providers import Allocation
 from skep.placement.choice import Choice, NoHost, place
@@ -166,12 +167,16 @@ class Deciding:
         group = seat.request.spec.group
         if group is None:
             return seat.request
-        mine = (slot for slot in self._known.groups.slots(group.uuid) if slot.instance == seat.instance)
-        seat.older = next((slot for slot in mine if slot.attempt == seat.attempt), None)
+        seat.older = self._older(seat, group)
         if seat.older is None and not seat.shunned:
             return seat.request
         prefer = seat.request.prefer if seat.older is None else (seat.older.node, *seat.request.prefer)
         return replace(seat.request, prefer=prefer, ignore=(*seat.request.ignore, *seat.shunned))
+
+    def _older(self, seat: Seat, group: GroupRule) -> GroupSlot | None:
+        """Return the slot that the attempt has already."""
+        mine = (slot for slot in self._known.groups.slots(group.uuid) if slot.instance == seat.instance)
+        return next((slot for slot in mine if slot.attempt == seat.attempt), None)
 
     def drop(self, seat: Seat) -> None:
         """Count a decision no longer that is not stored; one that is stored does not need it."""
@@ -245,15 +250,34 @@ class Deciding:
         return tuple(NoValidHost(explanation=explanation, reason=reason) for _ in self.seats)
 
     def _find(self, seat: Seat) -> bool:
-        """Find the claim that an earlier call of the same attempt made."""
-        table = self._known.table
-        claim = self._known.claims.stored((seat.instance, seat.attempt))
-        row = table.row_of.get(claim.node) if claim is not None else None
-        if claim is None or row is None or not table.mapped[row]:
+        """Find the claim that an earlier call of the same attempt made, and tell whether there is one.
+
+        A member of a group must have its place there, too. Another call may have taken it away, to put it beside a
+        claim that was not stored then: so the place is asked for once more, and only with it the claim counts.
+        """
+        group = seat.request.spec.group
+        claim = self._known.claim_of((seat.instance, seat.attempt), group.uuid if group is not None else None)
+        if claim is None:
             return False
         seat.claim, seat.stored, seat.epoch, seat.no = claim, True, self._known.epoch, None
+        row = self._known.table.row_of[claim.node]
         seat.choice = self._known.placement.describe(row, seat.request, seat.instance, salt=self._salt)
+        if group is not None:
+            self._find_slot(seat, group, claim)
         return True
+
+    def _find_slot(self, seat: Seat, group: GroupRule, claim: Claim) -> None:
+        """See whether a claim that was found has its slot; else have it taken, as soon as that can be judged."""
+        slot = GroupSlot(seat.instance, seat.attempt, claim.node)
+        if self._known.groups.is_stored(group.uuid, slot):
+            return
+        seat.stored = False
+        unknown = self._known.group_unknown(group)
+        if unknown is not None:
+            seat.choice, seat.no = None, NotReady(reason=unknown)
+            return
+        seat.older, seat.slot = self._older(seat, group), slot
+        self._known.groups.assume(group.uuid, slot)
 
     def _answer(self, seat: Seat) -> Decision:
         choice = seat.choice

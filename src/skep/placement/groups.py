@@ -92,6 +92,10 @@ class GroupIndex:
         """Return every slot that is decided and not yet known to be stored, with its group."""
         return tuple((group, slot) for group, slots in self._assumed.items() for slot in slots)
 
+    def is_stored(self, group: GroupUuid, slot: GroupSlot) -> bool:
+        """Tell whether the group's record holds a slot."""
+        return slot in self._stored.get(group, frozenset())
+
     def slots(self, group: GroupUuid) -> frozenset[GroupSlot]:
         """Return all slots of a group that count."""
         return self._stored.get(group, frozenset()) | self._assumed.get(group, set())

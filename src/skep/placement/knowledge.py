@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from skep.domain.claims import Claim
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, GroupUuid, InstanceUuid, NodeUuid
 from skep.placement.claims import ClaimIndex
-from skep.placement.groups import GroupIndex
+from skep.placement.groups import GroupIndex, GroupSlot
 from skep.placement.hosts.beats import Beats
 from skep.placement.hosts.columns import Mask
 from skep.placement.hosts.table import HostTable
@@ -145,6 +146,23 @@ class Knowledge:
     def _listen(self, cell: CellUuid) -> None:
         self.table.set_heard(cell, *self._beats.heard(cell))
         self.table.set_cell(cell, living=self._beats.is_living(cell))
+
+    def claim_of(self, attempt: tuple[InstanceUuid, int], group: GroupUuid | None) -> Claim | None:
+        """Return the stored claim of an attempt on the host where it runs or will run, if that host is mapped still.
+
+        Calls that were repeated while their news were late may have left several: then the one with the slot in the
+        server's `group` counts, else the first by node.
+        """
+        table, instance, number = self.table, *attempt
+        found: Claim | None = None
+        for claim in self.claims.all_of(attempt):
+            row = table.row_of.get(claim.node)
+            if claim.role == "move_source" or row is None or not table.mapped[row]:
+                continue
+            if group is None or self.groups.is_stored(group, GroupSlot(instance, number, claim.node)):
+                return claim
+            found = found or claim
+        return found
 
     def asserted(self, cell: CellUuid) -> bool:
         """Tell whether the cell has asserted its claims in this epoch."""

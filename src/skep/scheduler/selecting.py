@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from skep.domain.builds import Decision
 from skep.domain.claims import Claim
 from skep.messages.to_scheduler import SelectDestinations
@@ -69,6 +71,8 @@ class Selecting:
         """
         if not message.dry_run:
             await self._commits.be_certain()
+            if self._is_repeated(message):
+                await self._commits.look()
         await supersede(self._states, self._commits, message)
         seed = secrets.randbits(64) if self._settings.shuffle else self._settings.seed
         deciding = self._begin(message, seed)
@@ -79,6 +83,11 @@ class Selecting:
             return deciding.answers()
         finally:
             deciding.drop_all()
+
+    def _is_repeated(self, message: SelectDestinations) -> bool:
+        """Tell whether an earlier call left something of these attempts, which may be gone without being heard of."""
+        keys = {(member.instance, member.attempt) for member in message.members}
+        return self._states.claims.has_any(keys) or any(self._states.groups.groups_of(*key) for key in keys)
 
     async def _store(self, deciding: Deciding) -> None:
         """Store what is decided until nothing is refused; give all back if too few fit."""
@@ -141,7 +150,8 @@ class Selecting:
     async def _claim(self, deciding: Deciding, seat: Seat) -> int:
         """Store one claim; with a group its slot first, which is freed again if the claim is refused.
 
-        Return how many writes were refused because somebody else was quicker.
+        A slot that an earlier call of the attempt took stays: that call may be storing its claim right now. Return how
+        many writes were refused because somebody else was quicker.
         """
         claim, rule = seat.claim, seat.request.spec.group
         assert claim is not None
@@ -152,6 +162,7 @@ class Selecting:
             taken = await self._commits.change(group, taking, urgent=True)
             refused = taken.refused
             if not taken.answer:
+                await self._give_up_place(seat)
                 deciding.shun(seat)
                 return refused
         still_fits = partial(self._states.placement.still_fits, seat.request, claim.node)
@@ -163,23 +174,38 @@ class Selecting:
         if stored.answer is not None:
             # It may have got other CPUs and devices than was decided, where others were quicker.
             seat.claim = stored.answer
-        if rule is not None and not seat.stored:
+        if rule is not None and not seat.stored and seat.older != seat.slot:
             await self._commits.change(Key(GROUPS, rule.uuid), changes.free_slot(seat.key), urgent=True)
         return refused
+
+    async def _give_up_place(self, seat: Seat) -> None:
+        """Free the claim of an earlier call that was never answered, if there is one where the group has no place."""
+        if self._has_claim(seat):
+            removing = self._as_decided(seat, changes.remove_claim(seat.key), no=False)
+            await self._commits.change(Key(COMPUTE, seat.key.node), removing, urgent=True)
+
+    def _has_claim(self, seat: Seat) -> bool:
+        """Tell whether the record of the host that was chosen has a claim of the attempt."""
+        held = self._states.claims.all_of((seat.instance, seat.attempt))
+        return seat.claim is not None and any(claim.node == seat.claim.node for claim in held)
 
     def _as_decided(self, seat: Seat, changing: Changing[AnswerT], no: AnswerT) -> Changing[AnswerT]:
         """Change a record only while what the decision stood on is so.
 
         In another epoch nobody knows yet what else is claimed. And where another scheduler was asked for the same
         attempt at the same time, its claim is taken instead of making another one.
+
+        What is there already is written once more: where it has gone since we heard of it, that is refused.
         """
-        attempt, node = (seat.instance, seat.attempt), seat.key.node
+        attempt, node, rule = (seat.instance, seat.attempt), seat.key.node, seat.request.spec.group
+        group = rule.uuid if rule is not None else None
 
         def change(value: Any) -> Change[AnswerT]:
-            found = self._states.claims.stored(attempt)
+            found = self._states.claim_of(attempt, group)
             if self._states.epoch != seat.epoch or (found is not None and found.node != node):
                 return Change(value, no)
-            return changing(value)
+            made = changing(value)
+            return made if made.value is not value or not made.answer else Change(replace(value), made.answer)
 
         return change
 
@@ -188,17 +214,18 @@ class Selecting:
 
         Then another scheduler decides the same attempt, and its choice is better followed than replaced.
         """
-        rule, slot = seat.request.spec.group, seat.slot
+        rule, slot, older = seat.request.spec.group, seat.slot, seat.older
         assert rule is not None
         assert slot is not None
         spreads = partial(self._spreads, seat.request, slot) if rule.spread else None
-        taking, known = changes.take_slot(rule, slot, spreads=spreads), (slot, seat.older)
+        taking, known = changes.take_slot(rule, slot, spreads=spreads), (slot, older)
 
         def change(value: GroupValue | None) -> Change[bool]:
             held: tuple[GroupSlot, ...] = value.slots if value is not None else ()
             mine = (one for one in held if (one.instance, one.attempt) == (slot.instance, slot.attempt))
             if any(one not in known for one in mine):
                 return Change(value, answer=False)
+            seat.older = slot if slot in held else older
             return taking(value)
 
         return change
@@ -210,7 +237,7 @@ class Selecting:
         """Free what was claimed: fewer than the minimum fit."""
         freeing: list[asyncio.Future[Stored[Any]]] = []
         for seat in deciding.seats:
-            if seat.stored:
+            if seat.stored or self._has_claim(seat):
                 removing = changes.remove_claim(seat.key)
                 freeing.append(self._commits.change(Key(COMPUTE, seat.key.node), removing, urgent=True))
                 if seat.request.spec.group is not None:

@@ -205,8 +205,10 @@ class HostStates(Knowledge):
         The backend may forget them too, and begin their keys anew: whoever still held the old generation would take
         the new record for an old one.
         """
-        while self._removed and (next(iter(self._removed.values())) or before) <= before:
-            key = next(iter(self._removed))
+        while self._removed:
+            key, at = next(iter(self._removed.items()))
+            if at is not None and at > before:
+                return
             del self._held[key.namespace][key.name]
             self._removed.popitem(last=False)
 

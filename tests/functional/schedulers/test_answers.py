@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from skep.domain.builds import NotReady, NoValidHost, Placed
+from skep.domain.claims import ClaimKey
 from skep.domain.errors import Unavailable
 from skep.domain.flavors import Flavor
 from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid, InstanceUuid, ProjectId, UserId
 from skep.domain.request_specs import RequestSpec
 from skep.messages.to_scheduler import Member, SelectDestinations
-from skep.synchronizer.base import Write
+from skep.placement.groups import GroupSlot
+from skep.scheduler.changes import Changing, free_slot, take_slot
+from skep.synchronizer.base import Key, Write
 from tests.functional.schedulers.crowd import Crowd
 from tests.functional.schedulers.killable import Process
 
@@ -51,6 +54,19 @@ async def claims(crowd: Crowd) -> list[tuple[str, str]]:
         if namespace == "compute"
         for claim in value.claims
     )
+
+
+async def places(crowd: Crowd, group: GroupRule) -> list[tuple[str, str]]:
+    """Return who has a slot in the group, and where."""
+    return sorted((slot.instance, slot.node) for slot in (await crowd.contents())["groups", group.uuid].slots)
+
+
+async def change_group(crowd: Crowd, group: GroupRule, changing: Changing[bool]) -> None:
+    """Change the group's record as a scheduler does whose own story was cut off after it."""
+    changed = await crowd.processes[1].service._commits.change(Key("groups", group.uuid), changing)
+    assert changed.answer
+    for process in crowd.processes:
+        await process.service._mirror.look()
 
 
 def hold(process: Process, *, compute: bool = True) -> asyncio.Event:
@@ -92,7 +108,7 @@ async def test_room_that_became_free_elsewhere_is_found_before_no_is_said(crowd:
     crowd.processes = [first]
     await crowd.delete(("a", 1))
     crowd.processes = [first, second]
-    assert second.service.states.claims.stored(("a", 1)) is not None
+    assert second.service.states.claims.all_of(("a", 1))
     assert isinstance(await ask(second, "x"), Placed)
 
 
@@ -208,3 +224,47 @@ async def test_a_request_counts_as_one_conflict_however_often_it_was_refused(cro
     assert one.conflicts == 1
     assert isinstance(await ask(one, "d"), Placed)
     assert one.conflicts == 1
+
+
+async def test_a_claim_that_lost_its_place_in_the_group_is_no_answer_before_it_has_it_again(crowd: Crowd) -> None:
+    """Its answer was lost, and the call repeated where the host seemed full and news of the claim were late."""
+    one, other = crowd.processes
+    low, high = crowd.nodes
+    group = GroupRule(uuid=GroupUuid("g"), policy="affinity")
+    one.backend.fates = ["none", "answer"]
+    with pytest.raises(Unavailable):
+        await ask(one, "a", forced_host=f"host-{low}", group=group)
+    await change_group(crowd, group, take_slot(group, GroupSlot(InstanceUuid("a"), 1, high)))
+    for process in (other, one):
+        answer = await ask(process, "a", group=group)
+        assert answer.node == low
+        assert await places(crowd, group) == [("a", low)]
+    assert await claims(crowd) == [("a", low)]
+
+
+async def test_a_claim_without_a_place_goes_where_others_took_it(crowd: Crowd) -> None:
+    one, other = crowd.processes
+    low, high = crowd.nodes
+    group = GroupRule(uuid=GroupUuid("g"), policy="anti-affinity")
+    one.backend.fates = ["none", "answer"]
+    with pytest.raises(Unavailable):
+        await ask(one, "a", forced_host=f"host-{low}", group=group)
+    await change_group(crowd, group, free_slot(ClaimKey(InstanceUuid("a"), 1, low, group.uuid)))
+    assert (await ask(other, "b", forced_host=f"host-{low}", group=group)).node == low
+    answer = await ask(other, "a", group=group)
+    assert answer.node == high
+    assert await places(crowd, group) == [("a", high), ("b", low)]
+    assert await claims(crowd) == [("a", high), ("b", low)]
+
+
+async def test_of_two_claims_the_one_with_the_place_is_answered(crowd: Crowd) -> None:
+    one, other = crowd.processes
+    low, high = crowd.nodes
+    group = GroupRule(uuid=GroupUuid("g"), policy="affinity")
+    await deafen(one, other)
+    assert (await ask(one, "a", forced_host=f"host-{low}")).node == low
+    assert (await ask(other, "a", forced_host=f"host-{high}", group=group)).node == high
+    for process in (one, other):
+        await process.service._mirror.look()
+        assert (await ask(process, "a", group=group)).node == high
+    assert await places(crowd, group) == [("a", high)]
