@@ -128,7 +128,13 @@ class ControlPlane:
         self._super_conductor: SuperConductor | None = None
         self._accounts: Accounts | None = None
         if config.transport.host_users:
-            self._accounts = Accounts(config, directory, databases.api, clock)
+            self._accounts = Accounts(
+                config,
+                directory,
+                databases.api,
+                clock,
+                reconnects=lambda: self._own_transport.reconnects if self._own_transport is not None else 0,
+            )
         self._cell_conductors: list[CellConductor] = []
         self._conductor_of: dict[CellUuid, CellConductor] = {}
         self._started_with: dict[CellUuid, tuple[Database, Transport | None]] = {}

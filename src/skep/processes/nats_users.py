@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from skep.config.sections import Config
@@ -34,6 +34,15 @@ LOOK_SECONDS = 2.0
 AGAIN_SECONDS = 60.0
 """How often servers are told what they know: one may have come, or lost what it stored."""
 
+RENEW_AFTER = (1.0, 10.0)
+"""Seconds after a server's start was noticed at which it gets all accounts anew, with other dates.
+
+A server loads accounts when their first users sign in. Where users of two accounts that import from each other do so
+at once, one account may keep another that no user is in (2.9; mended in 2.10 by
+https://github.com/nats-io/nats-server/pull/5588): what a cell sends to the level above arrives nowhere, and nobody is
+told. Accounts that say something new are read again.
+"""
+
 log = get_logger(__name__)
 
 
@@ -60,7 +69,21 @@ def known(connection: Connection) -> tuple[list[Cell], Revoked]:
 class Accounts:
     """Tells NATS servers of accounts whenever rows say something else than what was told last, and now and then."""
 
-    def __init__(self, config: Config, directory: StateDirectory, database: Database, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: Config,
+        directory: StateDirectory,
+        database: Database,
+        clock: Clock,
+        *,
+        reconnects: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`reconnects`: how often this process lost the servers and found them again."""
+        self._reconnects = reconnects
+        self._reconnects_seen = reconnects()
+        self._servers: frozenset[str] = frozenset()
+        """That took what was told when all was told."""
+        self._renew_at: tuple[int, ...] = ()
         self._config = config
         self._directory = directory
         self._database = database
@@ -104,6 +127,8 @@ class Accounts:
         cells, revoked = await self._database.read(known)
         now, signing = self._clock.now(), keys(self._directory)
         claims = claims_of_accounts(cells, signing, self._config.transport.prefix, revoked)
+        if self._is_to_renew(now):
+            self._told = {}
         if signing.operators != self._signers:  # a rotation of the secrets that they follow from took a step
             self._told, self._signers = {}, signing.operators
         changed = [name for name, said in claims.items() if name not in self._told or self._told[name][0] != said]
@@ -116,8 +141,22 @@ class Accounts:
             fresh[name] = (claims[name], jwt)
         sent = list(fresh) if is_due else changed
         system = credentials_of_system(signing, now // SECOND)
-        await update_accounts(self._config.transport, system, [fresh[name][1] for name in sent])
+        servers = await update_accounts(self._config.transport, system, [fresh[name][1] for name in sent])
         self._told = fresh
         if is_due:
-            self._told_at = now
+            if self._servers and not servers <= self._servers:
+                self._renew(now)
+            self._told_at, self._servers = now, servers
         return changed
+
+    def _renew(self, now: int) -> None:
+        self._renew_at = tuple(now + round(after * SECOND) for after in RENEW_AFTER)
+
+    def _is_to_renew(self, now: int) -> bool:
+        """Tell whether accounts have to be signed anew now, because a server started a while ago."""
+        if self._reconnects() != self._reconnects_seen:
+            self._reconnects_seen = self._reconnects()
+            self._renew(now)
+        waiting = tuple(at for at in self._renew_at if at > now)
+        due, self._renew_at = len(waiting) < len(self._renew_at), waiting
+        return due

@@ -47,7 +47,9 @@ class SuperConductorProcess(Role):
         self._on_stop("super conductor", conductor.stop)
         await self._wait_for("database api", conductor.start)
         if self.config.transport.host_users:
-            accounts = Accounts(self.config, directory, api, self.process.clock)
+            accounts = Accounts(
+                self.config, directory, api, self.process.clock, reconnects=lambda: self._transport.reconnects
+            )
             self._on_stop("accounts of NATS", accounts.stop)
             accounts.start()
 

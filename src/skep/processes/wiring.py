@@ -27,6 +27,10 @@ class ProcessTransport(Transport, Protocol):
     def connected(self) -> bool:
         """Whether messages can be sent now."""
 
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was made anew."""
+
     async def open(self) -> None:
         """Connect. Raises Unreachable when nobody answers, Misconfigured when it never will work."""
 

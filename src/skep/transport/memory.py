@@ -46,6 +46,11 @@ class MemoryTransport:
         """Memory is always there."""
         return True
 
+    @property
+    def reconnects(self) -> int:
+        """Memory is never lost."""
+        return 0
+
     async def open(self) -> None:
         """Nothing is to be connected."""
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Iterable
 
 from nats import errors as nats_errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from skep.config.nats_security import signed_in_by
 from skep.config.sections import TransportSettings
@@ -17,14 +20,18 @@ from skep.transport.nats_options import security, servers
 from skep.transport.nats_users import UPDATE_SUBJECT
 
 ANSWER_SECONDS = 5.0
+OTHERS_SECONDS = 0.2
+"""For further servers to answer, after the one before."""
+NO_RESPONDERS = "503"
+"""Status with which a NATS server answers where nobody keeps accounts."""
 _TAKEN = 200
 
 
-async def update_accounts(settings: TransportSettings, system: str, accounts: Iterable[str]) -> None:
+async def update_accounts(settings: TransportSettings, system: str, accounts: Iterable[str]) -> frozenset[str]:
     """Send JWTs of accounts to the servers; `system` is the credentials of the system account.
 
-    Raises Unreachable when no server answers, Misconfigured when they are not run by this operator or refuse an
-    account.
+    Return the ids of the servers that took them: a server has another one after each start. Raises Unreachable when no
+    server answers, Misconfigured when they are not run by this operator or refuse an account.
     """
     client = EndingClient()
     options = {**security(settings), **signed_in_by(system)}
@@ -39,9 +46,13 @@ async def update_accounts(settings: TransportSettings, system: str, accounts: It
                 error_cb=_ignore,
                 **options,
             )
+        inbox = client.new_inbox()
+        answers = await client.subscribe(inbox)
+        servers_heard: set[str] = set()
         for jwt in accounts:
-            answer = await client.request(UPDATE_SUBJECT, jwt.encode(), timeout=ANSWER_SECONDS)
-            _check(answer.data)
+            await client.publish(UPDATE_SUBJECT, jwt.encode(), reply=inbox)
+            servers_heard |= await _taken(answers)
+        return frozenset(servers_heard)
     except nats_errors.NoRespondersError:
         raise Misconfigured(
             "the NATS servers keep no accounts: start them with `skep nats config --host-users`"
@@ -59,15 +70,25 @@ async def update_accounts(settings: TransportSettings, system: str, accounts: It
             await client.close()
 
 
-def _check(answer: bytes) -> None:
-    """Raise Misconfigured when a server does not take an account."""
+async def _taken(answers: Subscription) -> set[str]:
+    """Return the ids of the servers that took an account; raise Misconfigured when one does not."""
+    heard = {_server_of(await answers.next_msg(ANSWER_SECONDS))}
+    with contextlib.suppress(nats_errors.TimeoutError):
+        while True:
+            heard.add(_server_of(await answers.next_msg(OTHERS_SECONDS)))
+    return heard
+
+
+def _server_of(answer: Msg) -> str:
+    if answer.headers and answer.headers.get("Status") == NO_RESPONDERS:
+        raise nats_errors.NoRespondersError
     try:
-        said = json.loads(answer)
+        said = json.loads(answer.data)
         if said.get("data", {}).get("code") == _TAKEN:
-            return
+            return str(said.get("server", {}).get("id", ""))
         reason = said.get("error", {}).get("description", "") or str(said)[:200]
     except (ValueError, AttributeError):
-        reason = repr(answer[:200])
+        reason = repr(answer.data[:200])
     raise Misconfigured(f"a NATS server refuses an account: {reason}")
 
 
