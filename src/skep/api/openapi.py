@@ -1,7 +1,8 @@
 """The OpenAPI 3.1 document, derived from the route table: `python -m skep.api.openapi docs/openapi.json`.
 
 Each operation is described at the newest microversion in which it exists; `x-since` and `x-until` say in which ones it
-does. Schemas are the ones that validate requests and shape answers.
+does. Schemas are the ones that validate requests and shape answers. Actions share an operation: where some answer by a
+body and others by none, the answer has `x-or-nothing`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from skep.api.actions import GONE_ACTIONS
 from skep.api.creating.repeats import HEADER as IDEMPOTENCY_KEY
 from skep.api.creating.repeats import LONGEST
 from skep.api.faults import NAMES
@@ -113,12 +115,15 @@ def _summary(rows: list[Route]) -> str:
 
 def _responses(rows: list[Route]) -> Json:
     by_status: dict[int, list[Json]] = {}
+    empty: set[int] = set()
     for row in rows:
         for status in (row.status, row.partly):
             if status is None:
                 continue
             shapes = by_status.setdefault(status, [])
-            if row.response is not None:
+            if row.response is None:
+                empty.add(status)
+            else:
                 shape = _plain(row.response.schema(row.until))
                 if shape not in shapes:
                     shapes.append(shape)
@@ -127,6 +132,8 @@ def _responses(rows: list[Route]) -> Json:
         answer: Json = {"description": "done"}
         if shapes:
             answer["content"] = _content(shapes[0] if len(shapes) == 1 else {"oneOf": shapes})
+            if status in empty:
+                answer["x-or-nothing"] = True
         answers[str(status)] = answer
     return answers
 
@@ -142,6 +149,8 @@ def _refusals(rows: list[Route]) -> list[int]:
         found |= {413, 504}
     if any(row.body for row in rows):
         found.add(415)
+    if any(row.action in GONE_ACTIONS for row in rows):
+        found.add(410)
     return sorted(found)
 
 

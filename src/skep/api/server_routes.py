@@ -326,6 +326,7 @@ _BELOW_SERVERS = (
         path="/servers/{id}/os-security-groups",
         handler=server_addresses.security_groups,
         rule="os_compute_api:os-security-groups:list",
+        response=answers.SECURITY_GROUPS,
     ),
 )
 

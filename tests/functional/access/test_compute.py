@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from skep.api import openapi
 from skep.api.policy_rules import ASKED_INSIDE
 from skep.api.routes import ROUTES
 from tests.support import samples
 from tests.support.access.compute_rows import compute_rows, server_rows
 from tests.support.access.compute_world import CALLERS, FOR_ALL_CALLERS, PLACES, compute_world
 from tests.support.access.matrix import walk
+from tests.support.documented import Documented
 
 WALK = "ACCESS"
 
@@ -24,8 +26,10 @@ async def test_nobody_is_told_more_than_his_due(tmp_path: Path) -> None:
     async with compute_world(tmp_path) as (world, things):
         rows = compute_rows(things, FOR_ALL_CALLERS)
         assert {row.key for row in rows} == {(row.method, row.path, row.action) for row in ROUTES}
-        wrong = await walk(world, rows, CALLERS)
+        documented = Documented(openapi.document())
+        wrong = await walk(world, rows, CALLERS, documented)
         assert not wrong, "\n".join(wrong)
+        assert {(row.method, f"/v2.1{row.path}") for row in rows if row.served < 400} <= documented.done
         assert things.asked - ASKED_INSIDE - {row.rule for row in ROUTES} == set(), "add them to ASKED_INSIDE"
 
 

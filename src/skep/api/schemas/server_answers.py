@@ -224,6 +224,7 @@ METADATA = AnswerShape(fields(shown("metadata", Map(value=TEXT))))
 METADATA_ITEM = AnswerShape(fields(shown("meta", Map(value=TEXT))))
 TAGS = AnswerShape(fields(shown("tags", Array(item=TEXT))))
 ADDRESSES = AnswerShape(fields(shown("addresses", Map(value=Anything()))))
+SECURITY_GROUPS = AnswerShape(fields(shown("security_groups", Array(item=Anything()))))
 
 EVENT = fields(
     shown("event", TEXT),
