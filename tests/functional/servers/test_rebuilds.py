@@ -293,6 +293,13 @@ async def test_states_locks_and_roles(cloud: ServersUnderTest) -> None:
     assert (await show(cloud, uuid))["status"] == "SHUTOFF"
 
 
+async def test_without_a_root_disk_who_may_create_so_may_rebuild(cloud: ServersUnderTest) -> None:
+    uuid = await built(cloud, flavorRef="3", token="admin")
+    code, said = await refused(cloud, uuid, {"imageRef": OTHER}, token="other")
+    assert (code, said) == (403, "Only volume-backed servers are allowed for flavors with zero disk.")
+    await rebuild(cloud, uuid, token="admin")
+
+
 async def _do(cloud: ServersUnderTest, uuid: str, action: str, power_state: PowerState) -> None:
     request = RequestId(f"req-{action}")
     who = RequestContext(request_id=request, project_id=ProjectId(PROJECT), user_id=UserId("member"))

@@ -16,6 +16,9 @@ from skep.domain.invalid_input import invalid_field, invalid_image_property
 GIB = 1024**3
 MIB_PER_GIB = 1024
 
+ZERO_DISK = "os_compute_api:servers:create:zero_disk_flavor"
+"""The rule for who may have a server whose flavor has no root disk, from an image of any size."""
+
 SIGNATURE = "img_signature"
 """Property of an image that wants to be verified before a server is made of it."""
 

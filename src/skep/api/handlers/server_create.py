@@ -13,7 +13,7 @@ from skep.api import server_creation
 from skep.api.creating import repeats
 from skep.api.creating.contents import Secrets, check_limits
 from skep.api.creating.disk_config import check_disk_config
-from skep.api.creating.disks import check_image
+from skep.api.creating.disks import ZERO_DISK, check_image
 from skep.api.creating.hints import sent_as
 from skep.api.creating.repeats import Given
 from skep.api.handlers.key_pairs import named_key_pair
@@ -113,7 +113,7 @@ async def _resolve(request: ApiRequest, wanted: CreateRequest) -> Resolved:
     """
     flavor = await _flavor(request, wanted.flavor_id)
     image = await _image(request, wanted.disks.image_id)
-    check_image(image, flavor, may_have_no_disk=request.allowed(f"{SERVERS}:create:zero_disk_flavor"))
+    check_image(image, flavor, may_have_no_disk=request.allowed(ZERO_DISK))
     check_disk_config(wanted.server, image, "server")
     wanted.disks.all(flavor)
     where = wanted.destination

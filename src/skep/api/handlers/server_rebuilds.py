@@ -12,7 +12,7 @@ from skep.api.cells import read_cell, write_cell
 from skep.api.creating.addresses import access_address
 from skep.api.creating.contents import Secrets, check_limits, injected_files, password_of
 from skep.api.creating.disk_config import check_disk_config
-from skep.api.creating.disks import check_image
+from skep.api.creating.disks import ZERO_DISK, check_image
 from skep.api.creating.inside import devices
 from skep.api.handlers.key_pairs import named_key_pair
 from skep.api.handlers.server_images import usable_image
@@ -130,7 +130,8 @@ async def _image(request: ApiRequest, server: Instance, image_id: str) -> Image:
     image = await usable_image(request, image_id)
     if image is None:
         raise BadRequest("Cannot find image for rebuild")
-    check_image(image, server.flavor, may_have_no_disk=True, key="rebuild")
+    may_have_no_disk = request.allowed(ZERO_DISK, project_id=server.project_id, user_id=server.user_id)
+    check_image(image, server.flavor, may_have_no_disk=may_have_no_disk, key="rebuild")
     if needs_config_drive(image) and not server.config_drive:
         raise BadRequest(
             f"Image {image.id} needs a config drive (img_config_drive), which the server does not have: a rebuild does "
