@@ -20,7 +20,7 @@ from skep.api.auth import UNAUTHENTICATED, authenticate, challenge, is_unheard_o
 from skep.api.faults import fault_of, status_of
 from skep.api.links import Links
 from skep.api.requests import Answer, ApiRequest
-from skep.api.routing import Match, MethodNotAllowed, Route, Router
+from skep.api.routing import Match, Route, Router
 from skep.api.services import ApiServices
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, NotFound, Unauthenticated
@@ -133,13 +133,10 @@ class ComputeApi:
         if exchange.versioned:
             exchange.version = microversions.requested(exchange.headers)
         method = "GET" if exchange.method == "HEAD" else exchange.method
-        try:
-            match = self.router.find(method, segments[1:], exchange.version)
-        except MethodNotAllowed:
+        if urls.ends_with_slash(exchange.scope):
             # An id was left out behind the last slash; the collection before it is not meant.
-            if exchange.scope["path"].endswith("/"):
-                raise NotFound("The resource could not be found.") from None
-            raise
+            raise NotFound("The resource could not be found.")
+        match = self.router.find(method, segments[1:], exchange.version)
         exchange.template = match.routes[0].path
         if match.project_id is not None and match.project_id != context.project_id:
             raise BadRequest(

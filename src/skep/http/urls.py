@@ -15,6 +15,12 @@ QueryValues: TypeAlias = dict[str, list[str]]
 """What stands behind the question mark: every value of every key, in order."""
 
 
+def ends_with_slash(scope: Scope) -> bool:
+    """Tell whether the path's last word is empty."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.endswith(b"/")
+
+
 def segments(scope: Scope) -> list[str]:
     """Split the path into its words; `%2F` inside a word does not divide it.
 

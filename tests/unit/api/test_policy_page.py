@@ -28,7 +28,8 @@ def test_what_is_asked_is_there() -> None:
 
 
 def test_what_handlers_ask_beside_stands_in_their_text() -> None:
-    text = "".join(path.read_text() for path in (ROOT / "src" / "skep" / "api" / "handlers").rglob("*.py"))
+    api = ROOT / "src" / "skep" / "api"
+    text = "".join(path.read_text() for folder in ("handlers", "creating") for path in (api / folder).rglob("*.py"))
     unseen = [
         name
         for name in ASKED_INSIDE
