@@ -73,10 +73,11 @@ def test_what_the_release_lacks_is_known_by_its_own_answer() -> None:
 
 def test_no_module_of_the_suite_may_fail_as_a_whole() -> None:
     """Single tests may; a snapshot that is not made is a fault wherever it is looked for."""
+    addresses = "tempest.api.compute.servers.test_server_addresses.ServerAddressesTestJSON"
+    listed = known(SuiteOutcome(f"{addresses}.test_list_server_addresses", Came.FAILED, "{} is not true"))
+    assert listed == "Not part of this release: networks"
+    assert known(SuiteOutcome(f"{addresses}.test_list_server_addresses_by_network", Came.FAILED, "{}")) is None
     images = "tempest.api.compute.images.test_images_negative.ImagesDeleteNegativeTestJSON"
-    blank = known(SuiteOutcome(f"{images}.test_delete_image_blank_id", Came.FAILED, "Details: 405"))
-    assert blank is not None
-    assert "405" in blank
     assert known(SuiteOutcome(f"{images}.test_delete_non_existent_image", Came.FAILED, "Details: 500")) is None
 
 
