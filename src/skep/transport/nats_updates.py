@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 from nats import errors as nats_errors
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
 from skep.config.nats_security import signed_in_by
 from skep.config.sections import TransportSettings
@@ -28,11 +27,12 @@ _TAKEN = 200
 
 
 async def update_accounts(settings: TransportSettings, system: str, accounts: Iterable[str]) -> frozenset[str]:
-    """Send JWTs of accounts to the servers; `system` is the credentials of the system account.
+    """Send JWTs of one or more accounts to the servers; `system` is the credentials of the system account.
 
     Return the ids of the servers that took them: a server has another one after each start. Raises Unreachable when no
     server answers, Misconfigured when they are not run by this operator or refuse an account.
     """
+    first, *others = accounts
     client = EndingClient()
     options = {**security(settings), **signed_in_by(system)}
     addresses = without_user(",".join(servers(settings))).split(",")
@@ -46,13 +46,10 @@ async def update_accounts(settings: TransportSettings, system: str, accounts: It
                 error_cb=_ignore,
                 **options,
             )
-        inbox = client.new_inbox()
-        answers = await client.subscribe(inbox)
-        servers_heard: set[str] = set()
-        for jwt in accounts:
-            await client.publish(UPDATE_SUBJECT, jwt.encode(), reply=inbox)
-            servers_heard |= await _taken(answers)
-        return frozenset(servers_heard)
+        heard = await _told_to_all(client, first)
+        for jwt in others:
+            _server_of(await client.request(UPDATE_SUBJECT, jwt.encode(), timeout=ANSWER_SECONDS))
+        return heard
     except nats_errors.NoRespondersError:
         raise Misconfigured(
             "the NATS servers keep no accounts: start them with `skep nats config --host-users`"
@@ -70,13 +67,16 @@ async def update_accounts(settings: TransportSettings, system: str, accounts: It
             await client.close()
 
 
-async def _taken(answers: Subscription) -> set[str]:
-    """Return the ids of the servers that took an account; raise Misconfigured when one does not."""
+async def _told_to_all(client: EndingClient, jwt: str) -> frozenset[str]:
+    """Tell all servers of an account, and return the ids of those that took it; Misconfigured when one does not."""
+    inbox = client.new_inbox()
+    answers = await client.subscribe(inbox)
+    await client.publish(UPDATE_SUBJECT, jwt.encode(), reply=inbox)
     heard = {_server_of(await answers.next_msg(ANSWER_SECONDS))}
     with contextlib.suppress(nats_errors.TimeoutError):
         while True:
             heard.add(_server_of(await answers.next_msg(OTHERS_SECONDS)))
-    return heard
+    return frozenset(heard)
 
 
 def _server_of(answer: Msg) -> str:
