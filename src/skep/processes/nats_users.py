@@ -38,9 +38,9 @@ RENEW_AFTER = (1.0, 10.0)
 """Seconds after a server's start was noticed at which it gets all accounts anew, with other dates.
 
 A server loads accounts when their first users sign in. Where users of two accounts that import from each other do so
-at once, one account may keep another that no user is in (2.9; mended in 2.10 by
-https://github.com/nats-io/nats-server/pull/5588): what a cell sends to the level above arrives nowhere, and nobody is
-told. Accounts that say something new are read again.
+at once, one account may keep another that no user is in (seen with 2.9.10; what later releases changed there:
+https://github.com/nats-io/nats-server/pull/5588). What a cell sends to the level above arrives nowhere then, and nobody
+is told. Accounts that say something new are read again.
 """
 
 log = get_logger(__name__)
@@ -157,6 +157,7 @@ class Accounts:
         if self._reconnects() != self._reconnects_seen:
             self._reconnects_seen = self._reconnects()
             self._renew(now)
-        waiting = tuple(at for at in self._renew_at if at > now)
+        # A clock that was set back would put it off.
+        waiting = tuple(at for at in self._renew_at if now < at <= now + RENEW_AFTER[-1] * SECOND)
         due, self._renew_at = len(waiting) < len(self._renew_at), waiting
         return due
