@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
+import httpx
 import msgspec
 
 from skep.domain.clock import SECOND, Clock
@@ -48,6 +49,10 @@ class _LimitsBody(msgspec.Struct):
     limits: list[_Limit]
 
 
+class EndpointHidden(Unavailable):
+    """Keystone knows no such endpoint, or does not show it to Skep's own user."""
+
+
 class UnifiedLimits:
     """Asks Keystone with Skep's own user, who may read the limits of all projects."""
 
@@ -62,6 +67,13 @@ class UnifiedLimits:
         self._kept: OrderedDict[str, tuple[int, Mapping[str, int]]] = OrderedDict()
         """Project (empty: registered for all) -> until when, and the limits by resource."""
         self._asking: dict[str, asyncio.Task[Mapping[str, int]]] = {}
+
+    async def find_service(self) -> None:
+        """Ask whose limits these are, unless it is known.
+
+        Raises EndpointHidden when it cannot be known, Unavailable when Keystone does not answer.
+        """
+        await self._compute()
 
     async def registered(self) -> Mapping[str, int]:
         """Return what every project may have unless something else is set for it. Raises Unavailable."""
@@ -104,13 +116,20 @@ class UnifiedLimits:
 
     async def _compute(self) -> _Endpoint:
         if self._endpoint is None:
-            body = await self._get(f"endpoints/{quote(self._endpoint_id, safe='')}", _EndpointBody)
-            self._endpoint = body.endpoint
+            response = await self._session.get(f"{self._v3}/endpoints/{quote(self._endpoint_id, safe='')}")
+            if response.status_code == 404:
+                raise EndpointHidden(f"{IDENTITY} does not know the compute service's endpoint")
+            if response.status_code == 403:
+                raise EndpointHidden(f"{IDENTITY} does not show Skep's own user the compute service's endpoint")
+            self._endpoint = _body(response, "endpoints", _EndpointBody).endpoint
         return self._endpoint
 
     async def _get(self, path: str, body: type[BodyT]) -> BodyT:
         response = await self._session.get(f"{self._v3}/{path}")
-        if response.status_code != 200:
-            what = path.partition("?")[0]
-            raise Unavailable(f"{IDENTITY} answered {response.status_code} to a look at {what}")
-        return decode(IDENTITY, response, body)
+        return _body(response, path.partition("?")[0], body)
+
+
+def _body(response: httpx.Response, what: str, body: type[BodyT]) -> BodyT:
+    if response.status_code != 200:
+        raise Unavailable(f"{IDENTITY} answered {response.status_code} to a look at {what}")
+    return decode(IDENTITY, response, body)

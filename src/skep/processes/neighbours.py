@@ -16,7 +16,7 @@ from skep.neighbours.images.base import ImageRecords, ImageService, ImagesOfUser
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.images.glance_of_users import GlanceOfUsers
 from skep.neighbours.service_session import CredentialsRefused, ServiceCredentials
-from skep.neighbours.unified_limits import UnifiedLimits
+from skep.neighbours.unified_limits import EndpointHidden, UnifiedLimits
 from skep.processes import mapping
 from skep.processes.directory import StateDirectory
 from skep.standalone.identity.service import StandaloneIdentity
@@ -88,9 +88,10 @@ class Neighbours:
             self.images_of_users = EmbeddedOfUsers(self.store)
 
     async def open(self) -> None:
-        """Open the store, sign in to Keystone.
+        """Open the store, sign in to Keystone, find the service of the limits.
 
-        Raises Misconfigured when Keystone refuses Skep's user, Unavailable when it does not answer.
+        Raises Misconfigured when Keystone refuses Skep's user or does not show it whose limits are the quotas,
+        Unavailable when it does not answer.
         """
         if self.store is not None:
             await self.store.open()
@@ -100,10 +101,17 @@ class Neighbours:
                 await self._keystone.session.sign_in()
                 if self.store is None and not self._config.images.endpoint:
                     await self._keystone.session.endpoint("image")
+                if self.limits is not None:
+                    await self.limits.find_service()
             except CredentialsRefused as error:
                 raise Misconfigured(
                     f"identity.username, identity.password: {error}; expected a user of project "
                     f"{section.project_name!r} in domain {section.user_domain_name!r}"
+                ) from error
+            except EndpointHidden as error:
+                raise Misconfigured(
+                    f"quota.endpoint_id: {error}; it is {self._config.quota.endpoint_id!r}, and user "
+                    f"{section.username!r} needs the role `admin` in project {section.project_name!r}"
                 ) from error
             except Unreachable as error:
                 # Whoever starts the process may know the address, unlike users who read the error later.

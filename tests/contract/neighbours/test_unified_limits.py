@@ -10,7 +10,7 @@ import pytest
 from skep.contracts.neighbours.served import SteppedClock
 from skep.domain.errors import Unavailable
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
-from skep.neighbours.unified_limits import UnifiedLimits
+from skep.neighbours.unified_limits import EndpointHidden, UnifiedLimits
 
 LATER = "2100-01-01T00:00:00.000000Z"
 
@@ -74,3 +74,11 @@ async def test_no_answer_is_unavailable_and_not_kept(instead: httpx.Response) ->
         await limits.registered()
     keystone.instead = None
     assert await limits.registered() == {"servers": 5, "class:VCPU": 10}
+
+
+@pytest.mark.parametrize(("status", "why"), [(404, "does not know"), (403, "does not show Skep's own user")])
+async def test_an_endpoint_that_is_not_shown_is_told_from_silence(status: int, why: str) -> None:
+    keystone = LimitsOfKeystone()
+    keystone.instead = httpx.Response(status, json={})
+    with pytest.raises(EndpointHidden, match=why):
+        await keystone.limits(SteppedClock()).find_service()
