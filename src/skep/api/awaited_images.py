@@ -8,7 +8,8 @@ unless the row names it then: after a shelve that failed, an unshelve that went 
 each at all images: to end one twice changes nothing.
 
 The note is the debt: it goes when the image service has said that the image is gone, or is to stay. Until then it is
-asked again, after pauses that grow.
+asked again, after pauses that grow. One whose task was not begun may be made after the image service was asked about
+it: a service that hung answers what it was sent in any order. It is gone when it is so twice, some seconds apart.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ BEGIN_SECONDS = 20
 FORGET_SECONDS = 60
 """What was not begun by then never will be, also where the clock of another process runs before."""
 
+LATE_SECONDS = 10.0
+"""For so long an image service that answers again may still make what it was asked for before."""
+
 FIRST_PAUSE, LONGEST_PAUSE = LOOK_SECONDS, 30.0
 """Seconds until an image is tried again that the image service did not let go; each further pause is twice as long."""
 
@@ -54,6 +58,8 @@ class _Over:
     """A shelved server is in it."""
     not_stored: bool = False
     """Its host could not store it."""
+    late: bool = False
+    """Its task was not begun: the image service may make it yet."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +79,15 @@ class AwaitedImages:
         self._services = services
         self._none_before = services.clock.now() if alone else 0
         self._pauses: dict[str, _Pause] = {}
+        self._gone_since: dict[str, float] = {}
+        """When images that may be made late were gone for the first time, by the event loop's clock."""
         self.loop = Loop("awaited-images", self._run, every=LOOK_SECONDS)
 
     async def _run(self) -> bool:
         found = await self._services.database.read(awaited_images.read_all)
         kept = {one.image.image_id for one in found}
         self._pauses = {image: pause for image, pause in self._pauses.items() if image in kept}
+        self._gone_since = {image: since for image, since in self._gone_since.items() if image in kept}
         for over in await self._over(found):
             await self._end(over)
         return False
@@ -92,9 +101,17 @@ class AwaitedImages:
         pause = self._pauses.get(image.image_id)
         if pause is not None and now < pause.until:
             return
+        since = self._gone_since.get(image.image_id)
+        if since is not None and now < since + LATE_SECONDS:
+            return
         try:
-            await end(self._services, image, not_stored=over.not_stored)
+            became = await _discard(self._services, image, not_stored=over.not_stored)
+            if over.late and became is Discarded.GONE and since is None:
+                self._gone_since[image.image_id] = asyncio.get_running_loop().time()
+            else:
+                await _settle(self._services, image, became)
         except SkepError as error:
+            self._gone_since.pop(image.image_id, None)
             seconds = FIRST_PAUSE if pause is None else min(2 * pause.seconds, LONGEST_PAUSE)
             self._pauses[image.image_id] = _Pause(asyncio.get_running_loop().time() + seconds, seconds)
             log.warning(
@@ -122,11 +139,11 @@ class AwaitedImages:
         over = [_Over(one.image) for one in found if one.cell is None]
         forgotten = max(self._none_before, self._services.clock.now() - FORGET_SECONDS * SECOND)
         for cell, known in told.items():
-            over += [
-                _Over(one, _is_named(one, known), (one.instance, one.task_id) in known.not_stored)
-                for one in by_cell[cell]
-                if _is_over(one, known, forgotten)
-            ]
+            for image in by_cell[cell]:
+                if _is_over(image, known, forgotten):
+                    task: Named = (image.instance, image.task_id)
+                    late = task not in known.begun and image.created_at >= self._none_before
+                    over.append(_Over(image, _is_named(image, known), task in known.not_stored, late))
         return over
 
 
@@ -143,15 +160,23 @@ def _is_named(image: AwaitedImage, known: KnownTasks) -> bool:
     return image.of_shelved and known.shelved.get(image.instance) == image.image_id
 
 
-async def end(services: ApiServices, image: AwaitedImage, *, not_stored: bool = False) -> None:
+async def end(services: ApiServices, image: AwaitedImage) -> None:
     """Discard an image unless it has its bytes and is to stay, and await it no more.
 
-    `not_stored`: what it may have are not its bytes. Raises Unavailable: then it is awaited still.
+    Raises Unavailable: then it is awaited still.
     """
+    await _settle(services, image, await _discard(services, image))
+
+
+async def _discard(services: ApiServices, image: AwaitedImage, *, not_stored: bool = False) -> Discarded:
+    """Say what became of an image that is at its end. `not_stored`: what it may have are not its bytes."""
     if image.of_shelved or not_stored:
-        became = await _delete(services, image)
-    else:
-        became = await services.image_records.discard(image.image_id)
+        return await _delete(services, image)
+    return await services.image_records.discard(image.image_id)
+
+
+async def _settle(services: ApiServices, image: AwaitedImage, became: Discarded) -> None:
+    """Await an image no more."""
     if became is Discarded.STORED:
         await _rotate(services, image)
     await services.database.write(partial(awaited_images.remove, image_id=image.image_id))

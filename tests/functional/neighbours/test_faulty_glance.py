@@ -18,6 +18,7 @@ from tests.support.faulty_service import Fault
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
 async def test_who_waits_for_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
     monkeypatch.setattr(awaiting, "FORGET_SECONDS", 1)
+    monkeypatch.setattr(awaiting, "LATE_SECONDS", 1.0)
     async with cloud_beside(tmp_path) as beside:
         image_id, other = await beside.image(), await beside.image("other")
         session = await beside.session()

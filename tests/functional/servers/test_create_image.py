@@ -89,6 +89,16 @@ async def look(cloud: ServersUnderTest) -> None:
     await AwaitedImages(cloud.services)._run()
 
 
+async def ended(cloud: ServersUnderTest, looks: AwaitedImages) -> None:
+    """Let one API process look until it waits for nothing."""
+
+    async def over() -> bool:
+        await looks._run()
+        return not await awaited(cloud)
+
+    await eventually(over, "no image is awaited")
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_image_is_made_and_the_task_names_it(cloud: ServersUnderTest, version: int) -> None:
     uuid = await built(cloud)
@@ -192,12 +202,7 @@ async def test_an_image_that_is_owed_its_end_is_tried_after_pauses(
         await asyncio.sleep(0)
     assert asyncio.get_running_loop().time() - began >= 0.1 + 0.2 + 0.2
     cloud.images.held.clear()
-
-    async def over() -> bool:
-        await looks._run()
-        return not await awaited(cloud)
-
-    await eventually(over, "the image is gone")
+    await ended(cloud, looks)
     assert cloud.images.made == {}
 
 
@@ -239,7 +244,10 @@ async def test_whoever_ends_the_task_the_image_goes(cloud: ServersUnderTest) -> 
     assert await awaited(cloud) == []
 
 
-async def test_what_was_noted_and_never_begun_is_forgotten(cloud: ServersUnderTest) -> None:
+async def test_what_was_noted_and_never_begun_is_forgotten(
+    cloud: ServersUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited_images_loop, "LATE_SECONDS", 0.1)
     uuid = await built(cloud)
     created_at = cloud.services.clock.now()
     new = awaited_images.AwaitedImage(
@@ -250,8 +258,7 @@ async def test_what_was_noted_and_never_begun_is_forgotten(cloud: ServersUnderTe
     assert await awaited(cloud) == ["left"], "its request may be under way"
     while cloud.services.clock.now() < created_at + 61 * SECOND:
         continue
-    await look(cloud)
-    assert await awaited(cloud) == []
+    await ended(cloud, AwaitedImages(cloud.services))
 
 
 async def test_a_server_that_is_gone_leaves_no_image(cloud: ServersUnderTest) -> None:
@@ -361,7 +368,11 @@ async def test_an_image_service_that_makes_none(cloud: ServersUnderTest, refusal
     assert (await show(cloud, uuid))["OS-EXT-STS:task_state"] is None
 
 
-async def test_an_image_service_that_may_make_it_late(cloud: ServersUnderTest) -> None:
+@pytest.mark.parametrize("looked_for", [False, True], ids=["before", "after it was looked for"])
+async def test_an_image_service_that_may_make_it_late(
+    cloud: ServersUnderTest, monkeypatch: pytest.MonkeyPatch, looked_for: bool
+) -> None:
+    monkeypatch.setattr(awaited_images_loop, "LATE_SECONDS", 0.1)
     uuid = await built(cloud)
     cloud.images.refuses = Unavailable("no answer in time")
     began = cloud.services.clock.now()
@@ -370,13 +381,20 @@ async def test_an_image_service_that_may_make_it_late(cloud: ServersUnderTest) -
     await look(cloud)
     [late] = await awaited(cloud)
     cloud.images.refuses = None
-    await cloud.images.create(
-        NewImage(id=late, name="of it", owner=PROJECT, disk_format="raw", container_format="bare")
+    looks, new = (
+        AwaitedImages(cloud.services),
+        NewImage(id=late, name="of it", owner=PROJECT, disk_format="raw", container_format="bare"),
     )
+    if not looked_for:
+        await cloud.images.create(new)
     while cloud.services.clock.now() < began + 62 * SECOND:
         continue
-    await look(cloud)
-    assert await awaited(cloud) == list(cloud.images.made) == []
+    await looks._run()
+    if looked_for:
+        assert await awaited(cloud) == [late], "a service that hung answers in any order"
+        await cloud.images.create(new)
+    await ended(cloud, looks)
+    assert cloud.images.made == {}
 
 
 async def test_a_host_that_cannot_do_it(cloud: ServersUnderTest) -> None:
