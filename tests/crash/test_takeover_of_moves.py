@@ -15,8 +15,9 @@ import pytest
 from skep.compute.drivers.fake import FailureRule
 from skep.config.sections import ConductorSettings
 from skep.contracts.cloud import Cloud, quick_config, running_cloud
-from skep.contracts.eventually import PATIENCE
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.domain.instances import Instance, State
+from skep.transport.host_states import host_states
 from skep_lab.chaos.transport import ChaosTransport
 from skep_lab.crash.takeover import Hold, SuspendedClock, second_process
 from tests.functional.test_cold_moves import (
@@ -56,14 +57,25 @@ class Takeover:
             async with asyncio.timeout(PATIENCE):
                 await hold.reached.wait()
             async with second_process(self.cloud):
-                await becomes(self.cloud, uuid.uuid, state)
+                await self._ended(uuid, state)
                 self._clock.go_on()
+                await eventually(self._clocks_are_right, "the hosts have reported that their clocks are right")
                 hold.release()
-                await hold.went_on.wait()
-                after = await becomes(self.cloud, uuid.uuid, state)
-                if state is not State.RESIZED:
-                    await only_attempt(self.cloud, after)
+                async with asyncio.timeout(PATIENCE):
+                    await hold.ended.wait()
+                after = await self._ended(uuid, state)
         never_two(self.cloud)
+        return after
+
+    async def _clocks_are_right(self) -> bool:
+        states = await host_states(self.cloud.plane.transport)
+        return not any(state.usage.clock_ahead for state in states)
+
+    async def _ended(self, server: Instance, state: State) -> Instance:
+        """Wait until all hosts have said what came of it: nobody else's report settles what is claimed late."""
+        after = await becomes(self.cloud, server.uuid, state)
+        if state is not State.RESIZED:
+            await only_attempt(self.cloud, after)
         return after
 
 

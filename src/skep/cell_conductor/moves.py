@@ -47,7 +47,7 @@ from skep.domain.moves import CHOICES, EVACUATING, ON_HOSTS, STEPS
 from skep.domain.server_migrations import MigrationType
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import ActPermission, MayMove, MoveStepDone
-from skep.messages.to_compute import MoveStep
+from skep.messages.to_compute import MoveStep, ReportHostNow
 from skep.messages.to_scheduler import AssertClaims, GetHostStates, Member, SelectDestinations, Slot
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.telemetry.logs import get_logger
@@ -176,6 +176,9 @@ class Moves:
         if placed:
             self._notify(known.row.name, known, chosen.work.instance, "start")
             self.ordering.nudge()
+        if is_anothers:
+            # Its host may have counted the attempt long ago, so that this claim is a second one for it.
+            await parts.transport.cast(compute(parts.cell.uuid, decision.host), ReportHostNow())
         if placed or is_anothers:
             return
         group = chosen.work.spec.group.uuid if chosen.work.spec.group else None

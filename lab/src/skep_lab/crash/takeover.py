@@ -54,6 +54,8 @@ class Hold:
     def __init__(self, step: str, when: str, on_reached: Callable[[], None] = lambda: None) -> None:
         self.reached = asyncio.Event()
         self.went_on = asyncio.Event()
+        self.ended = asyncio.Event()
+        """The step at which one was held is over."""
         self._released = asyncio.Event()
         self._step, self._when = step, when
         self._on_reached = on_reached
@@ -68,6 +70,8 @@ class Hold:
 
     async def at_step(self, point: CrashPoint) -> None:
         """Be the crash hook of a process."""
+        if self.went_on.is_set() and (point.step, point.when) == (self._step, "after"):
+            self.ended.set()
         if (point.step, point.when) != (self._step, self._when) or self.reached.is_set():
             return
         self.reached.set()
@@ -76,6 +80,8 @@ class Hold:
             await self._released.wait()
         finally:
             self.went_on.set()
+            if self._when == "after":
+                self.ended.set()
 
     def release(self) -> None:
         """Let the one that is held go on."""
