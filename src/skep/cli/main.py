@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
+import sys
 from typing import Any
 
 import click
@@ -100,5 +102,7 @@ def skep() -> None:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. A process that crashes in native code says on stderr where each of its threads was."""
+    if sys.stderr is not None:
+        faulthandler.enable()
     skep(prog_name="skep")

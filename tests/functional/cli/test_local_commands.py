@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -204,3 +207,20 @@ def test_reading_about_nats_makes_no_secret_of_it(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("SKEP_TRANSPORT__KIND", "nats")
     listed = json.loads(run("keys", "list", "--json").stdout)
     assert [one["secret"] for one in listed] == ["tokens", "sealing", "nats"]
+
+
+CRASHES = """
+import os, signal
+from skep.cli import main
+main.skep = lambda prog_name: os.kill(os.getpid(), signal.SIGSEGV)
+main.main()
+"""
+
+
+@pytest.mark.parametrize("stderr", ["2>said", "2>&-"])
+def test_a_crash_in_native_code_says_where_the_threads_were(tmp_path: Path, stderr: str) -> None:
+    said = tmp_path / "said"
+    said.touch()
+    command = ["sh", "-c", f'exec "$0" -c "$1" {stderr}', sys.executable, CRASHES]
+    assert subprocess.run(command, cwd=tmp_path, check=False).returncode == -signal.SIGSEGV
+    assert ("Fatal Python error: Segmentation fault" in said.read_text()) == (stderr == "2>said")

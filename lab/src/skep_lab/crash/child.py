@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import faulthandler
 import os
 import signal
 import sys
@@ -188,6 +189,7 @@ async def _return(cloud: AllInOneCloud, host: str) -> None:
 def run_child(order: str, environment: Mapping[str, str], orders: Any, said: Any, log: Any) -> None:
     """Be the child: serve what the file `order` says, in its directory, with what `skep_lab.crash.forks` passes."""
     take(environment, orders, said, log)
+    faulthandler.enable()
     moves.LINGER_SECONDS = LINGER_SECONDS
     os.chdir(Path(order).parent)
     wanted = msgspec.json.decode(Path(order).read_bytes(), type=StartOrder)
