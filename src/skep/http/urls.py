@@ -17,8 +17,7 @@ QueryValues: TypeAlias = dict[str, list[str]]
 
 def ends_with_slash(scope: Scope) -> bool:
     """Tell whether the path's last word is empty."""
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    return raw.endswith(b"/")
+    return _path(scope).endswith(b"/")
 
 
 def segments(scope: Scope) -> list[str]:
@@ -26,7 +25,7 @@ def segments(scope: Scope) -> list[str]:
 
     Raises BadRequest when the URL is too long or not UTF-8, NotFound for a NUL in it.
     """
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    raw = _path(scope)
     if len(raw) + len(scope["query_string"]) > MAX_URL:
         raise BadRequest("The URL is too long.")
     try:
@@ -36,6 +35,12 @@ def segments(scope: Scope) -> list[str]:
     if any("\x00" in word for word in words):
         raise NotFound("The resource could not be found.")
     return words if words != [""] else []
+
+
+def _path(scope: Scope) -> bytes:
+    """Return the path as it was sent."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw
 
 
 def query(scope: Scope) -> QueryValues:

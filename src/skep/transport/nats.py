@@ -26,7 +26,7 @@ from skep.messages.base import Call, Cast
 from skep.transport import codec
 from skep.transport.base import Address, CellHandlers, Handlers
 from skep.transport.endpoint import Endpoint, too_large
-from skep.transport.nats_client import EndingClient
+from skep.transport.nats_client import EndingClient, nobody_listens
 from skep.transport.nats_connection import NatsConnection
 from skep.transport.refusals import Kind, OnRefused, RefusedMessages
 from skep.transport.repeats import AGAIN_AFTER, Repeat
@@ -36,8 +36,6 @@ ReplyT = TypeVar("ReplyT")
 
 QUEUE = "skep"
 """Queue group of those who serve an address: each message goes to one of them."""
-NO_RESPONDERS = "503"
-"""Status with which a NATS server answers for an address that nobody serves."""
 UNLIMITED = 2**62
 
 log = structlog.get_logger("skep.transport")
@@ -142,7 +140,7 @@ class NatsTransport:
             raise
         finally:
             self._calls -= 1
-        if answer.headers and answer.headers.get("Status") == NO_RESPONDERS:
+        if nobody_listens(answer):
             raise Unreachable(f"no process serves {address}")
         reply: ReplyT = codec.decode_reply(answer.data, message.reply_type)
         return reply

@@ -14,12 +14,21 @@ import asyncio
 
 import structlog
 from nats.aio.client import PING_PROTO, Client
+from nats.aio.msg import Msg
 from nats.aio.transport import TcpTransport
 
 CLOSE_SECONDS = 2.0
 """For what was sent before to reach the server."""
 
+_NO_RESPONDERS = "503"
+"""Status with which a NATS server answers where nobody listens."""
+
 log = structlog.get_logger("skep.transport")
+
+
+def nobody_listens(answer: Msg) -> bool:
+    """Tell whether an answer is the server's word that nobody takes what was asked."""
+    return (answer.headers or {}).get("Status") == _NO_RESPONDERS
 
 
 class EndingClient(Client):

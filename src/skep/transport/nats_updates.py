@@ -14,15 +14,13 @@ from skep.config.nats_security import signed_in_by
 from skep.config.sections import TransportSettings
 from skep.domain.errors import Misconfigured, Unreachable
 from skep.transport.nats_accounts import without_user
-from skep.transport.nats_client import EndingClient
+from skep.transport.nats_client import EndingClient, nobody_listens
 from skep.transport.nats_options import security, servers
 from skep.transport.nats_users import UPDATE_SUBJECT
 
 ANSWER_SECONDS = 5.0
 OTHERS_SECONDS = 0.2
 """For further servers to answer, after the one before."""
-NO_RESPONDERS = "503"
-"""Status with which a NATS server answers where nobody keeps accounts."""
 _TAKEN = 200
 
 
@@ -80,7 +78,7 @@ async def _told_to_all(client: EndingClient, jwt: str) -> frozenset[str]:
 
 
 def _server_of(answer: Msg) -> str:
-    if answer.headers and answer.headers.get("Status") == NO_RESPONDERS:
+    if nobody_listens(answer):
         raise nats_errors.NoRespondersError
     try:
         said = json.loads(answer.data)
