@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import re
@@ -51,7 +52,7 @@ def main() -> int:
     """Run it; 1 when there was a fault."""
     parser = argparse.ArgumentParser(prog="skep_lab.fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, help="draw the requests of another run again")
-    parser.add_argument("--cases", type=int, default=20_000, help="requests, about so many, over all services")
+    parser.add_argument("--cases", type=int, default=20_000, help="requests, at least so many, over all services")
     parser.add_argument("--service", choices=("compute", "admin", "identity", "images"), help="this one alone")
     parser.add_argument("--postgresql", action="store_true", help="the databases are on a PostgreSQL of the run's own")
     asked = parser.parse_args()
@@ -84,26 +85,33 @@ def _configured(work: Path, *, postgresql: bool) -> Iterator[Config]:
 
 async def _run(work: Path, config: Config, seed: int, cases: int, only: str | None) -> dict[str, Any]:
     chosen = [one for one in documents() if only in (None, one.service)]
-    examples = max(1, round(cases / sum(operations(one.document) for one in chosen)))
-    always = ("--seed", str(seed), "--max-examples", str(examples), "--checks", CHECKS, *PLAIN)
+    each = sum(operations(one.document) for one in chosen)
     (work / "hooks.py").write_text(HOOKS)
     (work / "schemathesis.toml").write_text(JUDGED)
     outcome: dict[str, Any] = {"seed": seed, "cases": 0, "faults": 0}
     async with serving_cloud(config, cells=1) as cloud:
         token = await _token(cloud)
         things = await known(cloud, token)
-        for number, (service, document, headers) in enumerate(chosen):
-            file, said = work / f"{number}-{service}.json", work / f"{number}-{service}.txt"
-            file.write_bytes(msgspec.json.encode(with_known(document, things[service])))
-            given = {"X-Auth-Token": token, **headers}
-            words = [word for name, value in given.items() for word in ("--header", f"{name}: {value}")]
-            sent, faults = await _send(("run", file, "--url", _address(cloud, service), *words, *always), said)
-            of_service = outcome.setdefault(service, {"cases": 0, "faults": 0})
-            for counts in (outcome, of_service):
-                counts["cases"] += sent
-                counts["faults"] += faults
-            if faults:
-                sys.stderr.write(said.read_text())
+        for number, one in enumerate(chosen):
+            file = work / f"{number}-{one.service}.json"
+            file.write_bytes(msgspec.json.encode(with_known(one.document, things[one.service])))
+        for turn in itertools.count():
+            # Operations without parameters have one request each, so that a turn sends fewer than it is told to.
+            examples = max(1, round((cases - outcome["cases"]) / each))
+            always = ("--seed", str(seed + turn), "--max-examples", str(examples), "--checks", CHECKS, *PLAIN)
+            for number, (service, _, headers) in enumerate(chosen):
+                file, said = work / f"{number}-{service}.json", work / f"{number}-{service}-{turn}.txt"
+                given = {"X-Auth-Token": token, **headers}
+                words = [word for name, value in given.items() for word in ("--header", f"{name}: {value}")]
+                sent, faults = await _send(("run", file, "--url", _address(cloud, service), *words, *always), said)
+                of_service = outcome.setdefault(service, {"cases": 0, "faults": 0})
+                for counts in (outcome, of_service):
+                    counts["cases"] += sent
+                    counts["faults"] += faults
+                if faults:
+                    sys.stderr.write(said.read_text())
+            if outcome["cases"] >= cases:
+                break
     outcome["folder"] = str(work)
     return outcome
 
