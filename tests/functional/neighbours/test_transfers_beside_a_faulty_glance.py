@@ -32,6 +32,10 @@ def _fetches(method: str, path: str) -> bool:
     return method == "GET" and path.endswith("/file")
 
 
+def _of_one(_method: str, path: str) -> bool:
+    return "/images/" in path
+
+
 async def _bytes(beside: CloudBeside, image_id: str) -> bytes:
     _, opened = await beside.behind.images.read(image_id, EVERYBODY)
     assert opened is not None
@@ -148,6 +152,28 @@ async def test_an_image_that_glance_left_saving_goes_when_it_is_back(
             await _asked(beside, image_id)
             assert await beside.image_status(image_id) == "saving"
             await beside.restart()
+        await beside.glance.heal()
+        await beside.nothing_awaited()
+        assert await beside.images() == ["tiny"]
+
+
+async def test_an_image_that_is_not_found_and_is_listed_is_awaited_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands before Glance says 404 of the image, and Glance is back before it is asked for a list."""
+    monkeypatch.setattr(snapshots, "TRIES", 2)
+    async with cloud_beside(tmp_path, HANGS) as beside:
+        session = await beside.session()
+        uuid, image_id = await _begin_an_image(beside, session)
+        await beside.glance.fail(Fault.CUT, _stores)
+        _go_on(beside)
+        await asyncio.wait_for(beside.glance.meeting.wait(), PATIENCE)
+        await beside.interrupt_image(image_id)
+        await beside.glance.refuse(404, _of_one)
+        await beside.calm(session, uuid, "ACTIVE")
+        await beside.glance.refuse(404, _of_one)
+        await _asked(beside, image_id)
+        assert await beside.image_status(image_id) == "saving"
         await beside.glance.heal()
         await beside.nothing_awaited()
         assert await beside.images() == ["tiny"]

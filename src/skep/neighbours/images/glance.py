@@ -91,7 +91,7 @@ class GlanceImages:
         """Delete an image unless it has its bytes or is protected."""
         fields = await self._shown(image_id)
         if fields is None:
-            await self._missing()
+            await self._absent(image_id)
             return Discarded.GONE
         if fields["status"] in DELETED:
             return Discarded.GONE
@@ -117,16 +117,19 @@ class GlanceImages:
                 raise
             raise Unavailable(f"{IMAGES} does not let Skep's own user delete image {image_id}") from error
         if not there:
-            if await self._shown(image_id) is not None:
-                raise nonsense(IMAGES, "an image that it does not find is there")
-            await self._missing()
+            await self._absent(image_id)
 
-    async def _missing(self) -> None:
-        """Raise Unavailable unless it is Glance that knows of no image: what stands before it says 404, too."""
-        response = await self._get("/images?limit=1")
+    async def _absent(self, image_id: str) -> None:
+        """Raise Unavailable unless it is Glance that knows of no such image: what stands before it says 404, too.
+
+        One answer shows that it is Glance and that the image is not there: between two, Glance may come back.
+        """
+        asked = {"id": image_id, "visibility": "all", "limit": "1"}
+        response = await self._get(f"/images?{urllib.parse.urlencode(asked)}")
         if response.status_code != 200:
             raise Unavailable(f"{IMAGES} answered {response.status_code} to a list of images")
-        decode(IMAGES, response, _Listed)
+        if decode(IMAGES, response, _Listed).images:
+            raise nonsense(IMAGES, "an image that it does not find is there")
 
     async def backups(self, owner: str, instance: str, backup_type: str) -> list[str]:
         """Return the ids of a project's backups of this type of a server, the newest first."""
