@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from skep.database.api.image_tables import image_ids, image_members, image_properties, image_tags, images
 from skep.database.byte_length import byte_length
+from skep.database.markers import SortKey, behind
 from skep.database.upsert import insert as insert_or
 from skep.domain.errors import Conflict
 
@@ -198,7 +199,9 @@ def select(connection: sa.Connection, query: ImageQuery, viewer: Viewer) -> Imag
     sort = (*query.sort, ("id", query.sort[-1][1] if query.sort else True))
     statement = images.select().where(_visible(viewer), *_conditions(query, viewer))
     if query.marker is not None:
-        statement = statement.where(_behind(query.marker, sort))
+        marker = query.marker
+        keys = [SortKey(_key(name), _marker_value(marker, name), descends) for name, descends in sort]
+        statement = statement.where(behind(keys))
     order = [_key(name).desc() if descending else _key(name).asc() for name, descending in sort]
     rows = connection.execute(statement.order_by(*order).limit(query.limit)).all()
     kept = _that_fit(connection, rows, query.most_bytes)
@@ -345,14 +348,3 @@ def _key(name: str) -> sa.ColumnElement[Any]:
 def _marker_value(marker: StoredImage, name: str) -> Any:
     value = getattr(marker, name)
     return value if value is not None else (-1 if name == "size" else "")
-
-
-def _behind(marker: StoredImage, sort: tuple[tuple[str, bool], ...]) -> sa.ColumnElement[bool]:
-    """Return the condition for rows that come after the marker: the first keys equal, the next one beyond."""
-    alternatives = []
-    for position, (name, descending) in enumerate(sort):
-        value = _marker_value(marker, name)
-        equal = [_key(earlier) == _marker_value(marker, earlier) for earlier, _ in sort[:position]]
-        beyond = _key(name) < value if descending else _key(name) > value
-        alternatives.append(sa.and_(*equal, beyond))
-    return sa.or_(*alternatives)
