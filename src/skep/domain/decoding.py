@@ -16,20 +16,23 @@ T = TypeVar("T")
 
 _turn = threading.RLock()
 """Held while msgspec may take notes. The same thread may come again: a struct can convert values as it is made."""
-_json: dict[Any, msgspec.json.Decoder[Any]] = {}
+_json: dict[tuple[Any, bool], msgspec.json.Decoder[Any]] = {}
 _msgpack: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
 @overload
-def json_decoder(wanted: type[T]) -> msgspec.json.Decoder[T]: ...
+def json_decoder(wanted: type[T], *, strict: bool = True) -> msgspec.json.Decoder[T]: ...
 @overload
-def json_decoder(wanted: Any) -> msgspec.json.Decoder[Any]: ...
-def json_decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
-    """Return the decoder of JSON for a type, the same for all who ask."""
-    known = _json.get(wanted)
+def json_decoder(wanted: Any, *, strict: bool = True) -> msgspec.json.Decoder[Any]: ...
+def json_decoder(wanted: Any, *, strict: bool = True) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of JSON for a type, the same for all who ask.
+
+    One that is not strict also takes numbers and truth values that are written as text, as `"80"` and `"false"`.
+    """
+    known = _json.get((wanted, strict))
     if known is None:
         with _turn:
-            known = _json[wanted] = msgspec.json.Decoder(wanted)
+            known = _json[wanted, strict] = msgspec.json.Decoder(wanted, strict=strict)
     return known
 
 

@@ -53,13 +53,19 @@ async def read_limited(request: Request, limit: int) -> bytes:
     return await receive_body(request.receive, request.headers.get("content-length"), limit)
 
 
-async def read_json(request: Request, body: type[BodyT], media_types: tuple[str, ...] = ("application/json",)) -> BodyT:
-    """Read and check a JSON body.
+async def read_json(
+    request: Request,
+    body: type[BodyT],
+    media_types: tuple[str, ...] = ("application/json",),
+    *,
+    strict: bool = True,
+) -> BodyT:
+    """Read and check a JSON body. Unless `strict`, numbers and truth values may be written as text.
 
     Raises BadRequest naming the field, TooLarge, or UnsupportedMediaType for another content type.
     """
     check_media_type(request, media_types)
-    return decode(await read_limited(request, MAX_JSON_BODY), body)
+    return decode(await read_limited(request, MAX_JSON_BODY), body, strict=strict)
 
 
 def _naming_field(error: msgspec.ValidationError) -> str:
@@ -72,14 +78,18 @@ def _naming_field(error: msgspec.ValidationError) -> str:
 
 
 def decode(
-    raw: bytes, wanted: type[BodyT], *, wording: Callable[[msgspec.ValidationError], str] = _naming_field
+    raw: bytes,
+    wanted: type[BodyT],
+    *,
+    wording: Callable[[msgspec.ValidationError], str] = _naming_field,
+    strict: bool = True,
 ) -> BodyT:
     """Return a JSON body as `wanted`. `wording` says what is wrong with a field.
 
     Raises BadRequest naming the field when it is something else.
     """
     try:
-        found = decoding.json_decoder(wanted).decode(raw)
+        found = decoding.json_decoder(wanted, strict=strict).decode(raw)
     except msgspec.ValidationError as error:
         raise BadRequest(wording(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

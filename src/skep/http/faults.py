@@ -66,7 +66,11 @@ class FaultForm:
             headers["WWW-Authenticate"] = challenge(self.identity_url)
         if isinstance(error, errors.Unavailable | errors.TooManyAttempts | errors.TooManyRequests):
             headers["Retry-After"] = str(error.retry_after)
-        return self.answer(status, str(error), headers)
+        return json_response(self.worded(error, status), status, headers)
+
+    def worded(self, error: errors.SkepError, status: int) -> dict[str, Any]:
+        """Return the JSON of an error."""
+        return self.body(status, str(error))
 
     def of_http(self, error: HTTPException) -> Response:
         """Return the answer to what the router refuses: unknown paths and methods."""
