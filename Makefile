@@ -16,7 +16,7 @@
 #              chaos, soak and the benchmarks are the laboratory (lab/), which `scripts/bootstrap lab` installs
 # make tempest BARE=1   OpenStack's own test suite against a cloud beside a real Keystone and Glance, without networks and
 #              volumes: up to 40 minutes (docs/conformance.md); TEMPEST_ARGS="--regex resize" chooses tests
-# make fuzz    send requests of any content to all four HTTP services: make fuzz SEED=7 CASES=20000; a fault is a 5xx, an answer
+# make fuzz    send requests of any content to all five HTTP services: make fuzz SEED=7 CASES=20000; a fault is a 5xx, an answer
 #              that the service's document does not have, or none
 # make lock    resolve the dependencies anew
 

@@ -28,6 +28,7 @@ MAY_RECUR = {
     "ImagesSettings": OF_SETTINGS,
     "Messaging": "how an agent reaches its cell: as the admin API tells it, and as the agent reads it",
     "Moves": OF_SERVICES,
+    "NetworksSettings": OF_SETTINGS,
     "OpenAttempt": "as the host's ledger counts it, and as the row of its cell has it",
     "Parts": "what the tasks of a conductor work with",
     "Recovery": OF_SERVICES,

@@ -161,7 +161,10 @@ def _read(config_file: Path | None, options: StartOptions) -> tuple[Config, int 
     loaded = load(config_file, os.environ)
     config = loaded.config
     if options.free_ports:
-        sections = {name: replace(getattr(config, name), port=0) for name in ("api", "identity", "images", "metadata")}
+        sections = {
+            name: replace(getattr(config, name), port=0)
+            for name in ("api", "identity", "images", "networks", "metadata")
+        }
         config = replace(config, **sections)
     hosts = options.hosts
     if hosts is None and "compute.fake.hosts" in loaded.sources:

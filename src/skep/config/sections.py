@@ -20,6 +20,7 @@ from skep.config.http import HttpSettings
 from skep.config.metadata import MetadataSettings
 from skep.config.nats_security import NatsSecurity
 from skep.config.neighbours import GlanceSection, KeystoneSection
+from skep.config.networks import NetworksSettings
 from skep.config.pci import PciSettings
 from skep.config.placement_options import MetricsSettings
 from skep.config.scheduler import SchedulerSettings
@@ -521,6 +522,7 @@ class Config(Section, frozen=True, kw_only=True):
     api: ApiSettings = ApiSettings()
     identity: IdentitySettings = IdentitySettings()
     images: ImagesSettings = ImagesSettings()
+    networks: NetworksSettings = NetworksSettings()
     metadata: MetadataSettings = MetadataSettings()
     database: DatabaseSettings = DatabaseSettings()
     cells: Annotated[

@@ -67,6 +67,11 @@ class AllInOneCloud:
         return self.http.images_url
 
     @property
+    def networks_url(self) -> str:
+        """Address of the network service; empty where there is none."""
+        return self.http.networks_url
+
+    @property
     def metadata_url(self) -> str | None:
         """Address of the metadata service; None: the configuration has no proxy that could ask it."""
         return None if self._metadata is None else self._metadata.url
@@ -160,13 +165,12 @@ class AllInOneCloud:
 
     def _check_listening(self) -> None:
         """Refuse embedded services that nothing serves: no other process does it for a cloud of one."""
-        for name in ("identity", "images"):
+        for name, other in (("identity", "keystone"), ("images", "glance"), ("networks", "none")):
             section = getattr(self.config, name)
             if section.kind == "embedded" and not section.listen:
                 raise Misconfigured(
                     f"{name}.listen is false, and then nothing serves the embedded {name} service of a cloud in one "
-                    f"process; for another service set {name}.kind to "
-                    f"`{'keystone' if name == 'identity' else 'glance'}`"
+                    f"process; for another service set {name}.kind to `{other}`"
                 )
 
     async def stop(self) -> None:

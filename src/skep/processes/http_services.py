@@ -1,4 +1,4 @@
-"""The HTTP services of a process: compute and admin API on one port, embedded identity and images on theirs."""
+"""The HTTP services of a process: compute and admin API on one port, the embedded services on theirs."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ from skep.reconciler.loop import Loop
 from skep.standalone.binding import check_bind
 from skep.standalone.identity.app import identity_app
 from skep.standalone.images.app import images_app
+from skep.standalone.networks.app import networks_app
+from skep.standalone.networks.callers import NetworksApi
 from skep.telemetry import endings
 from skep.transport.base import Transport
 
@@ -74,6 +76,8 @@ class HttpServices:
                 self._bind("identity", config.identity.port)
             if config.images.listen and config.images.kind == "embedded":
                 self._bind("images", config.images.port)
+            if config.networks.listen and config.networks.kind == "embedded":
+                self._bind("networks", config.networks.port)
         except BaseException:
             for listener in self._listeners.values():
                 listener.close()
@@ -99,6 +103,12 @@ class HttpServices:
         if section.kind == "glance":
             return section.public_url or section.endpoint
         return self._url("images", section.public_url, section.port)
+
+    @property
+    def networks_url(self) -> str:
+        """Address of the network service; empty where there is none."""
+        section = self.process.config.networks
+        return self._url("networks", section.public_url, section.port) if section.kind == "embedded" else ""
 
     @property
     def ports(self) -> dict[str, int]:
@@ -129,6 +139,7 @@ class HttpServices:
             api_url=self.api_url,
             identity_url=self.identity_url,
             images_url=self.images_url,
+            networks_url=self.networks_url,
             metrics=self.process.metrics,
         )
         try:
@@ -168,6 +179,14 @@ class HttpServices:
             await self._listeners["identity"].start(identity_app(users))
         if store is not None and "images" in self._listeners:
             await self._listeners["images"].start(images_app(store, self.neighbours.identity, self._image_of_ticket))
+        if "networks" in self._listeners:
+            networks = NetworksApi(
+                self._api,
+                self.process.clock,
+                self.neighbours.identity,
+                mapping.networks_settings(self.process.config, self.identity_url),
+            )
+            await self._listeners["networks"].start(networks_app(networks))
         services = self._compute(cells, names, transport)
         self._awaited = AwaitedImages(services, alone=alone and store is not None).loop
         self._awaited.start()

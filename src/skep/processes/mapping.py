@@ -14,6 +14,7 @@ from skep.http.rates import RateSettings
 from skep.processes.directory import StateDirectory
 from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
 from skep.standalone.images.settings import UNLIMITED, ImagesSettings
+from skep.standalone.networks.settings import NetworksSettings
 
 
 def device_aliases(section: PciSettings) -> dict[str, DeviceAlias]:
@@ -131,4 +132,23 @@ def images_settings(config: Config, directory: StateDirectory, identity_url: str
         bytes_per_project=UNLIMITED if section.mib_per_project == UNLIMITED else section.mib_per_project * (1 << 20),
         free_bytes=section.free_mib * (1 << 20),
         page_bytes=section.page_bytes,
+    )
+
+
+def networks_settings(config: Config, identity_url: str) -> NetworksSettings:
+    """Return how the embedded network service behaves."""
+    section = config.networks
+    return NetworksSettings(
+        identity_url=identity_url,
+        mtu=section.mtu,
+        auto_allocated_cidr=section.auto_allocated_cidr,
+        quotas={
+            "network": section.quota_network,
+            "subnet": section.quota_subnet,
+            "port": section.quota_port,
+            "security_group": section.quota_security_group,
+            "security_group_rule": section.quota_security_group_rule,
+            "router": section.quota_router,
+            "floatingip": section.quota_floatingip,
+        },
     )

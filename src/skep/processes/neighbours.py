@@ -41,6 +41,7 @@ class Neighbours:
         api_url: str,
         identity_url: str,
         images_url: str,
+        networks_url: str,
         metrics: Metrics,
     ) -> None:
         """Raises Misconfigured when a file of the configuration cannot be used."""
@@ -60,7 +61,7 @@ class Neighbours:
             self._http = new_client(authorities(config.identity.ca_file, "identity.ca_file"))
             self.identity = self._keystone = KeystoneIdentity(keystone_settings(config.identity), self._http, clock)
         else:
-            catalogue = standard_catalogue(api_url, identity_url, images_url)
+            catalogue = standard_catalogue(api_url, identity_url, images_url, networks_url)
             settings = mapping.identity_settings(config, directory, identity_url, catalogue)
             self.identity = self.users = users = StandaloneIdentity(
                 settings, api, clock, said=lambda outcome: metrics.sign_ins.labels(outcome).inc()

@@ -1,4 +1,4 @@
-"""Twice as large an input of any route of admin, identity and images takes at most about twice the work.
+"""Twice as large an input of any route of admin and the embedded services takes at most about twice the work.
 
 Rows of the matrix, and an input of each, are drawn from a seed; `ACCESS_EVERYWHERE=1` makes each input large in turn.
 """
@@ -15,6 +15,7 @@ from tests.support.access.admin_rows import admin_rows
 from tests.support.access.admin_world import OPEN_TO_ENROLMENT, admin_world
 from tests.support.access.costs import grown
 from tests.support.access.matrix import Caller, Row
+from tests.support.access.network_rows import network_rows
 from tests.support.access.standalone_rows import identity_rows, image_rows
 from tests.support.access.standalone_world import standalone_world
 from tests.support.work import watching
@@ -41,10 +42,10 @@ async def test_admin(tmp_path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-async def test_identity_and_images(tmp_path: Path) -> None:
+async def test_the_embedded_services(tmp_path: Path) -> None:
     with watching() as watch:
         async with standalone_world(tmp_path) as (world, things, callers):
             admin = next(caller for caller in callers if caller.name == "admin")
-            rows = [*identity_rows(things), *image_rows(things)]
+            rows = [*identity_rows(things), *image_rows(things), *network_rows(things.networks, things.project)]
             wrong = await grown(world, watch, rows, lambda _row: admin, _draw())
     assert not wrong, "\n".join(wrong)

@@ -12,6 +12,7 @@ from skep.admin.app import ROUTES as ADMIN
 from skep.api.routes import ROUTES
 from skep.standalone.identity.app import ROUTES as IDENTITY
 from skep.standalone.images.app import ROUTES as IMAGES
+from skep.standalone.networks.app import ROUTES as NETWORKS
 from skep_lab.fuzz.__main__ import PROGRAM
 from skep_lab.fuzz.documents import documents, operations
 from skep_lab.fuzz.known import with_known
@@ -23,7 +24,7 @@ def test_every_route_is_in_a_document() -> None:
     found: dict[str, int] = {}
     for one in documents():
         found[one.service] = found.get(one.service, 0) + operations(one.document)
-    tables = {"admin": ADMIN, "identity": IDENTITY, "images": IMAGES}
+    tables = {"admin": ADMIN, "identity": IDENTITY, "images": IMAGES, "networks": NETWORKS}
     routes = {name: len({(method, path) for method, path, _ in table}) for name, table in tables.items()}
     assert found == {"compute": len({(route.method, route.path) for route in ROUTES}), **routes}
 
@@ -47,7 +48,7 @@ def test_requests_have_ids_that_there_are_and_answers_may_have_any() -> None:
 
 
 def test_what_deletes_comes_last() -> None:
-    for service in ("compute", "admin", "identity", "images"):
+    for service in ("compute", "admin", "identity", "images", "networks"):
         parts = [one.document["paths"].values() for one in documents() if one.service == service]
         deletes = [any("delete" in item for item in part) for part in parts]
         assert deletes == sorted(deletes)
@@ -55,8 +56,9 @@ def test_what_deletes_comes_last() -> None:
 
 
 @pytest.mark.needs_part(str(PROGRAM))
-async def test_a_few_requests_find_no_fault() -> None:
-    words = ("-m", "skep_lab.fuzz", "--service", "images", "--cases", str(CASES), "--seed", "7")
+@pytest.mark.parametrize("service", ["images", "networks"])
+async def test_a_few_requests_find_no_fault(service: str) -> None:
+    words = ("-m", "skep_lab.fuzz", "--service", service, "--cases", str(CASES), "--seed", "7")
     process = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=-1, stderr=-1)
     out, errors = await process.communicate()
     assert process.returncode == 0, errors.decode()

@@ -8,9 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours, token
 from skep.standalone import openapi
 from tests.support.documented import Documented
+from tests.support.network_session import NetworkSession
 
 
 @pytest.fixture
@@ -36,3 +37,11 @@ async def images(cloud: ServedNeighbours) -> AsyncIterator[httpx.AsyncClient]:
     async with cloud.images_client() as client:
         client.event_hooks = {"response": [Documented(openapi.images()).judge]}
         yield client
+
+
+@pytest.fixture
+async def networks(cloud: ServedNeighbours) -> AsyncIterator[NetworkSession]:
+    async with cloud.identity_client() as identity, cloud.networks_client() as client:
+        client.event_hooks = {"response": [Documented(openapi.networks()).judge]}
+        tokens = {name: await token(identity, name, name) for name in ("admin", "demo")}
+        yield NetworkSession(client, tokens)

@@ -1,4 +1,4 @@
-"""Identity and images with users and images of two projects, for the matrix: what `standalone_rows` names."""
+"""The embedded services with users and things of two projects, for the matrix: what `standalone_rows` names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, nei
 from skep.domain.ids import new_uuid
 from skep.standalone.identity.app import identity_app
 from skep.standalone.images.app import images_app
+from skep.standalone.networks.app import networks_app
 from tests.support.access.matrix import Caller, Row, Thing, World
+from tests.support.access.network_rows import network_things
 from tests.support.access.snapshots import Snapshot
 
 OF_OTHERS = "sesame"
@@ -42,6 +44,8 @@ class Things:
     image: Thing
     queued_image: Thing
     public_image: str
+    networks: Mapping[str, Thing]
+    """By kind."""
 
 
 @contextlib.asynccontextmanager
@@ -51,18 +55,23 @@ async def standalone_world(directory: Path) -> AsyncIterator[tuple[World, Things
         neighbours(directory, SteppedClock()) as cloud,
         cloud.identity_client() as identity,
         cloud.images_client() as images,
+        cloud.networks_client() as networks,
     ):
-        things, callers = await _things(cloud, identity, images)
+        things, callers = await _things(cloud, identity, images, networks)
         snapshot = Snapshot([directory / "api.sqlite"])
         files = _Files(directory / "images")
 
         addresses = (f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}" for number in itertools.count())
-        apps = identity_app(cloud.identity), images_app(cloud.images, cloud.identity)
+        apps = {
+            "": identity_app(cloud.identity),
+            "images": images_app(cloud.images, cloud.identity),
+            "networks": networks_app(cloud.networks),
+        }
 
         async def send(method: str, url: str, body: Any, row: Row, headers: Mapping[str, str]) -> httpx.Response:
             content = {"content": body} if isinstance(body, str) else {"json": body}
             # From another address each time: wrong passwords are counted by address.
-            transport = httpx.ASGITransport(apps[row.service == "images"], client=(next(addresses), 1))
+            transport = httpx.ASGITransport(apps[row.service], client=(next(addresses), 1))
             async with httpx.AsyncClient(transport=transport, base_url="http://cloud") as client:
                 return await client.request(method, url, headers=dict(headers), **content)
 
@@ -99,7 +108,7 @@ class _Files:
 
 
 async def _things(
-    cloud: ServedNeighbours, identity: httpx.AsyncClient, images: httpx.AsyncClient
+    cloud: ServedNeighbours, identity: httpx.AsyncClient, images: httpx.AsyncClient, networks: httpx.AsyncClient
 ) -> tuple[Things, tuple[Caller, ...]]:
     tokens = {name: await _token(identity, name, project) for name, project in (("admin", "admin"), ("demo", "demo"))}
     tokens["system"] = await _token(identity, "admin", None, {"system": {"all": True}})
@@ -154,6 +163,7 @@ async def _things(
         image=await _image_thing(images, tokens, "image"),
         queued_image=await _image_thing(images, tokens, None),
         public_image=await _image(images, tokens["admin"], "public", "image", visibility="public"),
+        networks=await network_things(networks, tokens, OF_OTHERS),
     )
     return things, _callers(tokens)
 

@@ -32,11 +32,13 @@ DOCUMENTS: dict[str, Document] = {
     "admin": admin.described,
     "identity": standalone.identity,
     "images": standalone.images,
+    "networks": standalone.networks,
 }
 COMMANDS = {
     "admin": "python -m skep.admin.openapi docs/openapi-admin.json",
     "identity": "python -m skep.standalone.openapi identity docs/openapi-identity.json",
     "images": "python -m skep.standalone.openapi images docs/openapi-images.json",
+    "networks": "python -m skep.standalone.openapi networks docs/openapi-networks.json",
 }
 
 

@@ -39,6 +39,16 @@ def orders() -> tuple[ChildTask, ...]:
     return (*above, *orders_inside(CONFIG, numbers, CELL1, ("host1", "host2")))
 
 
+def test_one_api_process_serves_networks_and_the_others_know_where() -> None:
+    numbers = ProcessNumbers(api=2, scheduler=1, cell_conductor=1)
+    ports = {**PORTS, "networks": 9696}
+    above = orders_above(CONFIG, numbers, ports, (8774, 40000), "http://identity/v3")
+    first, second = (dict(order.settings) for order in above if order.role == "api")
+    assert (first["SKEP_NETWORKS__PORT"], "SKEP_NETWORKS__LISTEN" in first) == ("9696", False)
+    assert (second["SKEP_NETWORKS__PORT"], second["SKEP_NETWORKS__LISTEN"]) == ("9696", "false")
+    assert not any("NETWORKS" in name for order in orders() for name, _ in order.settings)
+
+
 @pytest.mark.parametrize(
     ("role", "known"),
     [

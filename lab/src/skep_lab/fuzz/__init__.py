@@ -1,1 +1,1 @@
-"""Requests of any content for all four HTTP services, by their OpenAPI documents: `make fuzz`."""
+"""Requests of any content for all five HTTP services, by their OpenAPI documents: `make fuzz`."""

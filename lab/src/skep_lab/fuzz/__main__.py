@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from skep.config.networks import NetworksSettings
 from skep.config.sections import CellSettings, Config, DatabaseSettings
 from skep.contracts.http_cloud import http_config, plain_client, serving_cloud
 from skep.processes.all_in_one import AllInOneCloud
@@ -53,7 +54,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="skep_lab.fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, help="draw the requests of another run again")
     parser.add_argument("--cases", type=int, default=20_000, help="requests, at least so many, over all services")
-    parser.add_argument("--service", choices=("compute", "admin", "identity", "images"), help="this one alone")
+    parser.add_argument(
+        "--service", choices=("compute", "admin", "identity", "images", "networks"), help="this one alone"
+    )
     parser.add_argument("--postgresql", action="store_true", help="the databases are on a PostgreSQL of the run's own")
     asked = parser.parse_args()
     if not PROGRAM.exists():
@@ -72,7 +75,8 @@ def main() -> int:
 @contextlib.contextmanager
 def _configured(work: Path, *, postgresql: bool) -> Iterator[Config]:
     """Yield the configuration of a cloud; where a PostgreSQL has its databases, that runs meanwhile."""
-    config = http_config(work)
+    networks = NetworksSettings(kind="embedded", port=0)
+    config = msgspec.structs.replace(http_config(work), networks=networks)
     if not postgresql:
         yield config
         return
@@ -146,7 +150,8 @@ async def _send(words: Sequence[str | Path], into: Path) -> tuple[int, int]:
 
 
 def _address(cloud: AllInOneCloud, service: str) -> str:
-    url = {"identity": cloud.identity_url, "images": cloud.images_url}.get(service, cloud.api_url)
+    urls = {"identity": cloud.identity_url, "images": cloud.images_url, "networks": cloud.networks_url}
+    url = urls.get(service, cloud.api_url)
     return url.removesuffix("/v2.1").removesuffix("/v3")
 
 

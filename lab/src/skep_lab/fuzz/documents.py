@@ -30,6 +30,7 @@ def documents() -> list[Described]:
         Described("admin", admin.described()),
         Described("identity", standalone.identity()),
         Described("images", standalone.images()),
+        Described("networks", standalone.networks()),
     ]
     services = list(dict.fromkeys(one.service for one in whole))
     return [

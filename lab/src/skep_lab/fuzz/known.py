@@ -60,6 +60,7 @@ async def known(cloud: AllInOneCloud, token: str) -> dict[str, Known]:
         return {
             "compute": compute,
             "identity": identity,
+            "networks": await made.networks(projects),
             "images": {"image_id": images, "member_id": projects, "tag": ["fuzzed"]},
             "admin": {
                 "name": ["cell1"],
@@ -191,6 +192,44 @@ class _Made:
         """Begin a server."""
         server = {"name": name, "imageRef": image, "flavorRef": flavor, "networks": "none"}
         return str((await self._post("/servers", {"server": server}))["server"]["id"])
+
+    async def of_networks(self, path: str, **fields: object) -> str:
+        """Make something of the network service."""
+        member = path.removesuffix("s").replace("-", "_")
+        made = await self._post(f"{self._cloud.networks_url}/v2.0/{path}", {member: fields})
+        return str(made[member]["id"])
+
+    async def networks(self, projects: list[str]) -> Known:
+        """Make things of each kind of the network service, and return what refers to them."""
+        outside = await self.of_networks("networks", name="outside", **{"router:external": True})
+        await self.of_networks("subnets", network_id=outside, ip_version=4, cidr="203.0.113.0/24")
+        made: dict[str, list[str]] = {}
+        for number in range(EACH):
+            network = await self.of_networks("networks", name=f"fuzzed-{number}")
+            subnet = await self.of_networks("subnets", network_id=network, ip_version=4, cidr="10.0.0.0/24")
+            group = await self.of_networks("security-groups", name=f"fuzzed-{number}")
+            found = {
+                "network_id": network,
+                "subnet_id": subnet,
+                "port_id": await self.of_networks("ports", network_id=network),
+                "security_group_id": group,
+                "rule": await self.of_networks("security-group-rules", security_group_id=group, direction="ingress"),
+                "router": await self.of_networks("routers", name=f"fuzzed-{number}"),
+                "floatingip": await self.of_networks("floatingips", floating_network_id=outside),
+            }
+            for name, one in found.items():
+                made.setdefault(name, []).append(one)
+        return {
+            **made,
+            "id": [one for several in made.values() for one in several],
+            "floating_network_id": [outside],
+            "remote_group_id": made["security_group_id"],
+            "ip_address": ["10.0.0.7", "10.0.0.1", "2001:db8::7"],
+            "cidr": ["10.1.0.0/24", "2001:db8::/64", "10.0.0.0/8"],
+            "project_id": projects,
+            "tag": ["fuzzed"],
+            "alias": ["router"],
+        }
 
     async def until_built(self, servers: list[str]) -> None:
         """Wait for servers."""

@@ -7,7 +7,7 @@ from typing import Any
 from skep.domain.errors import BadRequest
 from skep.domain.invalid_input import invalid_field
 
-NO_NETWORKS = "'auto' or 'none', since no network service is configured"
+NO_NETWORKS = "'auto' or 'none', since servers have no networks yet"
 NO_VOLUMES = "nothing of volumes, since no volume service is configured"
 
 
@@ -19,7 +19,7 @@ def refuse(server: dict[str, Any]) -> None:
     for index, group in enumerate(server.get("security_groups") or ()):
         name = group.get("name", "default")
         if name != "default":
-            expected = "'default' alone, since no network service is configured"
+            expected = "'default' alone, since servers have no networks yet"
             raise _absent(f"security_groups[{index}].name", name, expected)
     if server.get("block_device_mapping") and server.get("block_device_mapping_v2"):
         expected = "nothing beside block_device_mapping_v2"

@@ -26,6 +26,9 @@ from skep.standalone.images.app import images_app
 from skep.standalone.images.files import Space
 from skep.standalone.images.service import StandaloneImages
 from skep.standalone.images.settings import ImagesSettings
+from skep.standalone.networks.app import networks_app
+from skep.standalone.networks.callers import NetworksApi
+from skep.standalone.networks.settings import NetworksSettings
 
 PASSWORDS = {"admin": "admin-password", "demo": "demo-password"}
 """Of the first users in tests."""
@@ -170,6 +173,16 @@ class ServedNeighbours:
     def identity_client(self) -> httpx.AsyncClient:
         """Return a client of the identity service without a socket between."""
         return _client(identity_app(self.identity), self.identity_url)
+
+    @property
+    def networks(self) -> NetworksApi:
+        """The network service, over the same database."""
+        settings = NetworksSettings(identity_url=f"{self.identity_url}/v3")
+        return NetworksApi(self.database, self.clock, self.identity, settings)
+
+    def networks_client(self) -> httpx.AsyncClient:
+        """Return a client of the network service without a socket between."""
+        return _client(networks_app(self.networks), "http://networks")
 
     def images_client(self) -> httpx.AsyncClient:
         """Return a client of the image service without a socket between."""

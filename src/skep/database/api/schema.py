@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from skep.database.api import enrolment_tables, identity_tables, image_tables, service_tables, tables, time_tables
+from skep.database.api import (
+    enrolment_tables,
+    identity_tables,
+    image_tables,
+    network_tables,
+    service_tables,
+    tables,
+    time_tables,
+)
 from skep.database.api.metadata import metadata
 
-__all__ = ["enrolment_tables", "identity_tables", "image_tables", "metadata", "service_tables", "tables", "time_tables"]
+__all__ = [
+    "enrolment_tables",
+    "identity_tables",
+    "image_tables",
+    "metadata",
+    "network_tables",
+    "service_tables",
+    "tables",
+    "time_tables",
+]

@@ -148,4 +148,12 @@ def _ports(ports: Mapping[str, int], port: int, identity_url: str) -> tuple[tupl
         ("SKEP_IDENTITY__PUBLIC_URL", identity_url),
         ("SKEP_IMAGES__LISTEN", "false"),
         ("SKEP_IMAGES__PORT", str(ports["images"])),
+        *_networks_elsewhere(ports),
     )
+
+
+def _networks_elsewhere(ports: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
+    """Every API process tells clients where the network service is."""
+    if "networks" not in ports:
+        return ()
+    return (("SKEP_NETWORKS__LISTEN", "false"), ("SKEP_NETWORKS__PORT", str(ports["networks"])))

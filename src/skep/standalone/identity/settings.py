@@ -59,10 +59,14 @@ class IdentitySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long until the database is asked again, for changes that another process made."""
 
 
-def standard_catalogue(compute_url: str, identity_url: str, image_url: str) -> tuple[ServiceEntry, ...]:
-    """Return the catalogue of a cloud that has the three services; addresses as clients reach them."""
-    return (
+def standard_catalogue(
+    compute_url: str, identity_url: str, image_url: str, network_url: str = ""
+) -> tuple[ServiceEntry, ...]:
+    """Return the catalogue of a cloud that has these services; addresses as clients reach them. Empty: it has none."""
+    catalogue = (
         ServiceEntry(type="compute", name="skep", public=compute_url),
         ServiceEntry(type="identity", name="skep-identity", public=identity_url),
         ServiceEntry(type="image", name="skep-images", public=image_url),
+        ServiceEntry(type="network", name="skep-networks", public=network_url),
     )
+    return tuple(entry for entry in catalogue if entry.public)

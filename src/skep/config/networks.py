@@ -1,0 +1,48 @@
+"""The section of the network service."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from skep.config.base import Section, tcp_port
+
+
+def _quota(of: str) -> Meta:
+    return Meta(ge=-1, le=2**31 - 1, description=f"{of} of a project; -1: any number (Neutron's name)")
+
+
+class NetworksSettings(Section, frozen=True, kw_only=True):
+    """The embedded network service, in the dialect of Neutron. Servers have no ports of it yet."""
+
+    kind: Annotated[
+        Literal["none", "embedded"], Meta(description="`none`: there is no network service; `embedded`: Skep's own")
+    ] = "none"
+    port: Annotated[int, tcp_port("Port of the network service; 0 takes a free one")] = 9696
+    listen: Annotated[bool, Meta(description="Whether API processes serve it")] = True
+    public_url: Annotated[str, Meta(description="URL for clients; empty: its own address")] = ""
+    mtu: Annotated[
+        int,
+        Meta(ge=68, le=65_535, description="Bytes of a packet: the most of a network, and what it has by default"),
+    ] = 1500
+    auto_allocated_cidr: Annotated[
+        str, Meta(description="IPv4 addresses of the network that a project gets without asking for one")
+    ] = "10.100.0.0/22"
+    quota_network: Annotated[int, _quota("Networks")] = 100
+    quota_subnet: Annotated[int, _quota("Subnets")] = 100
+    quota_port: Annotated[int, _quota("Ports")] = 500
+    quota_security_group: Annotated[int, _quota("Security groups")] = 10
+    quota_security_group_rule: Annotated[int, _quota("Rules of security groups")] = 100
+    quota_router: Annotated[int, _quota("Routers")] = 10
+    quota_floatingip: Annotated[int, _quota("Floating addresses")] = 50
+
+    def __post_init__(self) -> None:
+        """Refuses addresses that make no subnet."""
+        try:
+            network = IPv4Network(self.auto_allocated_cidr)
+        except ValueError as error:
+            raise ValueError(f"auto_allocated_cidr must be an IPv4 network such as 10.100.0.0/22: {error}") from error
+        if network.prefixlen > 30:
+            raise ValueError("auto_allocated_cidr must have room for servers: a prefix of at most 30 bits")

@@ -1,0 +1,1 @@
+"""Operations that no table of resources gives."""

@@ -1,0 +1,110 @@
+"""The network service by the real `openstack` client: the commands of docs/networks.md as written, and more."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from skep.config import load
+from skep.config.networks import NetworksSettings
+from skep.contracts.http_cloud import http_config, serving_cloud
+from skep.processes.all_in_one import AllInOneCloud
+from tests.support.openstack import openstack, openstack_quiet, refusal
+from tests.support.written_commands import commands_of
+
+PAGE = (Path(__file__).parents[3] / "docs" / "networks.md").read_text(encoding="utf-8")
+COMMANDS = [command for command in commands_of(PAGE) if command.startswith("openstack ")]
+START = "SKEP_NETWORKS__KIND=embedded make up"
+
+
+@pytest.fixture
+async def cloud(tmp_path: Path) -> AsyncIterator[AllInOneCloud]:
+    """A cloud with the network service."""
+    config = msgspec.structs.replace(http_config(tmp_path), networks=NetworksSettings(kind="embedded", port=0))
+    async with serving_cloud(config, cells=1, hosts=1) as found:
+        yield found
+
+
+async def _run(yaml: Path, command: str) -> str:
+    _, *words = shlex.split(command)
+    user = "skep-demo"
+    if words[0] == "--os-cloud":
+        _, user, *words = words
+    return await openstack_quiet(yaml, *words, cloud=user)
+
+
+def test_the_page_says_how_it_is_switched_on() -> None:
+    assert f"`{START}`" in PAGE
+    name, _, value = START.split(" ", maxsplit=1)[0].partition("=")
+    assert load(None, {name: value}).config.networks.kind == "embedded"
+
+
+async def test_the_commands_of_the_page(cloud: AllInOneCloud) -> None:
+    yaml = cloud.clouds_yaml
+    for command in COMMANDS:
+        await _run(yaml, command)
+    [port] = await openstack(yaml, "port", "list", "--device-owner", "", cloud="skep-demo")
+    assert [one["ip_address"] for one in port["Fixed IP Addresses"]] == ["10.0.0.2"]
+    shown = await openstack(yaml, "port", "show", "one", cloud="skep-demo")
+    web = await openstack(yaml, "security", "group", "show", "web", cloud="skep-demo")
+    assert shown["security_group_ids"] == [web["id"]]
+    assert "443" in str(web["rules"])
+    [floating] = await openstack(yaml, "floating", "ip", "list", cloud="skep-demo")
+    assert (floating["Floating IP Address"], floating["Port"]) == ("203.0.113.3", shown["id"])
+    edge = await openstack(yaml, "router", "show", "edge", cloud="skep-demo")
+    assert [one["ip_address"] for one in edge["interfaces_info"]] == ["10.0.0.1"]
+    assert edge["external_gateway_info"]["external_fixed_ips"][0]["ip_address"] == "203.0.113.2"
+
+
+async def test_what_is_used_stays(cloud: AllInOneCloud) -> None:
+    yaml = cloud.clouds_yaml
+    for command in COMMANDS:
+        await _run(yaml, command)
+    assert "still in use" in await refusal(yaml, "network", "delete", "private", cloud="skep-demo")
+    assert "still has ports" in await refusal(yaml, "router", "delete", "edge", cloud="skep-demo")
+    assert "in use" in await refusal(yaml, "security", "group", "delete", "web", cloud="skep-demo")
+    assert "floating" in await refusal(yaml, "router", "remove", "subnet", "edge", "private-v4", cloud="skep-demo")
+    [floating] = await openstack(yaml, "floating", "ip", "list", cloud="skep-demo")
+    for words in (
+        ("floating", "ip", "delete", floating["ID"]),
+        ("router", "remove", "subnet", "edge", "private-v4"),
+        ("router", "unset", "--external-gateway", "edge"),
+        ("router", "delete", "edge"),
+        ("port", "delete", "one"),
+        ("network", "delete", "private"),
+        ("security", "group", "delete", "web"),
+    ):
+        await openstack_quiet(yaml, *words, cloud="skep-demo")
+    assert await openstack(yaml, "port", "list", cloud="skep") == []
+    assert [one["Name"] for one in await openstack(yaml, "subnet", "list", cloud="skep")] == ["outside-v4"]
+
+
+async def test_tags_quotas_extensions_and_the_topology(cloud: AllInOneCloud) -> None:
+    yaml = cloud.clouds_yaml
+    await openstack_quiet(yaml, "network", "create", "--tag", "red", "tagged", cloud="skep-demo")
+    assert [one["Name"] for one in await openstack(yaml, "network", "list", "--tags", "red")] == ["tagged"]
+    assert await openstack(yaml, "network", "list", "--not-tags", "red") == []
+    await openstack_quiet(yaml, "quota", "set", "--networks", "1", "demo")
+    limits = await openstack(yaml, "quota", "show", cloud="skep-demo")
+    assert [one["Limit"] for one in limits if one["Resource"] == "networks"] == [1]
+    assert "Quota exceeded" in await refusal(yaml, "network", "create", "more", cloud="skep-demo")
+    aliases = {one["Alias"] for one in await openstack(yaml, "extension", "list", "--network", cloud="skep-demo")}
+    assert {"router", "security-group", "quotas"} <= aliases
+    await openstack_quiet(yaml, "quota", "set", "--networks", "2", "demo")
+    words = ("network", "auto", "allocated", "topology")
+    made = await openstack(yaml, *words, "create", cloud="skep-demo")
+    found = await openstack(yaml, "network", "show", made["id"], cloud="skep-demo")
+    assert found["name"] == "auto_allocated_network"
+    await openstack_quiet(yaml, *words, "delete", cloud="skep-demo")
+    assert [one["Name"] for one in await openstack(yaml, "network", "list", cloud="skep-demo")] == ["tagged"]
+
+
+async def test_a_cloud_has_none_unless_it_is_asked_for(tmp_path: Path) -> None:
+    async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as cloud:
+        types = {one["Type"] for one in await openstack(cloud.clouds_yaml, "catalog", "list")}
+        assert types == {"compute", "identity", "image"}
+        assert cloud.networks_url == ""
