@@ -142,6 +142,8 @@ class Load(ABC):
         self._apart: set[str] = set()
         self.up = asyncio.Event()
         """Whether requests are sent now."""
+        self.slowness = 1.0
+        """How much longer than where little else runs everything takes: creates come as much more rarely."""
         self._over = asyncio.Event()
         self._deletes: set[asyncio.Task[None]] = set()
         self._ended = 0
@@ -209,7 +211,7 @@ class Load(ABC):
         while self.more():
             self._begun += 1
             await self._create(dice)
-            await asyncio.sleep(dice.uniform(0.5, 1.5) * pause)
+            await asyncio.sleep(dice.uniform(0.5, 1.5) * pause * self.slowness)
 
     async def create_one(self, kind: str) -> str:
         """Create until one is promised; return it. One without an answer may have been stored: it is not counted."""

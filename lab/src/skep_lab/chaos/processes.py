@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,10 +25,11 @@ from skep_lab.chaos.lives import LIVES, POWER, Action
 from skep_lab.chaos.load import HOSTS, Load, LoadReport, chaos_config, keeping
 from skep_lab.chaos.overlap import Overlap
 from skep_lab.chaos.restore import Restored, RestoreStory
-from skep_lab.processes.child import RoleDied
+from skep_lab.processes.child import RoleChild, RoleDied
 from skep_lab.processes.cloud import ProcessCloud
 from skep_lab.processes.evacuations import evacuations
 from skep_lab.processes.faults import ProcessFaults
+from skep_lab.processes.release_child import ReleaseChild
 from skep_lab.processes.stories import DATABASES_DISK_BYTES, stories
 from skep_lab.witnesses.witness import Findings
 
@@ -36,6 +38,8 @@ AT_ONCE = 3
 """Faults under way."""
 CALM_SECONDS = (0.2, 2.0)
 """Between the end of a fault and the next one."""
+USUAL_START_SECONDS = 2.0
+"""A process of a role takes no longer to start where little else runs."""
 RESTORE = "backup restored"
 """Among the kinds: its backup is made beside other faults, and it is restored when they are over."""
 BACKUP_AT = (0.1, 0.6)
@@ -189,11 +193,20 @@ class ProcessChaos(Load):
                     await asyncio.to_thread(child.stop)
                 except RoleDied as error:
                     self.restart_errors.append(str(error))
-                child.start()
-                await asyncio.to_thread(child.wait_started)
-                self.restarts += 1
+                await self.started(child)
         finally:
             self.rolling = False
+
+    async def started(self, child: RoleChild | ReleaseChild) -> None:
+        """Start a process in the place of one that was stopped, and take its time as a measure of the machine.
+
+        Users of a machine on which everything waits would only be told that a database does not answer in time.
+        """
+        began = time.monotonic()
+        child.start()
+        await asyncio.to_thread(child.wait_started)
+        self.slowness = max(1.0, (time.monotonic() - began) / USUAL_START_SECONDS)
+        self.restarts += 1
 
     def noticed(self, method: str, path: str, status: int | None, text: str) -> None:
         """Keep what clients saw."""

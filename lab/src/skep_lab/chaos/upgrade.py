@@ -89,6 +89,4 @@ class UpgradeChaos(ProcessChaos):
             await asyncio.to_thread(before.stop)
         except RoleDied as error:
             self.restart_errors.append(str(error))
-        after.start()
-        await asyncio.to_thread(after.wait_started)
-        self.restarts += 1
+        await self.started(after)
