@@ -10,6 +10,9 @@ Ipv6Mode = Literal["slaac", "dhcpv6-stateful", "dhcpv6-stateless"]
 Direction = Literal["ingress", "egress"]
 EtherType = Literal["IPv4", "IPv6"]
 
+LEAST_MTU, LEAST_MTU_IPV6 = 68, 1280
+"""Bytes that every network of a protocol carries (RFC 791, RFC 8200)."""
+
 AUTO_ADDRESSES = frozenset({"slaac", "dhcpv6-stateless"})
 """Modes of IPv6 in which a port's address follows from its hardware address."""
 

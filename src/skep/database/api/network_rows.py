@@ -137,6 +137,11 @@ def get(
     return None if row is None else _resource(kind, row)
 
 
+def by_id(connection: sa.Connection, kind: ResourceKind[ResourceT], ids: list[str]) -> dict[str, ResourceT]:
+    """Return resources by their ids; what is not there has no entry."""
+    return {one.id: one for some in portions(ids) for one in where(connection, kind, id=some)}
+
+
 def where(connection: sa.Connection, kind: ResourceKind[ResourceT], **values: Any) -> list[ResourceT]:
     """Return the resources whose columns have these values (of a list: one of them), in the order of their creation."""
     query = kind.table.select().where(*_equal(kind.table, values)).order_by(kind.table.c.created_at, kind.table.c.id)

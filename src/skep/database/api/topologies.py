@@ -6,6 +6,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.api.network_tables import auto_allocated_topologies as topologies
+from skep.database.upsert import written
 
 
 class ProjectTopology(msgspec.Struct, frozen=True):
@@ -23,8 +24,8 @@ def get(connection: sa.Connection, project_id: str) -> ProjectTopology | None:
 
 def put(connection: sa.Connection, project_id: str, network_id: str, router_id: str | None) -> None:
     """Note what was made for a project, in place of what was before."""
-    remove(connection, project_id)
-    connection.execute(topologies.insert().values(project_id=project_id, network_id=network_id, router_id=router_id))
+    values = {"project_id": project_id, "network_id": network_id, "router_id": router_id}
+    connection.execute(written(connection, topologies, "project_id", "network_id", "router_id"), values)
 
 
 def remove(connection: sa.Connection, project_id: str) -> None:

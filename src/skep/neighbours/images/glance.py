@@ -125,21 +125,22 @@ class GlanceImages:
         One answer shows that it is Glance and that the image is not there: between two, Glance may come back.
         """
         asked = {"id": image_id, "visibility": "all", "limit": "1"}
-        response = await self._get(f"/images?{urllib.parse.urlencode(asked)}")
-        if response.status_code != 200:
-            raise Unavailable(f"{IMAGES} answered {response.status_code} to a list of images")
-        if decode(IMAGES, response, _Listed).images:
+        if await self._listed(asked, "to a list of images"):
             raise nonsense(IMAGES, "an image that it does not find is there")
 
     async def backups(self, owner: str, instance: str, backup_type: str) -> list[str]:
         """Return the ids of a project's backups of this type of a server, the newest first."""
         wanted = backup_properties(instance, backup_type)
         asked = {"owner": owner, "status": "active", "sort": "created_at:desc", "limit": str(MOST_BACKUPS)}
-        response = await self._get(f"/images?{urllib.parse.urlencode({**asked, **wanted})}")
-        if response.status_code != 200:
-            raise Unavailable(f"{IMAGES} answered {response.status_code} for the backups of {instance}")
-        found = [checked(one) for one in decode(IMAGES, response, _Listed).images]
+        found = [checked(one) for one in await self._listed({**asked, **wanted}, f"for the backups of {instance}")]
         return [one["id"] for one in found if all(one.get(name) == value for name, value in wanted.items())]
+
+    async def _listed(self, asked: dict[str, str], what: str) -> list[dict[str, Any]]:
+        """Return images as Glance lists them. `what` ends the text of the error that it did not."""
+        response = await self._get(f"/images?{urllib.parse.urlencode(asked)}")
+        if response.status_code != 200:
+            raise Unavailable(f"{IMAGES} answered {response.status_code} {what}")
+        return decode(IMAGES, response, _Listed).images
 
     async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
         """Give the bytes of an image that the caller may use."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
 import msgspec
@@ -22,7 +21,6 @@ READERS = frozenset({"reader", "member", "manager", "admin", "service"})
 WRITERS = frozenset({"member", "manager", "admin"})
 SERVICE_TYPE = "network"
 """Our name in the catalogue and in access rules of application credentials."""
-_ID = re.compile(r"\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
 class NetworksApi(msgspec.Struct, frozen=True):
@@ -81,8 +79,3 @@ async def _caller(api: NetworksApi, request: Request, roles: Collection[str]) ->
     if not set(roles) & set(identity.roles) or (not identity.project_id and not identity.is_admin):
         raise NotPermitted(f"{request.method} {request.scope['path']}")
     return NetworkCaller(project_id=identity.project_id or "", is_admin=identity.is_admin)
-
-
-def is_id(text: str) -> bool:
-    """Tell whether a text can be the id of a resource."""
-    return _ID.match(text) is not None

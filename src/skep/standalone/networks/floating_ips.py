@@ -9,14 +9,13 @@ from msgspec import UNSET
 from skep.database import Connection
 from skep.database.api import network_rows, port_addresses
 from skep.database.api.network_rows import FLOATING_IPS, NETWORKS, PORTS
-from skep.domain.ids import new_uuid
 from skep.domain.networking import FLOATING_IP, FloatingIp, NetworkResource, Port
 from skep.standalone.networks import ports, routers, subnets, views
 from skep.standalone.networks.bodies import FloatingIpChanges, NewFloatingIp, WantedIp
 from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.queries import TEXT
 from skep.standalone.networks.refusals import InTheWay, InvalidInput, Missing, NotPermitted
-from skep.standalone.networks.resources import ResourceApi, changed, check_owner, columns, find, said_of, store
+from skep.standalone.networks.resources import ResourceApi, changed, check_owner, columns, find, fresh, said_of, store
 
 
 def create(work: NetworkWork, said: NewFloatingIp, base: NetworkResource) -> FloatingIp:
@@ -37,9 +36,7 @@ def create(work: NetworkWork, said: NewFloatingIp, base: NetworkResource) -> Flo
     of_ipv4 = [subnet for subnet in subnets.of_network(work.connection, network.id) if subnet.ip_version == 4]
     if wanted is None and not of_ipv4:
         raise InvalidInput(f"network {network.id} does not contain any IPv4 subnet")
-    floating_id = base.id
-    inner = NetworkResource(id=new_uuid(), project_id="", created_at=work.now, updated_at=work.now)
-    port = ports.make(work, network, inner, wanted or (), device_id=floating_id, device_owner=FLOATING_IP)
+    port = ports.make(work, network, fresh(work, ""), wanted or (), device_id=base.id, device_owner=FLOATING_IP)
     if wanted is None:
         ports.give_any(work, port, of_ipv4, 0)
     [fixed] = port_addresses.of_ports(work.connection, [port.id])[port.id]
@@ -66,7 +63,7 @@ def update(work: NetworkWork, floating: FloatingIp, changes: FloatingIpChanges) 
         if port_id is None:
             if changes.fixed_ip_address not in (UNSET, None):
                 raise InvalidInput("fixed_ip_address: cannot be specified without a port_id")
-            after = changed(work, after, port_id=None, fixed_ip_address=None, router_id=None)
+            after = ports.loosened(work, after)
         else:
             after = _leading(work, after, port_id, changes.fixed_ip_address or None)
     return store(work, FLOATING_IPS, after)
@@ -84,9 +81,7 @@ def show(connection: Connection, found: list[FloatingIp], _caller: NetworkCaller
     """Show floating addresses with the ports that they lead to."""
     tags = network_rows.tags_of(connection, [floating.id for floating in found])
     ids = [floating.port_id for floating in found if floating.port_id is not None]
-    leads_to = {
-        port.id: port for some in network_rows.portions(ids) for port in network_rows.where(connection, PORTS, id=some)
-    }
+    leads_to = network_rows.by_id(connection, PORTS, ids)
     return [views.floating_ip(one, tags[one.id], leads_to.get(one.port_id or "")) for one in found]
 
 

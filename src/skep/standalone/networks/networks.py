@@ -9,7 +9,14 @@ from msgspec import UNSET
 from skep.database import Connection
 from skep.database.api import network_rows
 from skep.database.api.network_rows import FLOATING_IPS, NETWORKS, PORTS, SUBNETS, ResourceKind
-from skep.domain.networking import Network, NetworkResource
+from skep.domain.networking import (
+    FLOATING_IP,
+    LEAST_MTU,
+    LEAST_MTU_IPV6,
+    ROUTER_GATEWAY,
+    Network,
+    NetworkResource,
+)
 from skep.http.operations import BOOLEAN
 from skep.standalone.networks import floating_ips, subnets, views
 from skep.standalone.networks.bodies import NetworkChanges, NewNetwork
@@ -17,9 +24,6 @@ from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.queries import FLAG, NUMBER, ListFilter, flag
 from skep.standalone.networks.refusals import InTheWay, InvalidInput, NotPermitted
 from skep.standalone.networks.resources import ResourceApi, changed, columns, said_of, store
-
-LEAST_MTU, LEAST_MTU_IPV6 = 68, 1280
-"""Bytes that every network of a protocol carries (RFC 791, RFC 8200)."""
 
 _FOR_ADMINS = ("shared", "external", "is_default")
 
@@ -61,9 +65,9 @@ def update(work: NetworkWork, network: Network, changes: NetworkChanges) -> Netw
         raise InvalidInput(f"mtu: expected at least {LEAST_MTU_IPV6}, a subnet of IPv6 is on the network")
     if network.shared and not after.shared and not after.external:
         _check_no_others(work, network)
-    if network.external and not after.external and network_rows.count(work.connection, PORTS, **of_it):
-        gateways = ("network:router_gateway", "network:floatingip")
-        if network_rows.count(work.connection, PORTS, **of_it, device_owner=gateways):
+    if network.external and not after.external:
+        outwards = (ROUTER_GATEWAY, FLOATING_IP)
+        if network_rows.count(work.connection, PORTS, **of_it, device_owner=outwards):
             raise InTheWay(
                 "ExternalNetworkInUse",
                 f"External network {network.id} cannot be updated to be made "

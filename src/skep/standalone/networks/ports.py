@@ -18,6 +18,7 @@ from skep.domain.networking import (
     ROUTER_INTERFACE,
     AddressPair,
     FixedIp,
+    FloatingIp,
     Network,
     NetworkResource,
     Port,
@@ -150,10 +151,14 @@ def remove(work: NetworkWork, found: list[Port]) -> None:
     """Delete ports with their addresses; floating addresses lead nowhere then."""
     ids = [port.id for port in found]
     for floating in network_rows.where(work.connection, FLOATING_IPS, port_id=ids):
-        loose = changed(work, floating, port_id=None, fixed_ip_address=None, router_id=None)
-        store(work, FLOATING_IPS, loose)
+        store(work, FLOATING_IPS, loosened(work, floating))
     port_addresses.give_back(work.connection, ids)
     network_rows.delete(work.connection, PORTS, ids)
+
+
+def loosened(work: NetworkWork, floating: FloatingIp) -> FloatingIp:
+    """Return a floating address that leads nowhere."""
+    return changed(work, floating, port_id=None, fixed_ip_address=None, router_id=None)
 
 
 def show(connection: Connection, found: list[Port], caller: NetworkCaller) -> list[views.ShownPort]:
@@ -262,9 +267,7 @@ def _give_usual(work: NetworkWork, port: Port, of_network: list[Subnet]) -> None
             give_any(work, port, candidates, position)
             position += 1
     for subnet in automatic:
-        address = subnets.automatic_address(subnet, port.mac_address)
-        if not port_addresses.take(work.connection, subnet, address, port.id, position):
-            raise InTheWay("IpAddressAlreadyAllocated", f"IP address {address} already allocated in subnet {subnet.id}")
+        _give(work, port, of_network, WantedIp(subnet.id), position)
         position += 1
 
 
@@ -286,7 +289,7 @@ def _change_addresses(work: NetworkWork, port: Port, wanted: Sequence[WantedIp])
     lost = {fixed.ip_address for fixed in left}
     for floating in network_rows.where(work.connection, FLOATING_IPS, port_id=port.id):
         if floating.fixed_ip_address in lost:
-            store(work, FLOATING_IPS, changed(work, floating, port_id=None, fixed_ip_address=None, router_id=None))
+            store(work, FLOATING_IPS, loosened(work, floating))
     port_addresses.give_back(work.connection, [port.id])
     give_addresses(work, port, kept)
 

@@ -40,11 +40,16 @@ def limits(work: NetworkWork, project_id: str) -> dict[str, int]:
     }
 
 
-def check(work: NetworkWork, resource: str, kind: ResourceKind[Any], project_id: str, more: int = 1) -> None:
+def used(work: NetworkWork, resource: str, project_id: str) -> int:
+    """Return how much of a resource a project has."""
+    return network_rows.count(work.connection, COUNTED[resource], project_id=project_id)
+
+
+def check(work: NetworkWork, resource: str, project_id: str, more: int = 1) -> None:
     """Refuse more than a project may have.
 
     Raises InTheWay.
     """
-    limit = limits(work, project_id).get(resource, UNLIMITED)
-    if limit != UNLIMITED and network_rows.count(work.connection, kind, project_id=project_id) + more > limit:
+    limit = limits(work, project_id)[resource]
+    if limit != UNLIMITED and used(work, resource, project_id) + more > limit:
         raise InTheWay("OverQuota", f"Quota exceeded for resources: ['{resource}'].")

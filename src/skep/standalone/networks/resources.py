@@ -5,7 +5,7 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -26,7 +26,7 @@ from skep.http.operations import JSON, NO_BODY, Facts, HttpOperation, Json, Serv
 from skep.http.urls import QueryValues, base_url
 from skep.standalone.networks import queries, quotas
 from skep.standalone.networks.bodies import NewResource, Tag
-from skep.standalone.networks.callers import NetworkCaller, NetworksApi, NetworkWork, is_id, reader, writer
+from skep.standalone.networks.callers import NetworkCaller, NetworksApi, NetworkWork, reader, writer
 from skep.standalone.networks.queries import COMMON, ListFilter, ListRequest
 from skep.standalone.networks.refusals import InvalidInput, Missing, NotPermitted
 from skep.standalone.networks.views import ShownResource
@@ -89,6 +89,11 @@ class ResourceApi(Generic[ResourceT, NewT, ChangesT]):
     narrow: Callable[[QueryValues], tuple[Condition, ...]] = _unnarrowed
     """Read the parameters of its own."""
 
+    @cached_property
+    def every_filter(self) -> Mapping[str, ListFilter]:
+        """The filters of its lists."""
+        return {**queries.OF_ALL, **self.filters}
+
     @property
     def members(self) -> str:
         """The key of many of them, in bodies."""
@@ -101,7 +106,7 @@ def find(work: NetworkWork, noun: str, kind: ResourceKind[ResourceT], resource_i
     Raises Missing.
     """
     seen_by = None if work.caller.is_admin else work.caller.project_id
-    found = network_rows.get(work.connection, kind, resource_id, seen_by) if is_id(resource_id) else None
+    found = network_rows.get(work.connection, kind, resource_id, seen_by)
     if found is None:
         raise Missing(noun, resource_id)
     return found
@@ -120,11 +125,16 @@ def begun(work: NetworkWork, said: NewResource, noun: str) -> NetworkResource:
         raise InvalidInput("project_id: expected a value, the token is of no project")
     if not work.caller.owns(project_id):
         raise NotPermitted(f"create_{noun.lower().replace(' ', '_')}:project_id")
+    return fresh(work, project_id, name=said.name, description=said.description)
+
+
+def fresh(work: NetworkWork, project_id: str, *, name: str = "", description: str = "") -> NetworkResource:
+    """Return what a resource has that is made now. Without a project it is the service's own."""
     return NetworkResource(
         id=new_uuid(),
         project_id=project_id,
-        name=said.name,
-        description=said.description,
+        name=name,
+        description=description,
         created_at=work.now,
         updated_at=work.now,
     )
@@ -154,20 +164,21 @@ def store(work: NetworkWork, kind: ResourceKind[ResourceT], resource: ResourceT)
 
 async def run(api: NetworksApi, caller: NetworkCaller, unit: Callable[[NetworkWork], T]) -> T:
     """Do one unit of work, all of it or nothing."""
-
-    def within(connection: Connection) -> T:
-        return unit(NetworkWork(connection=connection, caller=caller, settings=api.settings, now=api.clock.now()))
-
-    return await api.database.write(within, intake=True)
+    return await api.database.write(_over(api, caller, unit), intake=True)
 
 
 async def look(api: NetworksApi, caller: NetworkCaller, unit: Callable[[NetworkWork], T]) -> T:
     """Do one unit of work that only looks."""
+    return await api.database.read(_over(api, caller, unit))
+
+
+def _over(api: NetworksApi, caller: NetworkCaller, unit: Callable[[NetworkWork], T]) -> Callable[[Connection], T]:
+    """Return a unit of work as a database runs it."""
 
     def within(connection: Connection) -> T:
         return unit(NetworkWork(connection=connection, caller=caller, settings=api.settings, now=api.clock.now()))
 
-    return await api.database.read(within)
+    return within
 
 
 def operations(resource: ResourceApi[Any, Any, Any]) -> tuple[Route, ...]:
@@ -187,7 +198,7 @@ def operations(resource: ResourceApi[Any, Any, Any]) -> tuple[Route, ...]:
     made = made_one | _answer(f"MadeMany{name}", {resource.members: list[shown]})
     query: dict[str, Json] = {
         **COMMON,
-        **{name: filter_.schema for name, filter_ in {**queries.OF_ALL, **resource.filters}.items()},
+        **{name: filter_.schema for name, filter_ in resource.every_filter.items()},
         **{key: {"type": "string"} for key in resource.own_parameters},
     }
     fields_only = {"fields": COMMON["fields"]}
@@ -260,7 +271,7 @@ async def _list(resource: ResourceApi[Any, Any, Any], api: NetworksApi, request:
     caller = await reader(api, request)
     given = urls.query(request.scope)
     own = frozenset(resource.own_parameters)
-    asked = queries.parse(given, {**queries.OF_ALL, **resource.filters}, own, api.settings.pagination_max_limit)
+    asked = queries.parse(given, resource.every_filter, own, api.settings.pagination_max_limit)
     seen_by = None if caller.is_admin else caller.project_id
     query = msgspec.structs.replace(asked.query, seen_by=seen_by)
     narrowed = resource.narrow(given)
@@ -327,7 +338,7 @@ async def _create(
         made = []
         for new in wanted:
             base = begun(work, new, resource.noun)
-            quotas.check(work, resource.member, resource.kind, base.project_id)
+            quotas.check(work, resource.member, base.project_id)
             made.append(resource.create(work, new, base))
         return resource.show(work.connection, made, caller)
 

@@ -11,7 +11,6 @@ from msgspec import UNSET
 from skep.database import Connection
 from skep.database.api import network_rows, port_addresses
 from skep.database.api.network_rows import FLOATING_IPS, NETWORKS, PORTS, ROUTERS, SUBNETS
-from skep.domain.ids import new_uuid
 from skep.domain.networking import (
     ROUTER_GATEWAY,
     ROUTER_INTERFACE,
@@ -27,7 +26,7 @@ from skep.standalone.networks.bodies import NewRouter, RouterChanges, WantedGate
 from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.queries import FLAG
 from skep.standalone.networks.refusals import InTheWay, InvalidInput, Missing, NotPermitted
-from skep.standalone.networks.resources import ResourceApi, changed, check_owner, columns, find, said_of, store
+from skep.standalone.networks.resources import ResourceApi, changed, check_owner, columns, find, fresh, said_of, store
 
 
 def create(work: NetworkWork, said: NewRouter, base: NetworkResource) -> VirtualRouter:
@@ -74,11 +73,7 @@ def show(connection: Connection, found: list[VirtualRouter], _caller: NetworkCal
     ids = [router.id for router in found]
     tags = network_rows.tags_of(connection, ids)
     gateway_ids = [router.gateway_port_id for router in found if router.gateway_port_id is not None]
-    gateways = {
-        port.id: port
-        for some in network_rows.portions(gateway_ids)
-        for port in network_rows.where(connection, PORTS, id=some)
-    }
+    gateways = network_rows.by_id(connection, PORTS, gateway_ids)
     addresses = port_addresses.of_ports(connection, gateway_ids)
     shown = []
     for router in found:
@@ -119,7 +114,7 @@ def add_interface(
         port = changed(work, port, device_id=router.id, device_owner=ROUTER_INTERFACE)
         return store(work, PORTS, port), joined
     assert subnet_id is not None
-    quotas.check(work, "port", PORTS, router.project_id)
+    quotas.check(work, "port", router.project_id)
     subnet = find(work, "Subnet", SUBNETS, subnet_id)
     network = _network(work, subnet.network_id)
     if not network.shared:
@@ -290,8 +285,7 @@ def _port(
     owner: str,
     project_id: str,
 ) -> Port:
-    base = NetworkResource(id=new_uuid(), project_id=project_id, created_at=work.now, updated_at=work.now)
-    return ports.make(work, network, base, wanted, device_id=router.id, device_owner=owner)
+    return ports.make(work, network, fresh(work, project_id), wanted, device_id=router.id, device_owner=owner)
 
 
 RESOURCE = ResourceApi(

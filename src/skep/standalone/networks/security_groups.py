@@ -42,7 +42,7 @@ def create_group(work: NetworkWork, said: NewSecurityGroup, base: NetworkResourc
     default_groups.ensure(work, base.project_id)
     if said.name == default_groups.NAME:
         raise _only_one_default()
-    quotas.check(work, "security_group_rule", SECURITY_GROUP_RULES, base.project_id, more=2)
+    quotas.check(work, "security_group_rule", base.project_id, more=2)
     group = SecurityGroup(**columns(base), stateful=said.stateful)
     network_rows.insert(work.connection, SECURITY_GROUPS, group)
     default_groups.open_outwards(work, group)

@@ -14,6 +14,7 @@ from skep.database.api import network_rows, port_addresses
 from skep.database.api.network_rows import NETWORKS, PORTS, SUBNETS
 from skep.domain.networking import (
     AUTO_ADDRESSES,
+    LEAST_MTU_IPV6,
     ROUTER_INTERFACE,
     HostRoute,
     Network,
@@ -233,8 +234,8 @@ def _check_free(work: NetworkWork, network: Network, of: IpNetwork) -> None:
 
 
 def _check_mtu(network: Network, subnet: Subnet) -> None:
-    if subnet.ip_version == 6 and network.mtu < 1280:
-        raise InvalidInput(f"mtu: the network carries {network.mtu} bytes, IPv6 needs 1280")
+    if subnet.ip_version == 6 and network.mtu < LEAST_MTU_IPV6:
+        raise InvalidInput(f"mtu: the network carries {network.mtu} bytes, IPv6 needs {LEAST_MTU_IPV6}")
 
 
 def _give_to_all(work: NetworkWork, subnet: Subnet, of: IpNetwork) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from skep.database.api import network_rows
 from skep.database.api import topologies as topology_rows
 from skep.database.api.network_rows import NETWORKS, PORTS, ROUTERS
-from skep.domain.ids import new_uuid
-from skep.domain.networking import Network, NetworkResource
+from skep.domain.networking import Network
 from skep.standalone.networks import networks, quotas, routers, subnets
 from skep.standalone.networks.bodies import NewNetwork, NewRouter, NewSubnet, WantedGateway
 from skep.standalone.networks.callers import NetworkWork
+from skep.standalone.networks.resources import fresh
 
 NAME = "auto_allocated_network"
 SUBNET_NAME = "auto_allocated_subnet_v4"
@@ -27,11 +27,11 @@ def ensure(work: NetworkWork, project_id: str) -> str:
     there = topology_rows.get(work.connection, project_id)
     if there is not None and there.network_id is not None:
         return there.network_id
-    for resource, kind in (("network", NETWORKS), ("subnet", network_rows.SUBNETS)):
-        quotas.check(work, resource, kind, project_id)
-    network = networks.create(work, NewNetwork(name=NAME), _base(work, project_id, NAME))
+    for resource in ("network", "subnet"):
+        quotas.check(work, resource, project_id)
+    network = networks.create(work, NewNetwork(name=NAME), fresh(work, project_id, name=NAME))
     said = NewSubnet(name=SUBNET_NAME, network_id=network.id, ip_version=4, cidr=work.settings.auto_allocated_cidr)
-    subnet = subnets.create(work, said, _base(work, project_id, SUBNET_NAME))
+    subnet = subnets.create(work, said, fresh(work, project_id, name=SUBNET_NAME))
     router_id = None
     outside = network_rows.where(work.connection, NETWORKS, is_default=True)
     if outside:
@@ -62,12 +62,8 @@ def remove(work: NetworkWork, project_id: str) -> None:
 
 
 def _route(work: NetworkWork, project_id: str, outside: Network, subnet_id: str) -> str:
-    quotas.check(work, "router", ROUTERS, project_id)
+    quotas.check(work, "router", project_id)
     said = NewRouter(name=ROUTER_NAME, external_gateway_info=WantedGateway(network_id=outside.id))
-    router = routers.create(work, said, _base(work, project_id, ROUTER_NAME))
+    router = routers.create(work, said, fresh(work, project_id, name=ROUTER_NAME))
     routers.add_interface(work, router, subnet_id, None)
     return router.id
-
-
-def _base(work: NetworkWork, project_id: str, name: str) -> NetworkResource:
-    return NetworkResource(id=new_uuid(), project_id=project_id, name=name, created_at=work.now, updated_at=work.now)

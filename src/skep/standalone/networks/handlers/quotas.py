@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from skep.database.api import network_rows
+from skep.domain.decoding import convert
 from skep.http.answers import JsonResponse, json_response
 from skep.http.operations import Read, operation, takes
 from skep.standalone.networks import quotas
@@ -138,33 +139,17 @@ async def details(api: NetworksApi, request: Request) -> JsonResponse[UsedQuota]
     def unit(work: NetworkWork) -> ShownUses:
         limits = quotas.limits(work, project)
 
-        def use(name: str) -> ShownUse:
-            used = network_rows.count(work.connection, quotas.COUNTED[name], project_id=project)
-            return {"limit": limits[name], "used": used, "reserved": 0}
-
-        return {
-            "network": use("network"),
-            "subnet": use("subnet"),
-            "port": use("port"),
-            "security_group": use("security_group"),
-            "security_group_rule": use("security_group_rule"),
-            "router": use("router"),
-            "floatingip": use("floatingip"),
+        uses: dict[str, ShownUse] = {
+            name: {"limit": limit, "used": quotas.used(work, name, project), "reserved": 0}
+            for name, limit in limits.items()
         }
+        return convert(uses, ShownUses)
 
     return json_response({"quota": await look(api, caller, unit)})
 
 
 def _shown(limits: dict[str, int]) -> ShownQuota:
-    return {
-        "network": limits["network"],
-        "subnet": limits["subnet"],
-        "port": limits["port"],
-        "security_group": limits["security_group"],
-        "security_group_rule": limits["security_group_rule"],
-        "router": limits["router"],
-        "floatingip": limits["floatingip"],
-    }
+    return convert(limits, ShownQuota)
 
 
 @takes(QuotaBody)
@@ -187,7 +172,7 @@ async def update(api: NetworksApi, request: Request, read: Read[QuotaBody]) -> J
 def _check_used(work: NetworkWork, project: str, limits: dict[str, int]) -> None:
     """Raise InvalidInput for a limit below what the project has."""
     for name, limit in limits.items():
-        used = network_rows.count(work.connection, quotas.COUNTED[name], project_id=project)
+        used = quotas.used(work, name, project)
         if UNLIMITED < limit < used:
             raise InvalidInput(f"{name}: the project has {used}, which is more than {limit}")
 
