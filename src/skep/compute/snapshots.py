@@ -14,13 +14,11 @@ from skep.compute.image_transfers import HostStore, Taker
 from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import new_uuid
 from skep.domain.images import StoreFailure
+from skep.neighbours.images import files
 from skep.neighbours.images.base import BrokenTransfer
 from skep.neighbours.images.tickets import NoTicket
 
 log = structlog.get_logger("skep.compute")
-
-PIECE = 1 << 20
-"""Bytes that are held in memory."""
 
 
 class Unwanted(SkepError):
@@ -118,8 +116,8 @@ class Snapshots:
 
 
 async def _pieces(file: Path, wanted: Callable[[], bool]) -> AsyncIterator[bytes]:
-    with await asyncio.to_thread(file.open, "rb") as opened:
-        while piece := await asyncio.to_thread(opened.read, PIECE):
+    with await files.open_bytes(file) as opened:
+        async for piece in files.pieces(opened):
             if not wanted():
                 raise Unwanted
             yield piece

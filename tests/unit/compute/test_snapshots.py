@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 from pathlib import Path
 
 import pytest
 
 from skep.compute.drivers.fake import DISKS, FailureRule, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks
-from skep.compute.image_transfers import StoredByRequest
+from skep.compute.image_transfers import StoredByRequest, Taker
 from skep.compute.snapshots import Snapshots
+from skep.contracts.eventually import eventually
 from skep.domain.actions import UPLOADING
 from skep.domain.errors import Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.instances import PowerState
@@ -218,3 +222,40 @@ async def test_a_disk_of_a_guest_that_is_gone(stage: AgentStage, store: SentImag
     assert told.error is not None
     assert told.error.startswith("StorageUnavailable")
     assert store.senders == []
+
+
+async def test_a_transfer_that_ends_while_its_file_is_opened_leaves_nothing_open(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path / "snapshots", StoredByRequest(SentImages(IMAGE)), largest=100, limit=30)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    sending = asyncio.create_task(snapshots.send(fifo, IMAGE, Taker(CONTEXT), lambda: True))
+    # Once there is a writer, the thread of the sender gets its end: the sender is gone before it has it.
+    writer = await _writer_of(fifo)
+    sending.cancel()
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+        async def is_closed() -> bool:
+            try:
+                os.write(writer, b"x")
+            except BrokenPipeError:
+                return True
+            return False
+
+        await eventually(is_closed, "the sender's end is closed")
+    finally:
+        os.close(writer)
+
+
+async def _writer_of(fifo: Path) -> int:
+    """Return the writing end of a pipe as soon as somebody opens the other one."""
+    found: list[int] = []
+
+    async def is_open() -> bool:
+        with contextlib.suppress(OSError):
+            found.append(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(found)
+
+    await eventually(is_open, "the file is being opened")
+    return found[0]

@@ -18,14 +18,12 @@ from skep.domain.ids import is_uuid
 from skep.domain.images import FIELDS, MOST_BACKUPS, Discarded, Image, NewImage, backup_properties
 from skep.neighbours.answers import IMAGES, decode, flowing, nonsense
 from skep.neighbours.images.checked import CheckedBytes, whole
+from skep.neighbours.images.files import PIECE
 from skep.neighbours.service_session import ServiceSession
 
 log = structlog.get_logger("skep.neighbours")
 
 ImageT = TypeVar("ImageT", bound=Image)
-
-PIECE = 1 << 20
-"""Bytes that are held in memory."""
 
 REFUSED: dict[int, type[SkepError]] = {
     403: Forbidden,

@@ -18,14 +18,12 @@ from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarg
 from skep.domain.images import Image
 from skep.neighbours.answers import IMAGES, PLAIN, ask, decode, flowing, send, unreachable
 from skep.neighbours.images.checked import CountedBytes, whole
+from skep.neighbours.images.files import PIECE
 
 HEADER = "X-Skep-Image-Ticket"
 
 TICKET_SECONDS = 300
 """From the ticket to the beginning of the transfer, and for clocks that differ. A transfer that began goes on."""
-
-PIECE = 1 << 20
-"""Bytes that are held in memory."""
 
 _MARK = b"skep image ticket "
 """What a ticket begins with: nothing else that the key seals does."""

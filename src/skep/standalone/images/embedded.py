@@ -9,7 +9,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound
 from skep.domain.images import MOST_BACKUPS, Discarded, Image, NewImage, backup_properties
 from skep.neighbours.images.checked import CountedBytes, whole
-from skep.standalone.images.files import pieces
+from skep.neighbours.images.files import pieces
 from skep.standalone.images.service import EVERYBODY, StandaloneImages
 
 

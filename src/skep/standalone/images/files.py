@@ -19,12 +19,13 @@ import msgspec
 import structlog
 
 from skep.domain.errors import StorageUnavailable
+from skep.neighbours.images.files import open_bytes
 from skep.standalone.images.refusals import Beyond
 
 log = structlog.get_logger("skep.images")
 
 PIECE = 1 << 20
-"""Bytes that are held in memory before they go to the disk, and read from it at once."""
+"""Bytes that are held in memory before they go to the disk."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL_TEXT = "Image storage media is full: the rest of the disk is not for images."
@@ -115,12 +116,7 @@ class ImageFiles:
 
         Raises FileNotFoundError.
         """
-        opening: asyncio.Future[BinaryIO] = asyncio.ensure_future(asyncio.to_thread(self._path(name).open, "rb"))
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            opening.add_done_callback(_close)
-            raise
+        return await open_bytes(self._path(name))
 
     async def remove(self, name: str) -> None:
         """Remove the bytes of an image; whoever reads them still gets them whole."""
@@ -131,17 +127,6 @@ class ImageFiles:
         if not NAME.fullmatch(name):
             raise ValueError("not the name of an image's file")
         return self._directory / name
-
-
-async def pieces(file: BinaryIO) -> AsyncIterator[bytes]:
-    """Read an opened file in pieces of at most `PIECE` bytes, each in a thread."""
-    while piece := await asyncio.to_thread(file.read, PIECE):
-        yield piece
-
-
-def _close(opening: asyncio.Future[BinaryIO]) -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().close()
 
 
 class Incoming:

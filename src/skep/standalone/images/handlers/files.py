@@ -13,8 +13,8 @@ from skep.database.api.images import StoredImage
 from skep.http.bodies import check_media_type
 from skep.http.headers import declared_length
 from skep.http.operations import operation
+from skep.neighbours.images.files import pieces
 from skep.standalone.images.callers import ImagesApi, downloader, image_id, uploader
-from skep.standalone.images.files import pieces
 
 BYTES = "application/octet-stream"
 
