@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from skep.api.creating.absent_services import networks, refuse
+from skep.api.creating.absent_services import refuse
 from skep.api.creating.addresses import access_address
 from skep.api.creating.contents import InjectedFile, injected_files, password_of
 from skep.api.creating.disk_config import disk_config_of
@@ -14,6 +14,7 @@ from skep.api.creating.disks import CONFIG_DRIVE, Disks, disks
 from skep.api.creating.hints import hints
 from skep.api.creating.inside import devices
 from skep.api.creating.names import counts, display_names, hostname_of, requested_hostname
+from skep.api.creating.networks import asked_networks
 from skep.api.creating.tags import distinct_tags
 from skep.api.services import ApiSettings
 from skep.domain import request_specs
@@ -27,6 +28,7 @@ from skep.domain.images import Image
 from skep.domain.instances import Instance
 from skep.domain.key_pairs import KeyPair
 from skep.domain.request_specs import RequestSpec
+from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks
 
 
 class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +39,7 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_count: int
     destination: Destination
     hints: Hints
-    networks: str
+    networks: AskedNetworks
     disks: Disks
     hostname: str | None
     files: tuple[InjectedFile, ...]
@@ -68,6 +70,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
     flavor: Flavor
     image: Image
+    networks: ChosenNetworks
     zone: str | None = None
     """The one that was asked for; none where a host is forced that is in another zone."""
     group: GroupRule | None = None
@@ -90,7 +93,7 @@ def read(body: dict[str, Any], settings: ApiSettings, version: int) -> CreateReq
         max_count=max_count,
         destination=destination(server, settings.default_schedule_zone),
         hints=hints(body, settings.filters),
-        networks=networks(server),
+        networks=asked_networks(server, min_count, max_count),
         disks=disks(server),
         hostname=requested_hostname(server, max_count),
         files=injected_files(server),
@@ -157,14 +160,16 @@ def instances_of(
         access_ip_v4=access_address(server.get("accessIPv4")),
         access_ip_v6=access_address(server.get("accessIPv6")),
         user_data=server.get("user_data"),
-        networks=wanted.networks,
+        networks=found.networks.networks,
+        requested_networks=found.networks.named,
+        security_groups=found.networks.security_groups,
         availability_zone=found.zone,
         pinned_availability_zone=found.zone,
         scheduler_hints=wanted.hints.given,
         boot_roles=context.roles,
     )
     members = []
-    for index, name in enumerate(display_names(first.name, wanted.max_count)):
+    for index, name in enumerate(display_names(first.name, wanted.max_count)[: found.networks.count]):
         uuid = first.uuid if index == 0 else InstanceUuid(new_uuid())
         hostname = wanted.hostname or hostname_of(first.name, uuid, index + 1 if wanted.max_count > 1 else None)
         members.append(msgspec.structs.replace(first, uuid=uuid, name=name, hostname=hostname, launch_index=index))

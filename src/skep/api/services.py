@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from skep.database.engine import Database
     from skep.neighbours.identity.base import IdentityService
     from skep.neighbours.images.base import ImageRecords, ImageService, ImagesOfUsers
+    from skep.neighbours.networks.base import NetworksOfUsers
 
 
 class QuotaDefaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +147,8 @@ class ApiServices:
     """Makes images of servers, and removes those that come to nothing."""
     images_of_users: ImagesOfUsers
     """Does with images what their users ask."""
+    networks: NetworksOfUsers
+    """Looks up what users name of networks."""
     policy: Policy
     seal: Callable[[bytes], bytes]
     """Encrypts adminPass and injected files for storage."""

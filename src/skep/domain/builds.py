@@ -31,6 +31,7 @@ _TABLE = (
     Step("store", "api"),
     Step("take", "super_conductor"),
     Step("select", "scheduler"),
+    Step("ports", "super_conductor"),
     Step("stage", "super_conductor"),
     Step("map", "super_conductor"),
     Step("settle", "super_conductor"),

@@ -11,6 +11,7 @@ from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, NodeUuid, ProjectId, RequestId, UserId, reservation_id
 from skep.domain.images import Image
 from skep.domain.key_pairs import KeyPair
+from skep.domain.vifs import RequestedNetwork, Vif
 
 
 class State(enum.StrEnum):
@@ -161,7 +162,11 @@ class RequestedServer(msgspec.Struct, frozen=True, kw_only=True):
     """API: `OS-DCF:diskConfig`"""
     user_data: str | None = None
     networks: str = "auto"
-    """`auto` or `none`; ports and networks by id come with the network service."""
+    """`auto`, `none`, or `named` where `requested_networks` says which."""
+    requested_networks: tuple[RequestedNetwork, ...] = ()
+    """Releases before 0.10.0 leave them out, and the security groups."""
+    security_groups: tuple[str, ...] = ()
+    """Ids of those that the ports have which are made for it; none: what the project has by default."""
     launch_index: int = 0
     pinned_availability_zone: str | None = None
     scheduler_hints: dict[str, object] = {}
@@ -212,6 +217,8 @@ class Instance(RequestedServer, frozen=True, kw_only=True):
     """`owner`: a user of its project; `admin`: a user of another."""
     locked_reason: str | None = None
     shelved: Shelved | None = None
+    vifs: tuple[Vif, ...] = ()
+    """Its interfaces. Releases before 0.10.0 leave them out."""
     fault: Fault | None = None
     updated_at: int | None = None
     launched_at: int | None = None

@@ -110,6 +110,13 @@ class Port(NetworkResource, frozen=True, kw_only=True):
     binding_profile: dict[str, Any] = msgspec.field(default_factory=dict)
     port_security_enabled: bool = True
     allowed_address_pairs: tuple[AddressPair, ...] = ()
+    server: str | None = None
+    """The server of which it is an interface. `device_id` says so too, but anybody may write that."""
+    server_position: int = 0
+    """Its place among the interfaces of the server."""
+    made_for_server: bool = False
+    """Made for the server, and deleted with it."""
+    device_tag: str | None = None
 
 
 class SecurityGroup(NetworkResource, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from skep.cell_conductor.service import CellConductor
 from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.ids import CellUuid
+from skep.neighbours.networks.base import NetworkPorts
 from skep.processes.directory import sealing_by, unsealing_by
 from skep.processes.process import Process
 from skep.super_conductor import parts as super_parts
@@ -52,12 +53,14 @@ def make_super_conductor(
     transport: Transport,
     key: Path,
     images_url: Callable[[], str],
+    networks: NetworkPorts,
     busy: Callable[[], int] = lambda: 0,
 ) -> SuperConductor:
     """Return a super conductor that has not started.
 
     `key` is the file of the key that seals secrets of servers; `images_url` is the address of Skep's own image service,
-    empty where there is none; `busy` tells how many requests of users this process serves.
+    empty where there is none; `networks` makes the ports of servers; `busy` tells how many requests of users this
+    process serves.
     """
     scheduler = process.config.scheduler
     parts = super_parts.Parts(
@@ -78,5 +81,6 @@ def make_super_conductor(
         unseal=unsealing_by(key),
         seal=sealing_by(key),
         images_url=images_url,
+        networks=networks,
     )
     return SuperConductor(parts, process.config.retention)

@@ -29,6 +29,7 @@ from skep.processes.host_images import HostImages
 from skep.processes.hosts import DrivenHost
 from skep.processes.installation import CELL0_NAME, choose_hosts
 from skep.processes.nats_users import Accounts
+from skep.processes.networking import network_ports
 from skep.processes.process import Process
 from skep.processes.scheduling import make_scheduler
 from skep.processes.stopping import stop_part
@@ -290,6 +291,7 @@ class ControlPlane:
             transport=self.transport,
             key=self.directory.secrets_key,
             images_url=self._images_url,
+            networks=network_ports(self.config, self.databases.api, self.process.clock),
             busy=self._busy,
         )
         await self._super_conductor.start()

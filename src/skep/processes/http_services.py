@@ -35,6 +35,7 @@ from skep.processes.listener import Listener
 from skep.processes.nats_accounts import messaging_of_hosts
 from skep.processes.nats_users import host_user
 from skep.processes.neighbours import Neighbours, keystone_settings
+from skep.processes.networking import network_ports
 from skep.processes.process import Process
 from skep.processes.roster import Roster
 from skep.reconciler.loop import Loop
@@ -242,6 +243,7 @@ class HttpServices:
             images=self.neighbours.images,
             image_records=self.neighbours.image_records,
             images_of_users=self.neighbours.images_of_users,
+            networks=network_ports(config, self._api, self.process.clock),
             policy=self._policy,
             seal=self._seal.encrypt,
             unseal=self._seal.decrypt,

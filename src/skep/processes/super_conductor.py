@@ -10,6 +10,7 @@ from skep.processes.cells import LiveCells
 from skep.processes.conducting import make_super_conductor
 from skep.processes.directory import StateDirectory
 from skep.processes.nats_users import Accounts
+from skep.processes.networking import network_ports
 from skep.processes.opening import open_cells, open_database
 from skep.processes.process import Process
 from skep.processes.role import Role
@@ -43,6 +44,7 @@ class SuperConductorProcess(Role):
             transport=self._transport,
             key=directory.secrets_key,
             images_url=lambda: _images_url(self.config),
+            networks=network_ports(self.config, api, self.process.clock),
         )
         self._on_stop("super conductor", conductor.stop)
         await self._wait_for("database api", conductor.start)

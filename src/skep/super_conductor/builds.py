@@ -29,7 +29,9 @@ from skep.domain.errors import SkepError, Unavailable
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid
 from skep.domain.instances import Fault, State
 from skep.domain.timelines import Moment
+from skep.domain.vifs import Vif
 from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
+from skep.neighbours.networks.base import PortsRefused, WantedPorts
 from skep.super_conductor import notifications
 from skep.super_conductor.decisions import not_final
 from skep.super_conductor.locations import resolved
@@ -53,7 +55,11 @@ AVOID_SECONDS = 5.0
 RETRY_SECONDS = 0.2
 """How long a server waits that could not be mapped where it was placed."""
 
-Fated = tuple[Taken, Placed | NoValidHost]
+NO_PORTS = "Failed to allocate the network(s), not rescheduling."
+"""Nova's words for it; what was missing follows."""
+
+Fate = Placed | NoValidHost | PortsRefused
+Fated = tuple[Taken, Fate]
 
 
 class Builds:
@@ -103,6 +109,7 @@ class Builds:
                 fated.append((one, _never_ready(decision)))
             else:
                 fated.append((one, decision))
+        fated = await self._with_ports(fated)
         by_cell: dict[CellUuid, list[Fated]] = {}
         for one, fate in fated:
             by_cell.setdefault(fate.cell if isinstance(fate, Placed) else CELL0, []).append((one, fate))
@@ -156,6 +163,34 @@ class Builds:
                 (one, not_final(decision) if avoided else decision)
                 for one, decision in zip(members, reply.decisions, strict=True)
             ]
+
+    async def _with_ports(self, fated: list[Fated]) -> list[Fated]:
+        """Give the members that have a host their ports, and take back those of members that have none.
+
+        What networks do not give is refused for good: another host would not change it. Where the network service does
+        not answer, the claims are freed and the members are asked for again.
+        """
+        parts = self._parts
+        placed = [(one, fate) for one, fate in fated if isinstance(fate, Placed) and one.instance.networks != "none"]
+        others = [pair for pair in fated if not isinstance(pair[1], Placed) or pair[0].instance.networks == "none"]
+        without = [(one.instance.uuid, one.attempt) for one, fate in others if not isinstance(fate, Placed)]
+        if not placed and not without:
+            return fated
+        async with parts.steps.step("ports", **_named_once(placed or others)) as step:
+            try:
+                if without:
+                    await parts.networks.release(without)
+                given = await parts.networks.allocate([_wanted_ports(one, fate) for one, fate in placed])
+            except SkepError as error:
+                step.outcome = "unavailable"
+                log.warning("no ports", members=len(placed), error=str(error))
+                await self._release(_claims_of(fated))
+                await self._give_back([one for one, _ in fated], seconds=1.0)
+                return []
+            refused = [pair for pair, ports in zip(placed, given, strict=True) if isinstance(ports, PortsRefused)]
+            step.note(refused=len(refused))
+            await self._release(_claims_of(refused))
+        return others + [_with_vifs(one, fate, ports) for (one, fate), ports in zip(placed, given, strict=True)]
 
     async def _into_cell(self, cell: CellUuid, members: list[Fated]) -> None:
         """Stage, map and settle the members that one cell gets. What it cannot store now is tried again elsewhere."""
@@ -236,7 +271,7 @@ class Builds:
             mappings.mark_met(connection, list(met))
         return mapped, self._parts.advance(connection) if mapped else None
 
-    def _placement(self, one: Taken, fate: Placed | NoValidHost) -> StagedMember:
+    def _placement(self, one: Taken, fate: Fate) -> StagedMember:
         return StagedMember(
             instance=one.instance.uuid,
             attempt=one.attempt,
@@ -245,7 +280,7 @@ class Builds:
             although_disabled=self._parts.takes_disabled(one.spec),
         )
 
-    def _staged(self, one: Taken, fate: Placed | NoValidHost) -> Staged:
+    def _staged(self, one: Taken, fate: Fate) -> Staged:
         if isinstance(fate, Placed):
             instance = msgspec.structs.replace(
                 one.instance,
@@ -264,8 +299,10 @@ class Builds:
                 secrets=one.secrets,
             )
         now = self._parts.clock.now()
-        details = "; ".join(f"{host}: {stage}" for host, stage in sorted(fate.explanation.rejected.items()))
-        fault = Fault(code=500, message=fate.message(), created_at=now, details=details or None)
+        explanation = fate.explanation if isinstance(fate, NoValidHost) else Explanation(considered=0)
+        details = "; ".join(f"{host}: {stage}" for host, stage in sorted(explanation.rejected.items()))
+        message = fate.message() if isinstance(fate, NoValidHost) else f"{NO_PORTS} {fate.message}"
+        fault = Fault(code=500, message=message, created_at=now, details=details or None)
         instance = msgspec.structs.replace(one.instance, attempt=one.attempt, fault=fault, state=State.ERROR)
         return Staged(
             instance=instance,
@@ -273,7 +310,7 @@ class Builds:
             spec=one.spec,
             context=one.context,
             epoch="",
-            explanation=fate.explanation,
+            explanation=explanation,
         )
 
     async def _release(self, keys: Collection[ClaimKey]) -> None:
@@ -326,6 +363,27 @@ def _claims_of(members: Iterable[Fated]) -> list[ClaimKey]:
         for one, fate in members
         if isinstance(fate, Placed)
     ]
+
+
+def _wanted_ports(one: Taken, placed: Placed) -> WantedPorts:
+    asked = one.instance
+    return WantedPorts(
+        instance=asked.uuid,
+        attempt=one.attempt,
+        project_id=asked.project_id,
+        is_admin=one.context.is_admin,
+        host=placed.host,
+        zone=placed.zone,
+        networks=asked.networks,
+        named=asked.requested_networks,
+        security_groups=asked.security_groups,
+    )
+
+
+def _with_vifs(one: Taken, placed: Placed, ports: tuple[Vif, ...] | PortsRefused) -> Fated:
+    if isinstance(ports, PortsRefused):
+        return one, ports
+    return msgspec.structs.replace(one, instance=msgspec.structs.replace(one.instance, vifs=ports)), placed
 
 
 def _no_answer(error: SkepError) -> str:

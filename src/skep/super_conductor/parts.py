@@ -19,6 +19,8 @@ from skep.domain.live import LiveMapping
 from skep.domain.request_specs import RequestSpec
 from skep.domain.timelines import Moment, later
 from skep.messages.to_cell_conductor import InstancesChanged, Work
+from skep.neighbours.networks.absent import NoNetworks
+from skep.neighbours.networks.base import NetworkPorts
 from skep.reconciler.lease import Time
 from skep.telemetry import endings
 from skep.telemetry.clock_watch import Told, ignore
@@ -85,6 +87,7 @@ class Parts:
     steps: Steps
     notifier: Notifier
     settings: ConductorSettings
+    networks: NetworkPorts = field(default_factory=NoNetworks)
     max_attempts: int = 3
     max_cells: int = 2
     judges_disabled: bool = True

@@ -34,6 +34,7 @@ from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, Publis
 from skep.messages.to_super_conductor import OperatorStateChanged
 from skep.neighbours.identity.access_rules import Use
 from skep.neighbours.identity.base import Identity
+from skep.neighbours.networks.absent import NoNetworks
 from skep.standalone.images.of_users import EmbeddedOfUsers
 from skep.standalone.images.service import StandaloneImages
 from skep.standalone.images.settings import ImagesSettings
@@ -273,6 +274,7 @@ async def api_under_test(
         images=NoImages(),
         image_records=MadeImages(),
         images_of_users=EmbeddedOfUsers(images_over(database, directory)),
+        networks=NoNetworks(),
         policy=Policy(settings.policy_file),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],

@@ -31,6 +31,7 @@ from skep.domain.ids import new_request_id as request_id
 from skep.domain.instances import Instance, PowerState
 from skep.domain.quotas import COUNTED, UNLIMITED, charge_of
 from skep.domain.request_specs import RequestSpec
+from skep.neighbours.networks.absent import NoNetworks
 from skep.standalone.images.of_users import EmbeddedOfUsers
 from skep.transport.memory import MemoryTransport
 from skep_lab.compute_api.api import PROJECT, HeldStates, KnownTokens, MadeImages, NoImages, images_over
@@ -168,6 +169,7 @@ async def many_cells(
         images=NoImages(),
         image_records=MadeImages(),
         images_of_users=EmbeddedOfUsers(images_over(database, Path("no-images"))),
+        networks=NoNetworks(),
         policy=Policy(),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],

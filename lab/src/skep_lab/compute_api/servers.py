@@ -44,6 +44,7 @@ from skep.messages.base import Done
 from skep.messages.to_cell_conductor import InstancesChanged, QuestionsAsked
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
 from skep.messages.to_super_conductor import DeleteInstances, OperatorStateChanged, ScheduleAndBuildInstances
+from skep.neighbours.networks.absent import NoNetworks
 from skep.standalone.images.of_users import EmbeddedOfUsers
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, cell_conductor
 from skep.transport.memory import MemoryTransport
@@ -285,6 +286,7 @@ async def servers_under_test(
         images=KnownImages(),
         image_records=images,
         images_of_users=EmbeddedOfUsers(images_over(database, directory)),
+        networks=NoNetworks(),
         policy=Policy(),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],

@@ -1,4 +1,4 @@
-"""What only a network, volume or certificate service could do. Without one it is refused, naming the key."""
+"""What only a volume or certificate service could do. Without one it is refused, naming the key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 from skep.domain.errors import BadRequest
 from skep.domain.invalid_input import invalid_field
 
-NO_NETWORKS = "'auto' or 'none', since servers have no networks yet"
 NO_VOLUMES = "nothing of volumes, since no volume service is configured"
 
 
@@ -16,32 +15,12 @@ def refuse(server: dict[str, Any]) -> None:
     if server.get("trusted_image_certificates"):
         said = server["trusted_image_certificates"]
         raise _absent("trusted_image_certificates", said, "none, since no certificate service is configured")
-    for index, group in enumerate(server.get("security_groups") or ()):
-        name = group.get("name", "default")
-        if name != "default":
-            expected = "'default' alone, since servers have no networks yet"
-            raise _absent(f"security_groups[{index}].name", name, expected)
     if server.get("block_device_mapping") and server.get("block_device_mapping_v2"):
         expected = "nothing beside block_device_mapping_v2"
         raise _absent("block_device_mapping", server["block_device_mapping"], expected)
     if any(not _is_skipped(device) for device in server.get("block_device_mapping") or ()):
         expected = f"{NO_VOLUMES}; local disks stand in block_device_mapping_v2"
         raise _absent("block_device_mapping", server["block_device_mapping"], expected)
-
-
-def networks(server: dict[str, Any]) -> str:
-    """Return `auto` or `none`.
-
-    Raises BadRequest for a list that names networks, ports or addresses.
-    """
-    asked = server.get("networks")
-    if asked is None or isinstance(asked, str):
-        return asked or "auto"
-    for index, network in enumerate(asked):
-        key = next(iter(sorted(network)), None)
-        where = f"networks[{index}].{key}" if key else f"networks[{index}]"
-        raise _absent(where, network[key] if key else network, NO_NETWORKS)
-    return "auto"
 
 
 def _absent(key: str, value: object, expected: str) -> BadRequest:

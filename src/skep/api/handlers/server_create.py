@@ -93,7 +93,7 @@ def _answer(request: ApiRequest, given: Given, *, replayed: bool = False) -> Ans
 
 def _authorize(request: ApiRequest, wanted: CreateRequest) -> None:
     """Ask the further rules that a create may need."""
-    if wanted.server.get("networks") == "auto":
+    if wanted.networks.networks in ("auto", "named"):
         request.authorize(rule=f"{SERVERS}:create:attach_network")
     if wanted.server.get("block_device_mapping_v2"):
         request.authorize(rule=f"{SERVERS}:create:attach_volume")
@@ -116,17 +116,20 @@ async def _resolve(request: ApiRequest, wanted: CreateRequest) -> Resolved:
     check_image(image, flavor, may_have_no_disk=request.allowed(ZERO_DISK))
     check_disk_config(wanted.server, image, "server")
     wanted.disks.all(flavor)
+    networks = await request.services.networks.choose(wanted.networks, request.context, request.token)
     where = wanted.destination
     default_zone = request.services.settings.default_availability_zone
     key_pair = await named_key_pair(request, wanted.key_name, "server")
     if not (where.hosts or where.nodes or wanted.hints.group or wanted.hints.cells or where.zone):
-        return Resolved(flavor=flavor, image=image, key_pair=key_pair)
+        return Resolved(flavor=flavor, image=image, networks=networks, key_pair=key_pair)
     project = None if request.context.is_admin else request.context.project_id
     unit = partial(_look_up, wanted=wanted, project=project, default_zone=default_zone)
     group, unknown_nodes, named, zone = await request.services.database.read(unit)
     if unknown_nodes or (where.requested_host is not None and where.requested_node is not None):
         await _check_hypervisors(request, unknown_nodes, where)
-    return Resolved(flavor=flavor, image=image, zone=zone, key_pair=key_pair, group=group, cells=named)
+    return Resolved(
+        flavor=flavor, image=image, networks=networks, zone=zone, key_pair=key_pair, group=group, cells=named
+    )
 
 
 async def _flavor(request: ApiRequest, flavor_id: str) -> Flavor:

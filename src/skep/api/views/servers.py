@@ -20,13 +20,15 @@ from skep.domain.images import Image
 from skep.domain.instances import Fault, Instance, State, instance_name
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import status, task_state, vm_state
+from skep.domain.vifs import addresses_of
 
 Json = dict[str, Any]
 
 WITH_PROGRESS = frozenset({"ACTIVE", "BUILD", "MIGRATING", "REBUILD"})
 """Statuses whose servers show a progress."""
 ROOT_DEVICE = "/dev/vda"
-DEFAULT_SECURITY_GROUP = "default"
+DEFAULT_SECURITY_GROUP = {"name": "default"}
+"""Shown of servers without interfaces."""
 
 
 @lru_cache(maxsize=8192)
@@ -72,7 +74,7 @@ class ServerView:
             "flavor": self._flavor(instance.flavor),
             "created": isoformat(instance.created_at),
             "updated": isoformat(instance.updated_at or instance.created_at),
-            "addresses": {},
+            "addresses": addresses(instance),
             "accessIPv4": instance.access_ip_v4 or "",
             "accessIPv6": instance.access_ip_v6 or "",
             "links": self.links.both("servers", instance.uuid),
@@ -92,7 +94,7 @@ class ServerView:
             "OS-EXT-STS:task_state": task_state(instance.state, instance.task),
             "OS-EXT-STS:vm_state": vm_state(instance.state),
             "OS-EXT-STS:power_state": int(instance.power_state),
-            "security_groups": [{"name": DEFAULT_SECURITY_GROUP}],
+            "security_groups": security_groups(instance),
             "os-extended-volumes:volumes_attached": [],
             "server_groups": list(groups),
         }
@@ -184,6 +186,30 @@ def _extended(instance: Instance) -> Json:
         "OS-EXT-SRV-ATTR:root_device_name": ROOT_DEVICE,
         "OS-EXT-SRV-ATTR:user_data": instance.user_data,
     }
+
+
+def addresses(instance: Instance) -> dict[str, list[Json]]:
+    """Show the addresses of a server by the names of their networks."""
+    return {
+        network: [
+            {
+                "version": one.version,
+                "addr": one.address,
+                "OS-EXT-IPS:type": one.kind,
+                "OS-EXT-IPS-MAC:mac_addr": one.mac_address,
+            }
+            for one in found
+        ]
+        for network, found in addresses_of(instance.vifs).items()
+    }
+
+
+def security_groups(instance: Instance) -> list[dict[str, str]]:
+    """Show the security groups of a server's interfaces, each once."""
+    if not instance.vifs:
+        return [DEFAULT_SECURITY_GROUP]
+    names = dict.fromkeys(group.name for vif in instance.vifs for group in vif.groups)
+    return [{"name": name} for name in names]
 
 
 def _micro(at: int | None) -> str | None:

@@ -72,8 +72,22 @@ ports = _resource(
     json_bytes("binding_profile"),
     sa.Column("port_security_enabled", sa.Boolean, nullable=False),
     json_bytes("allowed_address_pairs"),
+    sa.Column("server", sa.Text, index=True),
+    sa.Column("server_position", sa.Integer, nullable=False, default=0, server_default="0"),
+    sa.Column("made_for_server", sa.Boolean, nullable=False, default=False, server_default=sa.false()),
+    sa.Column("device_tag", sa.Text),
     sa.UniqueConstraint("network_id", "mac_address"),
 )
+"""`server`: of which server it is an interface, by our own word; `device_id` is what anybody says of it."""
+
+changed_interfaces = sa.Table(
+    "changed_interfaces",
+    metadata,
+    sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("changed_at", sa.BigInteger, nullable=False),
+    sa.Column("changes", sa.Integer, nullable=False),
+)
+"""Servers whose rows have to be told of their interfaces. `changes` grows, so that nobody forgets what came later."""
 
 port_addresses = sa.Table(
     "port_addresses",

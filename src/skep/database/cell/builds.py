@@ -179,6 +179,7 @@ def _staged_columns(staged: Staged, now: int) -> dict[str, Any]:
     return {
         **columns_of(msgspec.structs.replace(staged.instance, state=State.STAGED)),
         **assignments.columns_of(staged.assignment),
+        **_bound(staged),
         "highest": staged.instance.attempt,
         "task_id": None,
         "owner": None,
@@ -195,6 +196,12 @@ def _staged_columns(staged: Staged, now: int) -> dict[str, Any]:
         "secrets": staged.secrets,
         "left_cells": dump(staged.left_cells).decode(),
     }
+
+
+def _bound(staged: Staged) -> dict[str, Any]:
+    """Ports of a new server were bound to its host when they were made."""
+    new = staged.traveller is None and staged.assignment is not None and staged.instance.vifs
+    return {"bound_to": staged.assignment.host} if new and staged.assignment is not None else {}
 
 
 def settle(connection: sa.Connection, mapped: Sequence[tuple[InstanceUuid, int]], now: int) -> int:

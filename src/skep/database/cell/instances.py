@@ -17,9 +17,12 @@ from skep.domain.instances import Fault, Instance, PowerState, RequestedServer, 
 from skep.domain.moves import Size
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import FROZEN, shown
+from skep.domain.vifs import Vif
 
 row = instances.c
 
+UNBOUND = ""
+"""Value of `bound_to` where the ports of a server are on no host, or it is not known on which."""
 
 _LIVE = (
     row.uuid,
@@ -35,6 +38,7 @@ _LIVE = (
     row.locked_by,
     row.locked_reason,
     row.shelved,
+    row.vifs,
     row.availability_zone,
     row.state,
     row.task,
@@ -133,6 +137,8 @@ def columns_of(instance: Instance) -> dict[str, Any]:
         "host": instance.host,
         "node": instance.node,
         "shelved": dump(instance.shelved) if instance.shelved else None,
+        "vifs": dump(instance.vifs) if instance.vifs else None,
+        "bound_to": UNBOUND if instance.vifs else None,
         "fault": dump(instance.fault) if instance.fault else None,
         "created_at": instance.created_at,
         "updated_at": instance.updated_at,
@@ -144,6 +150,7 @@ def columns_of(instance: Instance) -> dict[str, Any]:
 _REQUESTED = json_decoder(RequestedServer)
 _METADATA = json_decoder(dict[str, str])
 _TAGS = json_decoder(tuple[str, ...])
+_VIFS = json_decoder(tuple[Vif, ...])
 
 
 def instance_of(found: Any) -> Instance:
@@ -165,6 +172,7 @@ def instance_of(found: Any) -> Instance:
         locked_by,
         locked_reason,
         shelved,
+        vifs,
         availability_zone,
         state,
         task,
@@ -194,6 +202,8 @@ def instance_of(found: Any) -> Instance:
         disk_config=requested.disk_config,
         user_data=requested.user_data,
         networks=requested.networks,
+        requested_networks=requested.requested_networks,
+        security_groups=requested.security_groups,
         launch_index=requested.launch_index,
         pinned_availability_zone=requested.pinned_availability_zone,
         scheduler_hints=requested.scheduler_hints,
@@ -210,6 +220,7 @@ def instance_of(found: Any) -> Instance:
         locked_by=locked_by,
         locked_reason=locked_reason,
         shelved=load(shelved, Shelved) if shelved else None,
+        vifs=_VIFS.decode(vifs) if vifs else (),
         availability_zone=availability_zone,
         state=state,
         task=task,

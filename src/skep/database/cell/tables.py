@@ -26,6 +26,9 @@ AWAY = sa.text(f"state = '{State.AWAY}'")
 SHELVED = sa.text(f"state = '{State.SHELVED}'")
 """Says of an instance that it is shelved on its host; for `instances_shelved`, as above."""
 
+MISBOUND = sa.text("bound_to <> coalesce(host, '') AND deleted_at IS NULL")
+"""Says of an instance that its ports are bound to another host than its own; for `instances_misbound`, as above."""
+
 NOT_BUILT = sa.text("(outcome IS NULL OR outcome != 'built')")
 """Says of an open attempt that its host has no running guest of it; for `attempts_unsettled`, as above."""
 
@@ -80,6 +83,8 @@ instances = sa.Table(
     sa.Column("left_cells", sa.Text, nullable=False, default="[]", server_default="[]"),
     sa.Column("secrets", sa.LargeBinary),
     sa.Column("shelved", sa.LargeBinary),
+    sa.Column("vifs", sa.LargeBinary),
+    sa.Column("bound_to", sa.Text),
     sa.Column("guest_password", sa.Text),
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Index("instances_list", "project_id", "created_at", "uuid"),
@@ -91,6 +96,7 @@ instances = sa.Table(
     sa.Index("instances_soft_deleted", "step_at", **where(SOFT_DELETED)),
     sa.Index("instances_away", "state", "uuid", **where(AWAY)),
     sa.Index("instances_shelved", "step_at", **where(SHELVED)),
+    sa.Index("instances_misbound", "uuid", **where(MISBOUND)),
     sa.Index("instances_purge", "deleted_at", **where("deleted_at IS NOT NULL")),
     sa.Index(
         "instances_unforgotten",
@@ -109,7 +115,8 @@ when only the host knows what came of the task; `action_request`: the action und
 in before this one; `allocation`: which CPUs, pages and devices of its host it gets; `highest`: the
 highest number given to an attempt beside `attempt`, the holder (`numbers.py`); `shelved`: where the content of a
 shelved server is (`domain.instances.Shelved`): a row with it that is in a state of a build is being unshelved;
-`guest_password`: what the guest has told of itself.
+`guest_password`: what the guest has told of itself; `vifs`: its interfaces (`domain.vifs.Vif`), none without a port;
+`bound_to`: the host that its ports are bound to, which follows `host`.
 """
 
 attempts = sa.Table(

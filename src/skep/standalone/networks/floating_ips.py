@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from msgspec import UNSET
 
 from skep.database import Connection
-from skep.database.api import network_rows, port_addresses
+from skep.database.api import network_rows, port_addresses, server_ports
 from skep.database.api.network_rows import FLOATING_IPS, NETWORKS, PORTS
 from skep.domain.networking import FLOATING_IP, FloatingIp, NetworkResource, Port
 from skep.standalone.networks import ports, routers, subnets, views
@@ -49,7 +49,16 @@ def create(work: NetworkWork, said: NewFloatingIp, base: NetworkResource) -> Flo
     network_rows.insert(work.connection, FLOATING_IPS, floating)
     if said.port_id is None:
         return floating
-    return store(work, FLOATING_IPS, _leading(work, floating, said.port_id, said.fixed_ip_address))
+    after = _leading(work, floating, said.port_id, said.fixed_ip_address)
+    _tell(work, after)
+    return store(work, FLOATING_IPS, after)
+
+
+def _tell(work: NetworkWork, *floating: FloatingIp) -> None:
+    """Note that servers have to be told to which floating addresses lead, or led before."""
+    led = [one.port_id for one in floating if one.port_id is not None]
+    if led:
+        server_ports.note(work.connection, work.now, server_ports.those(led))
 
 
 def update(work: NetworkWork, floating: FloatingIp, changes: FloatingIpChanges) -> FloatingIp:
@@ -66,11 +75,13 @@ def update(work: NetworkWork, floating: FloatingIp, changes: FloatingIpChanges) 
             after = ports.loosened(work, after)
         else:
             after = _leading(work, after, port_id, changes.fixed_ip_address or None)
+    _tell(work, floating, after)
     return store(work, FLOATING_IPS, after)
 
 
 def delete(work: NetworkWork, floating: FloatingIp) -> None:
     """Give a floating address back."""
+    _tell(work, floating)
     network_rows.delete(work.connection, FLOATING_IPS, [floating.id])
     port = network_rows.get(work.connection, PORTS, floating.floating_port_id)
     assert port is not None, "the row named it"

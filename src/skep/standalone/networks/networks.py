@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET
 
 from skep.database import Connection
-from skep.database.api import network_rows
+from skep.database.api import network_rows, server_ports
 from skep.database.api.network_rows import FLOATING_IPS, NETWORKS, PORTS, SUBNETS, ResourceKind
 from skep.domain.networking import (
     FLOATING_IP,
@@ -75,6 +75,8 @@ def update(work: NetworkWork, network: Network, changes: NetworkChanges) -> Netw
             )
     store(work, NETWORKS, after)
     _only_default(work, after)
+    if (after.name, after.mtu) != (network.name, network.mtu):
+        server_ports.note(work.connection, work.now, server_ports.on_network(network.id))
     return after
 
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from ipaddress import ip_network
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from skep.database import Connection
-from skep.database.api import network_rows, port_addresses, port_groups
+from skep.database.api import network_rows, port_addresses, port_groups, server_ports
 from skep.database.api.network_rows import FLOATING_IPS, NETWORKS, PORTS, Condition
 from skep.domain.networking import (
     AUTO_ADDRESSES,
@@ -37,6 +38,9 @@ from skep.standalone.networks.resources import ResourceApi, changed, check_owner
 MAC_PREFIX = b"\xfa\x16\x3e"
 """Beginning of the hardware addresses that the service makes (Neutron's `base_mac`)."""
 MAC_TRIES = 16
+
+NO_SERVER: dict[str, Any] = {"server": None, "server_position": 0, "made_for_server": False, "device_tag": None}
+"""Of a port whose owner says that another device has it."""
 
 VNIC_TYPES = ("normal", "macvtap", "direct", "baremetal", "direct-physical", "virtio-forwarder", "smart-nic", "vdpa")
 
@@ -124,7 +128,7 @@ def update(work: NetworkWork, port: Port, changes: PortChanges) -> Port:
     before = port_groups.of_ports(work.connection, [port.id])[port.id]
     groups = _groups(work, after, changes.security_groups, before)
     _check_security(after, groups)
-    store(work, PORTS, after)
+    store(work, PORTS, _of_server(work, port, after))
     if groups != before:
         port_groups.set_groups(work.connection, port.id, groups)
     if changes.fixed_ips is not UNSET:
@@ -147,13 +151,17 @@ def delete(work: NetworkWork, port: Port) -> None:
     remove(work, [port])
 
 
+def _of_server(work: NetworkWork, port: Port, after: Port) -> Port:
+    """Return a changed port of a server, which is told; what its owner gives to another device is not its any more."""
+    if port.server is None:
+        return after
+    server_ports.note(work.connection, work.now, server_ports.those([port.id]))
+    return after if after.device_id == port.server else msgspec.structs.replace(after, **NO_SERVER)
+
+
 def remove(work: NetworkWork, found: list[Port]) -> None:
     """Delete ports with their addresses; floating addresses lead nowhere then."""
-    ids = [port.id for port in found]
-    for floating in network_rows.where(work.connection, FLOATING_IPS, port_id=ids):
-        store(work, FLOATING_IPS, loosened(work, floating))
-    port_addresses.give_back(work.connection, ids)
-    network_rows.delete(work.connection, PORTS, ids)
+    server_ports.remove(work.connection, found, work.now)
 
 
 def loosened(work: NetworkWork, floating: FloatingIp) -> FloatingIp:

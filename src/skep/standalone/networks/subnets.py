@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET
 
 from skep.database import Connection
-from skep.database.api import network_rows, port_addresses
+from skep.database.api import network_rows, port_addresses, server_ports
 from skep.database.api.network_rows import NETWORKS, PORTS, SUBNETS
 from skep.domain.networking import (
     AUTO_ADDRESSES,
@@ -119,6 +119,7 @@ def update(work: NetworkWork, subnet: Subnet, changes: SubnetChanges) -> Subnet:
     after = changed(work, subnet, **values)
     if not subnet.enable_dhcp:
         _check_dhcp(after, of)
+    server_ports.note(work.connection, work.now, server_ports.on_network(subnet.network_id))
     return store(work, SUBNETS, after)
 
 
@@ -137,6 +138,7 @@ def delete(work: NetworkWork, subnet: Subnet) -> None:
             f"Unable to complete operation on subnet {subnet.id}: One or more ports have an IP allocation from this "
             "subnet.",
         )
+    server_ports.note(work.connection, work.now, server_ports.on_network(subnet.network_id))
     port_addresses.give_back_all(work.connection, subnet.id)
     network_rows.delete(work.connection, SUBNETS, [subnet.id])
 
@@ -245,6 +247,7 @@ def _give_to_all(work: NetworkWork, subnet: Subnet, of: IpNetwork) -> None:
         for port in network_rows.where(work.connection, PORTS, network_id=subnet.network_id)
         if not port.device_owner.startswith("network:")
     ]
+    server_ports.note(work.connection, work.now, server_ports.on_network(subnet.network_id))
     port_addresses.take_all(work.connection, subnet, {port.id: eui64(of, port.mac_address) for port in found})
 
 

@@ -1,0 +1,212 @@
+"""Ports of servers in the embedded network service: what servers have of them, and what becomes of them.
+
+A port that was made for a server goes with it; one that a user brought is given back. Whatever changes of a server's
+interfaces is noted in the same transaction (`changed_interfaces`), until the server's row was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.api import network_rows, port_addresses, port_groups
+from skep.database.api.network_rows import (
+    FLOATING_IPS,
+    NETWORKS,
+    PORTS,
+    SECURITY_GROUPS,
+    SUBNETS,
+    Condition,
+    portions,
+)
+from skep.database.api.network_tables import changed_interfaces, floating_ips, ports
+from skep.database.upsert import insert
+from skep.domain.ids import InstanceUuid
+from skep.domain.networking import FixedIp, Port, Subnet
+from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet
+
+
+class ChangedServer(msgspec.Struct, frozen=True):
+    """A server whose row has to be told of its interfaces."""
+
+    instance: InstanceUuid
+    changed_at: int
+    changes: int
+
+
+def ports_of(connection: sa.Connection, instances: Sequence[str]) -> list[Port]:
+    """Return the ports of servers, those of one server in their order."""
+    found = [port for some in portions(list(instances)) for port in network_rows.where(connection, PORTS, server=some)]
+    return sorted(found, key=lambda port: (port.server or "", port.server_position))
+
+
+def vifs_of(connection: sa.Connection, instances: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:
+    """Return the interfaces of servers; every server has an entry."""
+    found: dict[InstanceUuid, list[Vif]] = {InstanceUuid(one): [] for one in instances}
+    of_servers = ports_of(connection, instances)
+    if not of_servers:
+        return dict.fromkeys(found, ())
+    ids = [port.id for port in of_servers]
+    networks = network_rows.by_id(connection, NETWORKS, sorted({port.network_id for port in of_servers}))
+    addresses = port_addresses.of_ports(connection, ids)
+    subnets = network_rows.by_id(connection, SUBNETS, sorted({a.subnet_id for one in addresses.values() for a in one}))
+    groups = port_groups.of_ports(connection, ids)
+    named = network_rows.by_id(connection, SECURITY_GROUPS, sorted({one for ids_ in groups.values() for one in ids_}))
+    floating = _floating(connection, ids)
+    for port in of_servers:
+        network = networks[port.network_id]
+        vif = Vif(
+            id=port.id,
+            mac_address=port.mac_address,
+            network_id=network.id,
+            network_name=network.name,
+            mtu=network.mtu,
+            vnic_type=port.binding_vnic_type,
+            # One that is down by its user's wish is not waited for (Nova's rule).
+            active=True,
+            made=port.made_for_server,
+            tag=port.device_tag,
+            subnets=_subnets(addresses[port.id], subnets, floating.get(port.id, {})),
+            groups=tuple(VifGroup(group, named[group].name) for group in groups[port.id]),
+        )
+        found[InstanceUuid(port.server or "")].append(vif)
+    return {instance: tuple(vifs) for instance, vifs in found.items()}
+
+
+def _floating(connection: sa.Connection, port_ids: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+    """Return the floating addresses by port and fixed address."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for some in portions(list(port_ids)):
+        for one in network_rows.where(connection, FLOATING_IPS, port_id=some):
+            by_fixed = found.setdefault(one.port_id or "", {})
+            by_fixed.setdefault(one.fixed_ip_address or "", []).append(one.floating_ip_address)
+    return found
+
+
+def _subnets(
+    fixed: Sequence[FixedIp], subnets: Mapping[str, Subnet], floating: Mapping[str, Sequence[str]]
+) -> tuple[VifSubnet, ...]:
+    """Return what a port has of each subnet, in the order of its addresses."""
+    by_subnet: dict[str, list[VifAddress]] = {}
+    for one in fixed:
+        address = VifAddress(one.ip_address, tuple(floating.get(one.ip_address, ())))
+        by_subnet.setdefault(one.subnet_id, []).append(address)
+    return tuple(
+        VifSubnet(
+            id=subnet_id,
+            cidr=subnets[subnet_id].cidr,
+            version=subnets[subnet_id].ip_version,
+            gateway=subnets[subnet_id].gateway_ip,
+            dns=subnets[subnet_id].dns_nameservers,
+            routes=subnets[subnet_id].host_routes,
+            dhcp=subnets[subnet_id].enable_dhcp,
+            ipv6_address_mode=subnets[subnet_id].ipv6_address_mode,
+            addresses=tuple(addresses),
+        )
+        for subnet_id, addresses in by_subnet.items()
+    )
+
+
+def bind(connection: sa.Connection, hosts: Mapping[InstanceUuid, str], now: int) -> None:
+    """Bind the ports of servers to hosts; to none where the host is empty."""
+    for port in ports_of(connection, list(hosts)):
+        host = hosts[InstanceUuid(port.server or "")]
+        if port.binding_host_id != host:
+            network_rows.update(connection, PORTS, _changed(port, now, binding_host_id=host))
+
+
+def release(connection: sa.Connection, instances: Sequence[str], now: int) -> None:
+    """Delete the ports that were made for servers, and give those back that users brought."""
+    of_servers = ports_of(connection, instances)
+    if of_servers:
+        remove(connection, [port for port in of_servers if port.made_for_server], now)
+        for port in of_servers:
+            if not port.made_for_server:
+                network_rows.update(connection, PORTS, given_back(port, now))
+    for some in portions(list(instances)):
+        connection.execute(changed_interfaces.delete().where(changed_interfaces.c.instance.in_(some)))
+
+
+def given_back(port: Port, now: int) -> Port:
+    """Return a port of a user that no server has any more."""
+    return _changed(
+        port,
+        now,
+        server=None,
+        server_position=0,
+        made_for_server=False,
+        device_tag=None,
+        device_id="",
+        device_owner="",
+        binding_host_id="",
+    )
+
+
+def remove(connection: sa.Connection, found: Sequence[Port], now: int) -> None:
+    """Delete ports with their addresses; floating addresses lead nowhere then. Their servers have to be told."""
+    ids = [port.id for port in found]
+    for some in portions(ids):
+        note(connection, now, those(some))
+        connection.execute(
+            floating_ips.update()
+            .where(floating_ips.c.port_id.in_(some))
+            .values(
+                port_id=None,
+                fixed_ip_address=None,
+                router_id=None,
+                updated_at=now,
+                revision_number=floating_ips.c.revision_number + 1,
+            )
+        )
+    port_addresses.give_back(connection, ids)
+    network_rows.delete(connection, PORTS, ids)
+
+
+def those(port_ids: Sequence[str]) -> Condition:
+    """Return the condition that a port is one of these."""
+    return ports.c.id.in_(port_ids)
+
+
+def on_network(network_id: str) -> Condition:
+    """Return the condition that a port is on a network."""
+    return ports.c.network_id == network_id
+
+
+def note(connection: sa.Connection, now: int, narrowed: Condition) -> None:
+    """Note that the servers have to be told whose ports `narrowed` holds for."""
+    of_servers = sa.select(ports.c.server).where(narrowed, ports.c.server.is_not(None)).distinct()
+    named = connection.scalars(of_servers).all()
+    if named:
+        statement = insert(connection, changed_interfaces).on_conflict_do_update(
+            index_elements=["instance"],
+            set_={"changed_at": now, "changes": changed_interfaces.c.changes + 1},
+        )
+        connection.execute(statement, [{"instance": one, "changed_at": now, "changes": 1} for one in named])
+
+
+def changed(connection: sa.Connection, limit: int) -> list[ChangedServer]:
+    """Return servers that have to be told of their interfaces, the longest waiting first."""
+    row = changed_interfaces.c
+    query = sa.select(row.instance, row.changed_at, row.changes).order_by(row.changed_at, row.instance).limit(limit)
+    return [ChangedServer(InstanceUuid(one.instance), one.changed_at, one.changes) for one in connection.execute(query)]
+
+
+def told(connection: sa.Connection, servers: Sequence[ChangedServer]) -> None:
+    """Forget that servers have to be told, unless something changed since."""
+    row = changed_interfaces.c
+    for one in servers:
+        same = (row.instance == one.instance, row.changed_at == one.changed_at, row.changes == one.changes)
+        connection.execute(changed_interfaces.delete().where(*same))
+
+
+def orphans(connection: sa.Connection, living: Condition) -> list[Port]:
+    """Return ports of servers for which `living`, a condition on `ports.server`, does not hold."""
+    query = sa.select(ports.c.id).where(ports.c.server.is_not(None), ~living)
+    ids = list(connection.scalars(query))
+    return list(network_rows.by_id(connection, PORTS, ids).values())
+
+
+def _changed(port: Port, now: int, **values: object) -> Port:
+    return msgspec.structs.replace(port, **values, updated_at=now, revision_number=port.revision_number + 1)

@@ -1,0 +1,109 @@
+"""Virtual interfaces: what of networks a server was asked to have, and what it has.
+
+Nova's name of what is kept with a server is network info: one VIF for each port, with all that a host has to plug and
+that a guest is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from skep.domain.networking import HostRoute
+
+NETWORKS_NAMED = "named"
+"""Value of `RequestedServer.networks`, beside `auto` and `none`: `requested_networks` says which."""
+
+
+class RequestedNetwork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One interface that a server is to have: on a network, perhaps with an address, or by a port of the user's."""
+
+    network_id: str | None = None
+    fixed_ip: str | None = None
+    port_id: str | None = None
+    tag: str | None = None
+    """By which the guest finds the device."""
+
+
+class VifAddress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A fixed address of an interface, and the floating addresses that lead to it."""
+
+    address: str
+    floating: tuple[str, ...] = ()
+
+
+class VifSubnet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an interface has of one subnet."""
+
+    id: str
+    cidr: str
+    version: int
+    """4 or 6."""
+    gateway: str | None = None
+    dns: tuple[str, ...] = ()
+    routes: tuple[HostRoute, ...] = ()
+    dhcp: bool = True
+    ipv6_address_mode: str | None = None
+    addresses: tuple[VifAddress, ...] = ()
+
+
+class VifGroup(msgspec.Struct, frozen=True):
+    """A security group of an interface."""
+
+    id: str
+    name: str
+
+
+class Vif(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An interface of a server: a port, and what was true of its network when it was last looked at."""
+
+    id: str
+    """Of the port."""
+    mac_address: str
+    network_id: str
+    network_name: str
+    mtu: int
+    """Bytes."""
+    type: str = "tap"
+    """How it is plugged (Neutron's `binding:vif_type`)."""
+    vnic_type: str = "normal"
+    active: bool = True
+    made: bool = True
+    """Made for the server, and deleted with it; else it is a user's port."""
+    tag: str | None = None
+    subnets: tuple[VifSubnet, ...] = ()
+    groups: tuple[VifGroup, ...] = ()
+
+    @property
+    def device_name(self) -> str:
+        """The name of the interface on its host (Nova's and Neutron's form)."""
+        return f"tap{self.id}"[:14]
+
+
+class ShownAddress(msgspec.Struct, frozen=True):
+    """An address of a server, as its users see it."""
+
+    address: str
+    version: int
+    kind: str
+    """`fixed` or `floating`."""
+    mac_address: str
+
+
+def addresses_of(vifs: Sequence[Vif]) -> dict[str, list[ShownAddress]]:
+    """Return the addresses by the names of their networks: of each first the fixed ones of all interfaces (Nova's
+    order).
+    """
+    found: dict[str, list[ShownAddress]] = {}
+    for kind in ("fixed", "floating"):
+        for vif in vifs:
+            found.setdefault(vif.network_name, []).extend(_addresses(vif, kind))
+    return found
+
+
+def _addresses(vif: Vif, kind: str) -> Iterator[ShownAddress]:
+    for subnet in vif.subnets:
+        for fixed in subnet.addresses:
+            for address in (fixed.address,) if kind == "fixed" else fixed.floating:
+                yield ShownAddress(address, 6 if ":" in address else 4, kind, vif.mac_address)

@@ -1,0 +1,1 @@
+"""The ports towards networks."""

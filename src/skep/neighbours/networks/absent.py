@@ -1,0 +1,44 @@
+"""A cloud without a network service: servers have no interfaces, and what names a network is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from skep.domain.context import RequestContext
+from skep.domain.ids import InstanceUuid
+from skep.domain.invalid_input import invalid_field
+from skep.domain.vifs import Vif
+from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks, PortsRefused, WantedPorts
+
+EXPECTED = "'auto' or 'none', since no network service is configured"
+
+
+class NoNetworks:
+    """A `NetworksOfUsers` and `NetworkPorts` where there are none."""
+
+    async def choose(self, asked: AskedNetworks, _context: RequestContext, _token: str) -> ChosenNetworks:
+        """Take what names no network."""
+        for index, one in enumerate(asked.named):
+            said = {"uuid": one.network_id, "port": one.port_id, "fixed_ip": one.fixed_ip, "tag": one.tag}
+            key = next((key for key, value in said.items() if value is not None), "uuid")
+            raise invalid_field(f"server.networks[{index}].{key}", said[key], EXPECTED)
+        for index, name in enumerate(asked.security_groups):
+            if name != "default":
+                expected = "'default' alone, since no network service is configured"
+                raise invalid_field(f"server.security_groups[{index}].name", name, expected)
+        return ChosenNetworks(networks="none" if asked.networks == "none" else "auto", count=asked.max_count)
+
+    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
+        """Make nothing. A server for which ports were named gets none: the service was there when it was asked for."""
+        refused = PortsRefused("there is no network service any more")
+        return [refused if one.named else () for one in wanted]
+
+    async def release(self, _held: Sequence[tuple[InstanceUuid, int]]) -> None:
+        """There is nothing to release."""
+
+    async def bind(self, _hosts: Mapping[InstanceUuid, str]) -> None:
+        """There is nothing to bind."""
+
+    async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
+        """Return that no server has any."""
+        return dict.fromkeys(servers, ())

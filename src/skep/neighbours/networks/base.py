@@ -1,0 +1,107 @@
+"""The ports towards networks: what a create may ask for, and the interfaces that servers have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from skep.domain.context import RequestContext
+from skep.domain.ids import InstanceUuid, ProjectId
+from skep.domain.vifs import RequestedNetwork, Vif
+
+
+class AskedNetworks(msgspec.Struct, frozen=True, kw_only=True):
+    """What a create asks for of networks, as its body says it."""
+
+    networks: Literal["auto", "none", "absent", "named"]
+    """`absent`: nothing is said, and the only network of the project is taken if there is one."""
+    named: tuple[RequestedNetwork, ...] = ()
+    security_groups: tuple[str, ...] = ()
+    """Names or ids; none: the default group."""
+    min_count: int = 1
+    max_count: int = 1
+    """Servers."""
+
+
+class ChosenNetworks(msgspec.Struct, frozen=True, kw_only=True):
+    """What servers are to have, once it was looked up."""
+
+    networks: Literal["auto", "none", "named"]
+    """`auto`: the network that a project has without asking for one."""
+    named: tuple[RequestedNetwork, ...] = ()
+    security_groups: tuple[str, ...] = ()
+    """Ids."""
+    count: int
+    """Servers for which there is quota, at least the minimum."""
+
+
+class NetworksOfUsers(Protocol):
+    """Looks up what users name of networks, with their rights. `token` is the caller's own."""
+
+    async def choose(self, asked: AskedNetworks, context: RequestContext, token: str) -> ChosenNetworks:
+        """Return what the servers of a create are to have. Nothing is made.
+
+        Raises BadRequest for what is not there or does not fit together, naming the key; Conflict where several
+        networks could be meant, or a port is in use; Forbidden for what the caller may not, or has no quota for;
+        Unavailable when the service does not answer.
+        """
+        ...
+
+
+class WantedPorts(msgspec.Struct, frozen=True, kw_only=True):
+    """The interfaces that an attempt of a server's build is to have."""
+
+    instance: InstanceUuid
+    attempt: int
+    """Of its mapping: what is wanted for a lower one is not made any more."""
+    project_id: ProjectId
+    is_admin: bool
+    """Whether an admin asked for it: he may use what other projects own."""
+    host: str
+    zone: str
+    networks: str
+    named: tuple[RequestedNetwork, ...]
+    security_groups: tuple[str, ...]
+
+
+class PortsRefused(msgspec.Struct, frozen=True):
+    """There will be no interfaces, whichever host the server has: a word for its user."""
+
+    message: str
+
+
+class NetworkPorts(Protocol):
+    """Makes the ports of servers in Skep's own name, keeps them bound to the right host, and tells what they are."""
+
+    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
+        """Make the ports of servers, all of a server or none, and return what each has, in the order of `wanted`.
+
+        Repeating it for a server returns what it has, bound to the host that is named now. A server that is gone, or
+        whose attempt was raised, gets nothing. Raises Unavailable when the service does not answer: then there may be
+        such ports, and it is to be asked again, or they are released.
+        """
+        ...
+
+    async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:
+        """Delete the ports that were made for servers that no host takes, and give back those of users.
+
+        Each server comes with the attempt of its mapping that found so; where that was raised, nothing is done. A
+        repeat changes nothing. Raises Unavailable when the service does not answer.
+        """
+        ...
+
+    async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:
+        """Bind the ports of servers to the hosts that have them now; empty: to none.
+
+        Raises Unavailable when the service does not answer.
+        """
+        ...
+
+    async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
+        """Return the interfaces of servers as they are now; every server has an entry.
+
+        Raises Unavailable when the service does not answer.
+        """
+        ...
