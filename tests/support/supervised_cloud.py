@@ -19,6 +19,8 @@ port = 0
 scrypt_cost = 10
 [images]
 port = 0
+[networks]
+port = 0
 [quota]
 instances = -1
 cores = -1

@@ -45,12 +45,15 @@ def of_machine() -> Iterator[Check]:
 
 def of_installation(config: Config, *, running: bool) -> Iterator[Check]:
     """Look at the installation whose state is here, which may run or not."""
+    from skep.config.whole import with_networks
+
     directory = Path(config.state.directory)
     yield state_directory(directory)
     yield disk(directory)
     yield stopped(directory) if is_stopped(directory) else databases(config)
     yield secrets(directory)
-    embedded = [name for name in ("identity", "images") if getattr(config, name).kind == "embedded"]
+    config = with_networks(config)
+    embedded = [name for name in ("identity", "images", "networks") if getattr(config, name).kind == "embedded"]
     for name in ("api", *embedded):
         port = getattr(config, name).port
         yield port_free(name, config.api.bind_host, port, running=running)

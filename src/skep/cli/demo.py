@@ -73,6 +73,7 @@ def demo_config(directory: Path) -> Config:
         FakeFailure,
         IdentitySettings,
         ImagesSettings,
+        NetworksSettings,
         QuotaSettings,
         StateSettings,
     )
@@ -89,6 +90,7 @@ def demo_config(directory: Path) -> Config:
         api=ApiSettings(port=0),
         identity=IdentitySettings(port=0, scrypt_cost=10),
         images=ImagesSettings(port=0),
+        networks=NetworksSettings(port=0),
         quota=QuotaSettings(instances=-1, cores=-1, ram=-1),
         compute=ComputeSettings(fake=fake),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from skep.config.compute import ComputeSettings, FakeDriverSettings, FakeFailure
 from skep.config.errors import ConfigError, Problem
 from skep.config.loading import LoadedConfig, load
+from skep.config.networks import NetworksSettings
 from skep.config.provenance import Setting, Source, settings
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import (
@@ -39,6 +40,7 @@ __all__ = [
     "ImagesSettings",
     "LoadedConfig",
     "LogSettings",
+    "NetworksSettings",
     "Problem",
     "QuotaSettings",
     "RetentionSettings",

@@ -15,11 +15,15 @@ def _quota(of: str) -> Meta:
 
 
 class NetworksSettings(Section, frozen=True, kw_only=True):
-    """The embedded network service, in the dialect of Neutron. Servers have no ports of it yet."""
+    """The embedded network service, in the dialect of Neutron."""
 
     kind: Annotated[
-        Literal["none", "embedded"], Meta(description="`none`: there is no network service; `embedded`: Skep's own")
-    ] = "none"
+        Literal["", "none", "embedded"],
+        Meta(
+            description="`none`: there is no network service; `embedded`: Skep's own; empty: `skep up` takes Skep's "
+            "own beside its own identity service, and roles that are started one by one have none"
+        ),
+    ] = ""
     port: Annotated[int, tcp_port("Port of the network service; 0 takes a free one")] = 9696
     listen: Annotated[bool, Meta(description="Whether API processes serve it")] = True
     public_url: Annotated[str, Meta(description="URL for clients; empty: its own address")] = ""

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 
 from skep.config.compute import ComputeSettings, FakeDriverSettings, FakeFailure
+from skep.config.networks import NetworksSettings
 from skep.config.sections import (
     ApiSettings,
     ConductorSettings,
@@ -37,6 +38,7 @@ def http_config(
         api=ApiSettings(port=0, backlog_limit=backlog_limit),
         identity=IdentitySettings(port=0, scrypt_cost=10),
         images=ImagesSettings(port=0),
+        networks=NetworksSettings(port=0),
         quota=quota or QuotaSettings(),
         compute=ComputeSettings(
             fake=FakeDriverSettings(

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from skep.config.sections import Config
+from skep.config.whole import with_networks
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
 from skep.processes.cell_changes import cell_work
@@ -31,7 +32,7 @@ class AllInOneCloud:
         self, config: Config, *, cells: int | None = None, hosts: int | None = None, steps: Steps | None = None
     ) -> None:
         """Take the cells and hosts of each cell that a new installation shall have; an old one may get more by them."""
-        self.config = config
+        self.config = config = with_networks(config)
         self.directory = StateDirectory(Path(config.state.directory))
         self.cells = cells
         self.hosts = hosts

@@ -43,7 +43,9 @@ from skep.standalone.binding import check_bind
 from skep.standalone.identity.app import identity_app
 from skep.standalone.images.app import images_app
 from skep.standalone.networks.app import networks_app
+from skep.standalone.networks.bootstrap import ensure_public
 from skep.standalone.networks.callers import NetworksApi
+from skep.standalone.networks.settings import NetworksSettings
 from skep.telemetry import endings
 from skep.transport.base import Transport
 
@@ -112,6 +114,10 @@ class HttpServices:
         return self._url("networks", section.public_url, section.port) if section.kind == "embedded" else ""
 
     @property
+    def _networks_settings(self) -> NetworksSettings:
+        return mapping.networks_settings(self.process.config, self.identity_url)
+
+    @property
     def ports(self) -> dict[str, int]:
         """The ports that were taken, by the names of the services."""
         return {name: listener.port for name, listener in self._listeners.items()}
@@ -159,6 +165,8 @@ class HttpServices:
         await seeds.flavors(self._api, self.process.clock)
         if store is not None:
             await seeds.image(store)
+        if self.process.config.networks.kind == "embedded":
+            await ensure_public(self._api, self._networks_settings, self.process.clock)
         return passwords
 
     async def serve(
@@ -185,7 +193,7 @@ class HttpServices:
                 self._api,
                 self.process.clock,
                 self.neighbours.identity,
-                mapping.networks_settings(self.process.config, self.identity_url),
+                self._networks_settings,
             )
             await self._listeners["networks"].start(networks_app(networks))
         services = self._compute(cells, names, transport)

@@ -19,7 +19,7 @@ import msgspec
 from skep.database import Connection, timelines
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import moves as above
-from skep.database.api import recovery
+from skep.database.api import recovery, server_ports
 from skep.database.api.destinations import StagedMember, still_open
 from skep.database.cell import between_cells as below
 from skep.database.cell import hand_overs
@@ -453,6 +453,9 @@ class BetweenCells:
                 if not still_open(connection, into.cell.uuid, [goes]):
                     return False, None
             done = above.hand_over(connection, instance, out_of.cell.uuid, into.cell.uuid, number)
+            if done:
+                # What its row was told after it was copied, the copy does not know.
+                server_ports.note_servers(connection, parts.clock.now(), [instance])
             if not done and waits and above.is_taken(connection, instance):
                 return None, None
             return done, parts.advance(connection) if done else None

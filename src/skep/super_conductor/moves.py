@@ -16,6 +16,7 @@ import msgspec
 from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import moves as above
+from skep.database.api import server_ports
 from skep.database.api.destinations import StagedMember
 from skep.database.cell import builds as cell_builds
 from skep.database.cell import moves as below
@@ -195,6 +196,9 @@ class Moves:
 
             def moving(connection: Connection) -> tuple[bool, Moment | None]:
                 done = above.move(connection, placement=placement, before=access.cell.uuid, after=placed.cell)
+                if done:
+                    # What its row was told after it was copied, the copy does not know.
+                    server_ports.note_servers(connection, parts.clock.now(), [placement.instance])
                 return done, parts.advance(connection) if done else None
 
             moved, moment = await parts.api.write(moving) if written else (False, None)

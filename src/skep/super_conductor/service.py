@@ -32,6 +32,7 @@ from skep.super_conductor.charges import Charges
 from skep.super_conductor.contents import Contents
 from skep.super_conductor.deletes import Deletes
 from skep.super_conductor.hosts import Hosts
+from skep.super_conductor.interfaces import Interfaces
 from skep.super_conductor.moves import Moves
 from skep.super_conductor.parts import Parts
 from skep.super_conductor.reconcile import Leftovers, Retention
@@ -51,7 +52,7 @@ class SuperConductor:
         parts = dataclasses.replace(parts, clock=self.clock, time=Time(time, API, api_recovery.begin_if_lost))
         self._parts = parts
         resend = parts.settings.resend_seconds
-        deletes, hosts = Deletes(parts), Hosts(parts)
+        deletes, hosts, of_servers = Deletes(parts), Hosts(parts), Interfaces(parts)
         self._builds = Loop("builds", Builds(parts).run, every=min(0.5, resend), apart=GATHER_SECONDS)
         self._deletes = Loop("deletes", deletes.begin, every=resend, apart=GATHER_SECONDS)
         self._forget = Loop("forget", deletes.forget, every=resend, apart=GATHER_SECONDS)
@@ -63,6 +64,8 @@ class SuperConductor:
         self._epoch = Loop("epoch", hosts.follow_epoch, every=1.0)
         self._moves = Loop("moves", Moves(parts).run, every=resend)
         self._between_cells = Loop("between cells", BetweenCells(parts).run, every=resend)
+        self._interfaces = Loop("interfaces", of_servers.tell, every=min(1.0, resend))
+        self._bindings = Loop("bindings", of_servers.bind, every=resend)
         self._leftovers = Loop("leftovers", Leftovers(parts).run, every=resend)
         self._sweeper = Loop("sweeper", Sweeper(parts).run, every=parts.settings.sweep_seconds)
         self._auditor = Loop("audit", Auditor(parts).run, every=parts.settings.audit_seconds)
@@ -97,6 +100,8 @@ class SuperConductor:
             self._epoch,
             self._moves,
             self._between_cells,
+            self._interfaces,
+            self._bindings,
             self._leftovers,
             self._sweeper,
             self._auditor,

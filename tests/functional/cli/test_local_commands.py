@@ -24,7 +24,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("OS_CLOUD", "OS_AUTH_URL", "OS_CLIENT_CONFIG_FILE", "SKEP_CONFIG"):
         monkeypatch.delenv(name, raising=False)
-    for port in ("API", "IDENTITY", "IMAGES"):
+    for port in ("API", "IDENTITY", "IMAGES", "NETWORKS"):
         monkeypatch.setenv(f"SKEP_{port}__PORT", "0")
 
 
@@ -85,7 +85,7 @@ def test_config_show_says_where_values_come_from(tmp_path: Path, monkeypatch: py
     assert rows["log.level"]["source"] == "SKEP_LOG__LEVEL"
     assert rows["database.api_url"]["source"] == f"{file}:[database]"
     assert "open-sesame" not in run("config", "show", "--config", str(file)).stdout
-    assert set(rows) == {"log.level", "database.api_url", "api.port", "identity.port", "images.port"}
+    assert set(rows) == {"log.level", "database.api_url", "api.port", "identity.port", "images.port", "networks.port"}
 
 
 def test_config_docs_is_the_page() -> None:
@@ -145,7 +145,7 @@ def test_doctor_says_where_the_configuration_comes_from(tmp_path: Path, monkeypa
         checks = json.loads(run("doctor", "--format", "json", *arguments).stdout)
         return str(next(check["message"] for check in checks if check["name"] == "configuration"))
 
-    ports = "SKEP_API__PORT, SKEP_IDENTITY__PORT, SKEP_IMAGES__PORT"
+    ports = "SKEP_API__PORT, SKEP_IDENTITY__PORT, SKEP_IMAGES__PORT, SKEP_NETWORKS__PORT"
     assert said() == f"defaults and {ports}"
     file = tmp_path / "skep.toml"
     file.write_text("[log]\nlevel = 'debug'\n")

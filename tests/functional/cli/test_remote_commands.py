@@ -60,7 +60,7 @@ async def line(tmp_path: Path) -> AsyncIterator[CommandLine]:
         file.write_text(json.dumps({"clouds": clouds}))
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "SKEP_"))}
         environment = kept | {"OS_CLIENT_CONFIG_FILE": str(file), "OS_CLOUD": "admin"}
-        free = {f"SKEP_{service}__PORT": "0" for service in ("API", "IDENTITY", "IMAGES")}
+        free = {f"SKEP_{service}__PORT": "0" for service in ("API", "IDENTITY", "IMAGES", "NETWORKS")}
         yield CommandLine(admin, environment | free | {"SKEP_STATE__DIRECTORY": str(tmp_path / "state")})
     listener.close()
 

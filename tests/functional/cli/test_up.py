@@ -32,7 +32,7 @@ class Installation:
         self.directory = directory / "state"
         self.clouds_yaml = self.directory / "clouds.yaml"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "SKEP_"))}
-        ports = {f"SKEP_{name}__PORT": "0" for name in ("API", "IDENTITY", "IMAGES")}
+        ports = {f"SKEP_{name}__PORT": "0" for name in ("API", "IDENTITY", "IMAGES", "NETWORKS")}
         fast = {f"SKEP_COMPUTE__FAKE__{name}_DELAY": "0" for name in ("SPAWN", "DESTROY", "POWER")}
         self.environment = kept | ports | fast | {"SKEP_STATE__DIRECTORY": str(self.directory)} | settings
 

@@ -197,7 +197,7 @@ class Shell:
         self.backups = directory / "backups"
         self.backups.mkdir(exist_ok=True)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "SKEP_"))}
-        ports = {f"SKEP_{name}__PORT": "0" for name in ("API", "IDENTITY", "IMAGES")}
+        ports = {f"SKEP_{name}__PORT": "0" for name in ("API", "IDENTITY", "IMAGES", "NETWORKS")}
         path = os.pathsep.join((str(client_program().parent), str(Path(sys.executable).parent), os.environ["PATH"]))
         fast = {f"SKEP_COMPUTE__FAKE__{name}_DELAY": "0" for name in ("SPAWN", "DESTROY", "POWER")}
         self.environment = (

@@ -173,6 +173,7 @@ async def installed(tmp_path: Path, *, host_users: bool = False) -> AsyncIterato
         api=replace(base.api, port=0),
         identity=replace(base.identity, port=0),
         images=replace(base.images, port=0),
+        networks=replace(base.networks, port=0),
     )
     made = StateDirectory(state)
     made.open()

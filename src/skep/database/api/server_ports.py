@@ -22,8 +22,9 @@ from skep.database.api.network_rows import (
     portions,
 )
 from skep.database.api.network_tables import changed_interfaces, floating_ips, ports
+from skep.database.api.tables import instance_mappings
 from skep.database.upsert import insert
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.networking import FixedIp, Port, Subnet
 from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet
 
@@ -186,11 +187,30 @@ def note(connection: sa.Connection, now: int, narrowed: Condition) -> None:
         connection.execute(statement, [{"instance": one, "changed_at": now, "changes": 1} for one in named])
 
 
-def changed(connection: sa.Connection, limit: int) -> list[ChangedServer]:
-    """Return servers that have to be told of their interfaces, the longest waiting first."""
-    row = changed_interfaces.c
-    query = sa.select(row.instance, row.changed_at, row.changes).order_by(row.changed_at, row.instance).limit(limit)
+def changed(connection: sa.Connection, limit: int, without: Sequence[CellUuid] = ()) -> list[ChangedServer]:
+    """Return servers that have to be told of their interfaces, the longest waiting first.
+
+    Left out are those that have no cell yet, and those `without` whose cells it is.
+    """
+    row, mapping = changed_interfaces.c, instance_mappings.c
+    waits = sa.and_(
+        mapping.deleted_at.is_(None),
+        sa.or_(mapping.cell.in_(without), sa.and_(mapping.instance.is_not(None), mapping.cell.is_(None))),
+    )
+    query = (
+        sa.select(row.instance, row.changed_at, row.changes)
+        .outerjoin_from(changed_interfaces, instance_mappings, mapping.instance == row.instance)
+        .where(~sa.func.coalesce(waits, sa.false()))
+        .order_by(row.changed_at, row.instance)
+        .limit(limit)
+    )
     return [ChangedServer(InstanceUuid(one.instance), one.changed_at, one.changes) for one in connection.execute(query)]
+
+
+def note_servers(connection: sa.Connection, now: int, instances: Sequence[str]) -> None:
+    """Note that servers have to be told, those of them that have ports."""
+    for some in portions(list(instances)):
+        note(connection, now, ports.c.server.in_(some))
 
 
 def told(connection: sa.Connection, servers: Sequence[ChangedServer]) -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from skep.config.loading import FILE_VARIABLE
 from skep.config.sections import CellSettings, Config
+from skep.config.whole import with_networks
 from skep.database.api import cells as cell_rows
 from skep.database.locations import Location
 from skep.domain.cells import Cell
@@ -67,7 +68,7 @@ class SupervisedCloud:
 
         `config_file` is where the configuration was read from: the children read it too.
         """
-        self.config = config
+        self.config = config = with_networks(config)
         self.numbers = numbers
         self._config_file = config_file
         self.cells = cells

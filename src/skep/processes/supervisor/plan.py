@@ -96,7 +96,13 @@ def _above(config: Config) -> tuple[tuple[str, str], ...]:
         ("SKEP_DATABASE__API_URL", config.database.api_url),
         ("SKEP_DATABASE__CELL0_URL", config.database.cell0_url),
         ("SKEP_CELLS", _cells(config)),
+        *_networks(config),
     )
+
+
+def _networks(config: Config) -> tuple[tuple[str, str], ...]:
+    """All that make or show ports of servers have to agree on whether there are any."""
+    return (("SKEP_NETWORKS__KIND", config.networks.kind),) if config.networks.kind else ()
 
 
 def _scheduler(config: Config) -> tuple[tuple[str, str], ...]:

@@ -1,0 +1,48 @@
+"""What a cell's rows say of the interfaces of their servers, and the host that their ports are bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+
+from skep.database.cell.instances import UNBOUND
+from skep.database.cell.tables import MISBOUND, instances
+from skep.database.constants import constants
+from skep.database.stored import dump
+from skep.domain.ids import InstanceUuid
+from skep.domain.states import FROZEN, UNSEEN
+from skep.domain.vifs import Vif
+
+row = instances.c
+
+_ELSEWHERE = row.state.in_(constants(FROZEN | UNSEEN))
+"""Says of a row that it may not be where its server is."""
+
+
+def tell(connection: sa.Connection, vifs: Mapping[InstanceUuid, Sequence[Vif]], now: int) -> None:
+    """Write the interfaces of servers into their rows. One that has a port now gets it bound."""
+    for uuid, found in vifs.items():
+        values = {
+            "vifs": dump(tuple(found)) if found else None,
+            "bound_to": sa.func.coalesce(row.bound_to, UNBOUND) if found else sa.null(),
+            "changed_at": now,
+        }
+        connection.execute(instances.update().where(row.uuid == uuid, row.deleted_at.is_(None)).values(**values))
+
+
+def misbound(connection: sa.Connection, limit: int) -> dict[InstanceUuid, str]:
+    """Return servers whose ports are bound to another host than theirs, with the right one; empty: to none."""
+    query = sa.select(row.uuid, row.host).where(MISBOUND, ~_ELSEWHERE).order_by(row.uuid).limit(limit)
+    return {InstanceUuid(one.uuid): one.host or UNBOUND for one in connection.execute(query)}
+
+
+def note_bound(connection: sa.Connection, hosts: Mapping[InstanceUuid, str]) -> None:
+    """Note that the ports of servers are bound to these hosts; where a server has another by now, to none we know of.
+
+    Then they are bound once more: what was bound for the host before may have come after what was bound for this one.
+    """
+    for uuid, host in hosts.items():
+        right = sa.case((sa.func.coalesce(row.host, UNBOUND) == host, host), else_=UNBOUND)
+        changed = instances.update().where(row.uuid == uuid, row.bound_to.is_not(None))
+        connection.execute(changed.values(bound_to=right))

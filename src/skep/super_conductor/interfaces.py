@@ -1,0 +1,77 @@
+"""The story of servers' interfaces: their rows are told what becomes of them, and their ports follow their hosts.
+
+What changes of a port is noted above the cells, in the transaction that changes it. The row of the server is told, and
+then the note goes, unless something changed since. A server has another host after a reschedule or a move; its row
+says to which host its ports are bound, so that no such change is missed whoever made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from skep.database.api import instance_mappings as mappings
+from skep.database.api import server_ports
+from skep.database.api.server_ports import ChangedServer
+from skep.database.cell import interfaces
+from skep.domain.errors import SkepError
+from skep.domain.ids import CellUuid
+from skep.super_conductor.parts import CellAccess, Parts
+from skep.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+BATCH = 200
+
+
+class Interfaces:
+    """Keeps rows and bindings true to the ports of servers."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def tell(self) -> bool:
+        """Tell rows of changed interfaces."""
+        parts = self._parts
+        changed = await parts.api.read(partial(server_ports.changed, without=parts.silent, limit=BATCH))
+        if not changed:
+            return False
+        found = await parts.api.read(partial(mappings.get_many, instances=[one.instance for one in changed]))
+        by_cell: dict[CellUuid, list[ChangedServer]] = {}
+        gone: list[ChangedServer] = []
+        for one in changed:
+            mapping = found.get(one.instance)
+            if mapping is None or mapping.deleted_at is not None:
+                gone.append(one)
+            elif mapping.cell is not None:
+                by_cell.setdefault(mapping.cell, []).append(one)
+        told = await asyncio.gather(*(self._tell_in(cell, servers) for cell, servers in by_cell.items()))
+        if gone:
+            await parts.api.write(partial(server_ports.told, servers=gone))
+        return len(changed) >= BATCH and any((*told, bool(gone)))
+
+    async def _tell_in(self, cell: CellUuid, servers: list[ChangedServer]) -> bool:
+        """Tell rows of one cell; False where it could not be done: the notes stay."""
+        parts = self._parts
+        try:
+            access = parts.cell(cell)
+            vifs = await parts.networks.of_servers([one.instance for one in servers])
+            await access.write(partial(interfaces.tell, vifs=vifs, now=parts.clock.now()))
+            await parts.api.write(partial(server_ports.told, servers=servers))
+        except SkepError as error:
+            log.warning("rows not told of their interfaces", cell=str(cell), members=len(servers), error=str(error))
+            return False
+        return True
+
+    async def bind(self) -> bool:
+        """Bind ports to the hosts that their servers have."""
+        return await self._parts.in_each_cell("bindings of ports", self._bind_in)
+
+    async def _bind_in(self, access: CellAccess) -> bool:
+        hosts = await access.read(partial(interfaces.misbound, limit=BATCH))
+        if not hosts:
+            return False
+        await self._parts.networks.bind(hosts)
+        await access.write(partial(interfaces.note_bound, hosts=hosts))
+        log.info("ports follow their servers", cell=access.cell.name, members=len(hosts))
+        return len(hosts) >= BATCH

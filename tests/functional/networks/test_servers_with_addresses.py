@@ -1,0 +1,185 @@
+"""Servers with interfaces, as their users see them: created, changed, moved, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.processes.all_in_one import AllInOneCloud
+
+NEWEST = "2.96"
+
+
+class Tenant:
+    """A user of the project `demo` with the compute and the network service."""
+
+    def __init__(self, cloud: AllInOneCloud, compute: ComputeSession) -> None:
+        self.cloud = cloud
+        self.compute = compute
+        self.image = ""
+
+    async def networks(self, method: str, path: str, body: Any = None) -> Any:
+        """Ask the network service for what must succeed."""
+        url = f"{self.cloud.networks_url}/v2.0/{path}"
+        answer = await self.compute.client.request(method, url, json=body, headers={"X-Auth-Token": self.compute.token})
+        assert answer.status_code < 300, answer.text
+        return next(iter(answer.json().values())) if answer.content else None
+
+    async def network(self, cidr: str, name: str = "mine") -> Any:
+        """Make a network with a subnet; return the network."""
+        made = await self.networks("POST", "networks", {"network": {"name": name}})
+        subnet = {"network_id": made["id"], "cidr": cidr, "ip_version": 6 if ":" in cidr else 4}
+        await self.networks("POST", "subnets", {"subnet": subnet})
+        return made
+
+    async def create(self, networks: object, **said: object) -> Any:
+        """Ask for servers; return the response."""
+        if not self.image:
+            url = f"{self.cloud.images_url}/v2/images"
+            answer = await self.compute.client.get(url, headers={"X-Auth-Token": self.compute.token})
+            self.image = answer.json()["images"][0]["id"]
+        body = {"name": "one", "imageRef": self.image, "flavorRef": "1", "networks": networks, **said}
+        return await self.compute.ask("POST", "/servers", {"server": body}, version=NEWEST)
+
+    async def built(self, networks: object, **said: object) -> Any:
+        """Create a server, and return it once it is ACTIVE or in ERROR."""
+        answer = await self.create(networks, **said)
+        assert answer.status_code == 202, answer.text
+        return await self.settled(answer.json()["server"]["id"])
+
+    async def server(self, uuid: str) -> Any:
+        """Return a server."""
+        return (await self.compute.ask("GET", f"/servers/{uuid}", version=NEWEST)).json().get("server")
+
+    async def settled(self, uuid: str) -> Any:
+        """Return a server once it is built, or will not be."""
+
+        async def over() -> Any:
+            shown = await self.server(uuid)
+            return shown if shown["status"] in ("ACTIVE", "ERROR") else None
+
+        return await eventually(over, "the server is built")
+
+    async def ports(self, uuid: str) -> list[Any]:
+        """Return the ports of a server."""
+        found: list[Any] = await self.networks("GET", f"ports?device_id={uuid}")
+        return found
+
+    async def delete(self, uuid: str) -> None:
+        """Delete a server, and wait until it is gone."""
+        assert (await self.compute.ask("DELETE", f"/servers/{uuid}")).status_code == 204
+
+        async def gone() -> bool:
+            return (await self.compute.ask("GET", f"/servers/{uuid}")).status_code == 404
+
+        await eventually(gone, "the server is gone")
+
+
+@asynccontextmanager
+async def tenant(tmp_path: Path, *, hosts: int = 1, cells: int = 1) -> AsyncIterator[Tenant]:
+    """Run a cloud as `skep up` does, with a user of it."""
+    async with (
+        serving_cloud(http_config(tmp_path), cells=cells, hosts=hosts) as cloud,
+        signed_in(cloud, "demo", "demo") as compute,
+    ):
+        yield Tenant(cloud, compute)
+
+
+def addresses(server: Any) -> dict[str, list[str]]:
+    """Return the addresses of a server by network."""
+    return {name: [one["addr"] for one in found] for name, found in server["addresses"].items()}
+
+
+async def test_every_server_of_a_request_gets_an_address_without_asking_for_one(tmp_path: Path) -> None:
+    async with tenant(tmp_path) as demo:
+        answer = await demo.create("auto", min_count=3, max_count=3, return_reservation_id=True)
+        assert answer.status_code == 202, answer.text
+        listed = (await demo.compute.ask("GET", "/servers", version=NEWEST)).json()["servers"]
+        servers = [await demo.settled(one["id"]) for one in listed]
+        found = [addresses(one)["auto_allocated_network"] for one in servers]
+        assert len({address for one in found for address in one}) == len(servers) == 3
+        assert all(one["security_groups"] == [{"name": "default"}] for one in servers)
+        await demo.delete(servers[0]["id"])
+        assert await demo.ports(servers[0]["id"]) == []
+        assert len(await demo.ports(servers[1]["id"])) == 1
+
+
+async def test_named_networks_ports_addresses_and_groups(tmp_path: Path) -> None:
+    async with tenant(tmp_path) as demo:
+        first, second = await demo.network("10.1.0.0/24", "first"), await demo.network("10.2.0.0/24", "second")
+        brought = await demo.networks("POST", "ports", {"port": {"network_id": second["id"], "name": "brought"}})
+        group = await demo.networks("POST", "security-groups", {"security_group": {"name": "web"}})
+        server = await demo.built(
+            [{"uuid": first["id"], "fixed_ip": "10.1.0.77", "tag": "front"}, {"port": brought["id"]}],
+            security_groups=[{"name": "web"}],
+        )
+        assert server["status"] == "ACTIVE"
+        assert addresses(server) == {"first": ["10.1.0.77"], "second": [brought["fixed_ips"][0]["ip_address"]]}
+        assert [one["name"] for one in server["security_groups"]] == ["web", "default"]
+        ports = {one["network_id"]: one for one in await demo.ports(server["id"])}
+        assert ports[first["id"]]["security_groups"] == [group["id"]]
+        assert {one["device_owner"] for one in ports.values()} == {"compute:nova"}
+        assert {one["status"] for one in ports.values()} == {"ACTIVE"}
+        taken = await demo.create([{"port": brought["id"]}])
+        assert taken.status_code == 409, taken.text
+        await demo.delete(server["id"])
+        left = await demo.networks("GET", "ports?device_owner=")
+        assert [(one["id"], one["device_id"], one["status"]) for one in left] == [(brought["id"], "", "DOWN")]
+
+
+async def test_a_row_follows_what_becomes_of_its_ports(tmp_path: Path) -> None:
+    async with tenant(tmp_path) as demo:
+        server = await demo.built("auto")
+        [port] = await demo.ports(server["id"])
+        outside = (await demo.networks("GET", "networks?router:external=true"))[0]
+        said = {"floating_network_id": outside["id"], "port_id": port["id"]}
+        floating = await demo.networks("POST", "floatingips", {"floatingip": said})
+        fixed = port["fixed_ips"][0]["ip_address"]
+
+        async def shows(*wanted: str) -> bool:
+            found = addresses(await demo.server(server["id"])).get("auto_allocated_network", [])
+            return found == list(wanted)
+
+        await eventually(lambda: shows(fixed, floating["floating_ip_address"]), "the floating address is shown")
+        await demo.networks("DELETE", f"floatingips/{floating['id']}")
+        await eventually(lambda: shows(fixed), "the floating address is gone")
+        await demo.networks("PUT", f"ports/{port['id']}", {"port": {"fixed_ips": [{"ip_address": "10.100.0.99"}]}})
+        await eventually(lambda: shows("10.100.0.99"), "the other fixed address is shown")
+        await demo.networks("DELETE", f"ports/{port['id']}")
+        await eventually(shows, "no address is shown")
+        await demo.delete(server["id"])
+
+
+async def test_ports_follow_their_server_to_another_host(tmp_path: Path) -> None:
+    async with tenant(tmp_path, hosts=2) as demo, signed_in(demo.cloud) as admin:
+        server = await demo.built("auto")
+        headers = {"X-Auth-Token": admin.token}
+        url = f"{demo.cloud.networks_url}/v2.0/ports?device_id={server['id']}"
+
+        async def bound_to() -> str:
+            [port] = (await admin.client.get(url, headers=headers)).json()["ports"]
+            return str(port["binding:host_id"])
+
+        async def host() -> str:
+            shown = (await admin.ask("GET", f"/servers/{server['id']}")).json()["server"]
+            return str(shown["OS-EXT-SRV-ATTR:host"]) if shown["status"] in ("ACTIVE", "VERIFY_RESIZE") else ""
+
+        before = await host()
+        assert await bound_to() == before
+        moved = await admin.ask("POST", f"/servers/{server['id']}/action", {"migrate": None}, version=NEWEST)
+        assert moved.status_code == 202, moved.text
+
+        async def elsewhere() -> bool:
+            return await host() not in ("", before)
+
+        await eventually(elsewhere, "the server is on the other host")
+
+        async def follows() -> bool:
+            return await bound_to() == await host()
+
+        await eventually(follows, "the port is bound there")
+        assert addresses(await demo.server(server["id"])) == addresses(server)
