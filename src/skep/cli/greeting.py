@@ -150,9 +150,10 @@ async def _first_server(client: CloudClient, clouds_yaml: Path, step: Callable[[
 
         if not await until(settled, BUILD_SECONDS):
             lines.append(f"  The server {uuid} is still being built after {BUILD_SECONDS:g} s; look again later.")
+        addresses = (await client.compute("GET", f"/servers/{uuid}"))["server"]["addresses"]
     except (ClientFailed, Misconfigured, RequestFailed) as error:
         return [*lines, f"  It could not be made: {error}"]
-    return [*lines, *first_server_lines(seen)]
+    return [*lines, *first_server_lines(seen), *address_lines(addresses)]
 
 
 def beside_keystone(api_url: str, keystone_url: str) -> Iterator[str]:
@@ -186,6 +187,12 @@ def first_server_lines(placement: Mapping[str, Any]) -> Iterator[str]:
     yield "  its hops:"
     for hop in hops(placement):
         yield f"    {hop}"
+
+
+def address_lines(addresses: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Tell the addresses of the first server by their networks."""
+    for network, found in addresses.items():
+        yield f"  its addresses on {network}: {', '.join(one['addr'] for one in found)}"
 
 
 def hops(placement: Mapping[str, Any]) -> Iterator[str]:

@@ -111,7 +111,7 @@ class Port(NetworkResource, frozen=True, kw_only=True):
     port_security_enabled: bool = True
     allowed_address_pairs: tuple[AddressPair, ...] = ()
     server: str | None = None
-    """The server of which it is an interface. `device_id` says so too, but anybody may write that."""
+    """The server of which it is an interface. `device_id` says so too, but its owner may write what he likes there."""
     server_position: int = 0
     """Its place among the interfaces of the server."""
     made_for_server: bool = False

@@ -43,7 +43,7 @@ from skep.standalone.binding import check_bind
 from skep.standalone.identity.app import identity_app
 from skep.standalone.images.app import images_app
 from skep.standalone.networks.app import networks_app
-from skep.standalone.networks.bootstrap import ensure_public
+from skep.standalone.networks.bootstrap import ensure_first_networks
 from skep.standalone.networks.callers import NetworksApi
 from skep.standalone.networks.settings import NetworksSettings
 from skep.telemetry import endings
@@ -166,7 +166,7 @@ class HttpServices:
         if store is not None:
             await seeds.image(store)
         if self.process.config.networks.kind == "embedded":
-            await ensure_public(self._api, self._networks_settings, self.process.clock)
+            await ensure_first_networks(self._api, self._networks_settings, self.process.clock)
         return passwords
 
     async def serve(

@@ -78,7 +78,7 @@ ports = _resource(
     sa.Column("device_tag", sa.Text),
     sa.UniqueConstraint("network_id", "mac_address"),
 )
-"""`server`: of which server it is an interface, by our own word; `device_id` is what anybody says of it."""
+"""`server`: of which server it is an interface, by our own word; `device_id` is what its owner says of it."""
 
 changed_interfaces = sa.Table(
     "changed_interfaces",
@@ -87,7 +87,7 @@ changed_interfaces = sa.Table(
     sa.Column("changed_at", sa.BigInteger, nullable=False),
     sa.Column("changes", sa.Integer, nullable=False),
 )
-"""Servers whose rows have to be told of their interfaces. `changes` grows, so that nobody forgets what came later."""
+"""Servers whose rows have to be told of their interfaces. `changes` grows, so that what comes later is not forgotten."""
 
 port_addresses = sa.Table(
     "port_addresses",

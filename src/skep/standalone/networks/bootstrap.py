@@ -1,13 +1,18 @@
-"""The network that a new cloud begins with: an external one, to which routers of projects lead by default."""
+"""The networks that a new cloud begins with.
+
+An external one, to which routers of projects lead by default, and behind it one of each first project, so that a server
+has an address of which nothing was said.
+"""
 
 from __future__ import annotations
 
 from skep.database import Connection
-from skep.database.api import network_rows
+from skep.database.api import network_rows, projects
 from skep.database.api.network_rows import NETWORKS
 from skep.database.engine import Database
 from skep.domain.clock import Clock
-from skep.standalone.networks import networks, subnets
+from skep.standalone.identity.bootstrap import FIRST_USERS
+from skep.standalone.networks import networks, subnets, topologies
 from skep.standalone.networks.bodies import NewNetwork, NewSubnet
 from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.resources import fresh
@@ -19,8 +24,8 @@ CIDR = "203.0.113.0/24"
 """Addresses for documentation (RFC 5737): they are nobody's, so that no real network is taken for this one."""
 
 
-async def ensure_public(database: Database, settings: NetworksSettings, clock: Clock) -> None:
-    """Make the external network in a cloud that has no network; it is of no project."""
+async def ensure_first_networks(database: Database, settings: NetworksSettings, clock: Clock) -> None:
+    """Make the first networks of a cloud that has none; the external one is of no project."""
 
     def unit(connection: Connection) -> None:
         if network_rows.count(connection, NETWORKS):
@@ -31,5 +36,9 @@ async def ensure_public(database: Database, settings: NetworksSettings, clock: C
         network = networks.create(work, said, fresh(work, "", name=NAME))
         wanted = NewSubnet(name=SUBNET_NAME, network_id=network.id, ip_version=4, cidr=CIDR, enable_dhcp=False)
         subnets.create(work, wanted, fresh(work, "", name=SUBNET_NAME))
+        for name, _ in FIRST_USERS.values():
+            project = projects.by_name(connection, name)
+            if project is not None:
+                topologies.ensure(work, project.id)
 
     await database.write(unit)
