@@ -162,13 +162,24 @@ def _check_named(work: NetworkWork, asked: AskedNetworks, named: Sequence[Reques
 
 def _check_port(work: NetworkWork, where: str, port_id: str) -> Port:
     try:
-        port = find(work, "Port", PORTS, port_id)
+        port = _own_port(work, work.caller.project_id, port_id)
     except Missing as error:
         raise invalid_field(f"{where}.port", port_id, "the id of a port of the project") from error
     if port.device_id:
         raise Conflict(f"Port {port.id} is still in use.")
     if not port_addresses.of_ports(work.connection, [port.id])[port.id]:
         raise invalid_field(f"{where}.port", port_id, "a port with a fixed IP address")
+    return port
+
+
+def _own_port(work: NetworkWork, project_id: str, port_id: str) -> Port:
+    """Return a port of a project. Who owns a network sees the ports of others on it, but has no server use them.
+
+    Raises Missing.
+    """
+    port = find(work, "Port", PORTS, port_id)
+    if port.project_id != project_id:
+        raise Missing("Port", port_id)
     return port
 
 
@@ -230,7 +241,7 @@ def _wanted_networks(work: NetworkWork, wanted: WantedPorts) -> Sequence[Request
 def _take(work: NetworkWork, wanted: WantedPorts, one: RequestedNetwork, position: int) -> None:
     """Make one port for a server, or take a user's."""
     if one.port_id is not None:
-        port = find(work, "Port", PORTS, one.port_id)
+        port = _own_port(work, wanted.project_id, one.port_id)
         if port.device_id:
             raise InTheWay("PortInUse", f"Port {port.id} is still in use.")
         port = changed(work, port, device_id=wanted.instance, device_owner=f"compute:{wanted.zone}")
