@@ -16,7 +16,7 @@ from skep.config.compute import ComputeSettings, FakeDriverSettings, FakeFailure
 from skep.config.sections import ConductorSettings, Config
 from skep.contracts.databases import lay_out, locations_of, open_all
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.database.api import build_requests, cells, operator_state, quotas, server_groups
+from skep.database.api import build_requests, cells, ends, operator_state, quotas
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.tables import build_requests as build_request_rows
 from skep.database.api.tables import instance_mappings, quota_charges, request_specs
@@ -167,10 +167,7 @@ class Cloud:
         context = RequestContext(request_id=new_request_id(), project_id=PROJECT, user_id=USER)
 
         def unit(connection: sa.Connection) -> None:
-            if mappings.delete_unplaced(connection, uuid, now):
-                quotas.credit(connection, [uuid])
-                server_groups.remove_members(connection, [uuid])
-            else:
+            if not ends.end_unplaced(connection, uuid, now):
                 mappings.intend_delete(connection, uuid, context, now)
 
         await self.plane.databases.api.write(unit, intake=True)

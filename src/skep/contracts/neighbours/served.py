@@ -123,18 +123,17 @@ class ServedNeighbours:
         clock: Clock,
         *,
         space: Callable[[Path], Space] = shutil.disk_usage,
+        database: Database | None = None,
         **images_settings: Any,
     ) -> None:
-        """`space` says how large the disk is that images are on."""
+        """`space` says how large the disk is that images are on; `database`: where all is kept, else a new file."""
         self.refused: list[str] = []
         """The limits of the image store that were met."""
         self.clock = clock
         self.identity_listener, self.images_listener = bound(), bound()
         self.identity_url = address(self.identity_listener)
         self.images_url = address(self.images_listener)
-        path = directory / "api.sqlite"
-        lay_out({"api": path})
-        self.database = Database(path, readers=2, busy_timeout=0.2)
+        self.database = database or _in_file(directory / "api.sqlite")
         settings = IdentitySettings(
             key_file=directory / "token-keys",
             public_url=f"{self.identity_url}/v3",
@@ -214,6 +213,11 @@ async def token(client: httpx.AsyncClient, user: str, project: str | None) -> st
     response = await client.post("/v3/auth/tokens", json=sign_in_body(user, project))
     assert response.status_code == 201, response.text
     return str(response.headers["X-Subject-Token"])
+
+
+def _in_file(path: Path) -> Database:
+    lay_out({"api": path})
+    return Database(path, readers=2, busy_timeout=0.2)
 
 
 def _client(app: ASGIApp, url: str) -> httpx.AsyncClient:

@@ -16,7 +16,9 @@ class AskedNetworks(msgspec.Struct, frozen=True, kw_only=True):
     """What a create asks for of networks, as its body says it."""
 
     networks: Literal["auto", "none", "absent", "named"]
-    """`absent`: nothing is said, and the only network of the project is taken if there is one."""
+    """`absent`: nothing is said, and the only network that the project can use is taken if there is one. `auto`: the
+    same, and where there is none one is made.
+    """
     named: tuple[RequestedNetwork, ...] = ()
     security_groups: tuple[str, ...] = ()
     """Names or ids; none: the default group."""
@@ -29,7 +31,7 @@ class ChosenNetworks(msgspec.Struct, frozen=True, kw_only=True):
     """What servers are to have, once it was looked up."""
 
     networks: Literal["auto", "none", "named"]
-    """`auto`: the network that a project has without asking for one."""
+    """`auto`: the network that is made for a project that has none."""
     named: tuple[RequestedNetwork, ...] = ()
     security_groups: tuple[str, ...] = ()
     """Ids."""

@@ -20,7 +20,7 @@ from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, QuotaE
 from skep.domain.ids import InstanceUuid
 from skep.domain.invalid_input import invalid_field
 from skep.domain.networking import Network, Port
-from skep.domain.subnet_addresses import BadSubnet, address_of, is_usable
+from skep.domain.subnet_addresses import BadSubnet, IpAddress, address_of, is_usable
 from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork, Vif
 from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks, PortsRefused, WantedPorts
 from skep.standalone.networks import default_groups, ports, quotas, subnets, topologies
@@ -96,6 +96,8 @@ def _chosen(work: NetworkWork, asked: AskedNetworks) -> ChosenNetworks:
     groups = tuple(_group(work, index, name) for index, name in enumerate(asked.security_groups))
     named = asked.named if asked.networks == NETWORKS_NAMED else _only_network(work, asked)
     networks = NETWORKS_NAMED if named else "none" if asked.networks != "auto" else "auto"
+    if networks == "auto":
+        _check_topology(work)
     _check_named(work, asked, named)
     new = 1 if networks == "auto" else sum(one.port_id is None for one in named)
     return ChosenNetworks(
@@ -138,9 +140,19 @@ def _only_network(work: NetworkWork, asked: AskedNetworks) -> tuple[RequestedNet
     return tuple(RequestedNetwork(network_id=one.id) for one in found)
 
 
+def _check_topology(work: NetworkWork) -> None:
+    """Refuse a project that has no network and can get none. Raises BadRequest."""
+    try:
+        topologies.check(work, work.caller.project_id)
+    except InTheWay as error:
+        text = f"Unable to automatically allocate a network for project {work.caller.project_id}: {error}"
+        raise BadRequest(text) from error
+
+
 def _check_named(work: NetworkWork, asked: AskedNetworks, named: Sequence[RequestedNetwork]) -> None:
     """Refuse interfaces that cannot be. Raises BadRequest, Conflict, Forbidden."""
     seen: set[str] = set()
+    addresses: set[tuple[str, IpAddress]] = set()
     for index, one in enumerate(named):
         where = f"server.networks[{index}]"
         if one.port_id is not None:
@@ -157,7 +169,10 @@ def _check_named(work: NetworkWork, asked: AskedNetworks, named: Sequence[Reques
         if one.fixed_ip is not None:
             if asked.max_count > 1:
                 raise invalid_field(f"{where}.fixed_ip", one.fixed_ip, "none where several servers are created")
-            _check_address(work, f"{where}.fixed_ip", network, one.fixed_ip)
+            address = _check_address(work, f"{where}.fixed_ip", network, one.fixed_ip)
+            if (network.id, address) in addresses:
+                raise invalid_field(f"{where}.fixed_ip", one.fixed_ip, "each address once")
+            addresses.add((network.id, address))
 
 
 def _check_port(work: NetworkWork, where: str, port_id: str) -> Port:
@@ -195,7 +210,9 @@ def _network(work: NetworkWork, where: str, network_id: str) -> Network:
     return network
 
 
-def _check_address(work: NetworkWork, where: str, network: Network, text: str) -> None:
+def _check_address(work: NetworkWork, where: str, network: Network, text: str) -> IpAddress:
+    if network.shared and not work.caller.owns(network.project_id):
+        raise Forbidden(f"It is not allowed to choose an address of shared network {network.id}")
     of_network = subnets.of_network(work.connection, network.id)
     try:
         address = address_of(text)
@@ -206,6 +223,7 @@ def _check_address(work: NetworkWork, where: str, network: Network, text: str) -
         raise invalid_field(where, text, f"an address of a subnet of network {network.id}")
     if port_addresses.holder(work.connection, usable[0].id, address) is not None:
         raise invalid_field(where, text, "an address that no port has")
+    return address
 
 
 def _count(work: NetworkWork, asked: AskedNetworks, new: int) -> int:

@@ -19,6 +19,15 @@ SUBNET_NAME = "auto_allocated_subnet_v4"
 ROUTER_NAME = "auto_allocated_router"
 
 
+def check(work: NetworkWork, project_id: str) -> None:
+    """Raise InTheWay where a project has no topology and no quota for one. Nothing is made."""
+    there = topology_rows.get(work.connection, project_id)
+    if there is not None and there.network_id is not None:
+        return
+    for resource in ("network", "subnet", "router") if _outside(work) is not None else ("network", "subnet"):
+        quotas.check(work, resource, project_id)
+
+
 def ensure(work: NetworkWork, project_id: str) -> str:
     """Return the network of a project's topology, which is made unless it is there.
 
@@ -33,9 +42,9 @@ def ensure(work: NetworkWork, project_id: str) -> str:
     said = NewSubnet(name=SUBNET_NAME, network_id=network.id, ip_version=4, cidr=work.settings.auto_allocated_cidr)
     subnet = subnets.create(work, said, fresh(work, project_id, name=SUBNET_NAME))
     router_id = None
-    outside = network_rows.where(work.connection, NETWORKS, is_default=True)
-    if outside:
-        router_id = _route(work, project_id, outside[0], subnet.id)
+    outside = _outside(work)
+    if outside is not None:
+        router_id = _route(work, project_id, outside, subnet.id)
     topology_rows.put(work.connection, project_id, network.id, router_id)
     return network.id
 
@@ -59,6 +68,11 @@ def remove(work: NetworkWork, project_id: str) -> None:
         routers.delete(work, router)
     if network is not None:
         networks.delete(work, network)
+
+
+def _outside(work: NetworkWork) -> Network | None:
+    """Return the default external network."""
+    return next(iter(network_rows.where(work.connection, NETWORKS, is_default=True)), None)
 
 
 def _route(work: NetworkWork, project_id: str, outside: Network, subnet_id: str) -> str:
