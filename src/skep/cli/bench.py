@@ -46,6 +46,13 @@ def bench() -> None:
 )
 @click.option("--rate", type=click.FloatRange(0, 10_000), default=0, help="Offer so many creates a second instead.")
 @click.option("--multi", is_flag=True, help="Ask for all servers in one request instead.")
+@click.option(
+    "--ports",
+    type=click.IntRange(0, 10),
+    default=0,
+    show_default=True,
+    help="Ports of each server, each on a network of Skep's own network service; 0: a cloud without networks.",
+)
 @format_option
 def build(
     servers: int,
@@ -55,6 +62,7 @@ def build(
     deployment: Deployment,
     rate: float,
     multi: bool,
+    ports: int,
     form: Format,
 ) -> None:
     """Create servers over HTTP in a cloud of its own and wait until all are ACTIVE.
@@ -66,6 +74,7 @@ def build(
              skep bench build --deployment processes --hosts 20
              skep bench build --rate 100
              skep bench build --multi --servers 1000
+             skep bench build --ports 2
     """
     from skep.cli.benchmarks.build import run
     from skep.cli.benchmarks.build_load import Offered
@@ -79,7 +88,7 @@ def build(
                 tasks[what] = bars.add_task(what, total=total)
             bars.update(tasks[what], completed=done)
 
-        offered = Offered(servers=servers, concurrency=concurrency, rate=rate, together=multi)
+        offered = Offered(servers=servers, concurrency=concurrency, rate=rate, together=multi, ports=ports)
         figures = run(deployment=deployment, offered=offered, hosts=hosts, cells=cells, progress=progress)
     _show(figures, form)
     sys.exit(1 if figures.stuck or figures.leftover_rows or figures.errors else 0)

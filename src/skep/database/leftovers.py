@@ -10,6 +10,8 @@ _ABOVE = (
     "SELECT count(*) FROM build_requests",
     "SELECT count(*) FROM instance_mappings WHERE cell IS NULL AND deleted_at IS NULL",
     f"SELECT count(*) FROM instance_mappings WHERE {_ORPHANED}",  # noqa: S608 - constants of this module
+    "SELECT count(*) FROM ports p LEFT JOIN instance_mappings m ON m.instance = p.server "
+    "WHERE p.server IS NOT NULL AND (m.instance IS NULL OR m.deleted_at IS NOT NULL)",
 )
 _IN_CELL = (
     "SELECT count(*) FROM instances WHERE state = 'staged'",

@@ -27,6 +27,8 @@ class BuildFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Creates offered a second; 0: `concurrency` at once."""
     together: bool
     """Whether one request asked for all."""
+    ports: int
+    """Of each server."""
     seconds: float
     servers_per_s: float
     cpu_ms_per_server: float
@@ -47,10 +49,12 @@ class BuildFigures(msgspec.Struct, frozen=True, kw_only=True):
 def run(*, deployment: Deployment, offered: Offered, hosts: int, cells: int, progress: Progress) -> BuildFigures:
     """Start a cloud with its databases on disk, create the servers, wait for all, stop the cloud."""
     per_cell = math.ceil(hosts / cells)
+    networks = offered.ports > 0
     with tempfile.TemporaryDirectory(prefix="skep-bench-", ignore_cleanup_errors=True) as name:
         root = Path(name)
         root.chmod(0o711)  # PostgreSQL, which never runs as root, gets to its data
-        with cloud_process(root, benchmark_config(root), cells=cells, hosts=per_cell, deployment=deployment) as cloud:
+        config = benchmark_config(root, networks=networks)
+        with cloud_process(root, config, cells=cells, hosts=per_cell, deployment=deployment) as cloud:
             compute, token = cloud.wait_ready(per_cell * cells)
             idle = cloud.memory_mib("VmRSS")
             load = uvloop.run(offer(cloud, compute, token, offered, progress))
@@ -65,6 +69,7 @@ def run(*, deployment: Deployment, offered: Offered, hosts: int, cells: int, pro
         concurrency=offered.concurrency,
         rate=offered.rate,
         together=offered.together,
+        ports=offered.ports,
         seconds=round(load.seconds, 2),
         servers_per_s=round(load.active / load.seconds, 1),
         cpu_ms_per_server=round(sum(spent.values()), 2),
@@ -80,8 +85,11 @@ def run(*, deployment: Deployment, offered: Offered, hosts: int, cells: int, pro
     )
 
 
-def benchmark_config(root: Path) -> str:
-    """Return a configuration (TOML) with free ports, no quota, and fake hosts that take no time."""
+def benchmark_config(root: Path, *, networks: bool = False) -> str:
+    """Return a configuration (TOML) with free ports, no quota, and fake hosts that take no time.
+
+    Without networks, as releases before 0.10.0 were measured.
+    """
     return f"""
 [state]
 directory = "{root / "state"}"
@@ -93,6 +101,10 @@ port = 0
 [images]
 port = 0
 images_per_project = -1
+[networks]
+kind = "{"embedded" if networks else "none"}"
+port = 0
+quota_port = -1
 [quota]
 instances = -1
 cores = -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import aiohttp
 import msgspec
@@ -33,6 +33,8 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     """Creates a second, sent whether those before were answered or not; 0: by `concurrency`."""
     together: bool = False
     """One request for all."""
+    ports: int = 0
+    """Networks on which each server gets a port."""
 
 
 class BuildLoad(msgspec.Struct, kw_only=True):
@@ -54,7 +56,8 @@ async def offer(cloud: CloudProcess, compute: str, token: str, offered: Offered,
     async with aiohttp.ClientSession(
         base_url=f"{compute}/", headers=headers, connector=connector, timeout=timeout
     ) as client:
-        body = await create_body(client, cloud, offered.servers if offered.together else 1)
+        networks = [await _network(client, cloud, number) for number in range(offered.ports)]
+        body = await create_body(client, cloud, offered.servers if offered.together else 1, networks)
         watch = _Watch(client, offered, isoformat(Clock().now()))
         cloud.begin_counting()
         began = time.perf_counter()
@@ -162,13 +165,31 @@ class _Watch:
             marker = page["servers"][-1]["id"]
 
 
-async def create_body(client: aiohttp.ClientSession, cloud: CloudProcess, members: int = 1) -> bytes:
+async def _network(client: aiohttp.ClientSession, cloud: CloudProcess, number: int) -> str:
+    """Make a network with room for all servers that a run may have; return its id."""
+    networks = cloud.networks_url.rstrip("/").removesuffix("/v2.0")
+
+    async def make(path: str, noun: str, fields: dict[str, object]) -> str:
+        async with client.post(f"{networks}/v2.0/{path}", json={noun: fields}) as answer:
+            answer.raise_for_status()
+            return str(msgspec.json.decode(await answer.read())[noun]["id"])
+
+    made = await make("networks", "network", {"name": f"bench-{number}"})
+    await make("subnets", "subnet", {"network_id": made, "ip_version": 4, "cidr": f"10.{100 + number * 2}.0.0/15"})
+    return made
+
+
+async def create_body(
+    client: aiohttp.ClientSession, cloud: CloudProcess, members: int = 1, networks: Sequence[str] = ()
+) -> bytes:
     """Return the body of a create of so many servers: image by id, as clients send it."""
     images = cloud.images_url.removesuffix("/v2")
     async with client.get(f"{images}/v2/images", params={"name": "tiny"}) as answer:
         answer.raise_for_status()
         image = msgspec.json.decode(await answer.read())["images"][0]["id"]
     server: dict[str, object] = {"name": "bench", "imageRef": image, "flavorRef": "1"}
+    if networks:
+        server["networks"] = [{"uuid": network} for network in networks]
     if members > 1:
         server |= {"min_count": members, "max_count": members}
     return msgspec.json.encode({"server": server})

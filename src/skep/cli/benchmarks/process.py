@@ -109,6 +109,11 @@ class CloudProcess:
         """Where the image service is; known once `wait_ready` has returned."""
         return self._catalogue["image"]
 
+    @property
+    def networks_url(self) -> str:
+        """Where the network service is; known as `images_url` is."""
+        return self._catalogue["network"]
+
     @staticmethod
     def _hosts_up(client: httpx.Client, base: str, token: str) -> int:
         answer = client.get(f"{base}/admin/v1/hosts", headers={"X-Auth-Token": token})
