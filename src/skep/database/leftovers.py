@@ -6,12 +6,12 @@ import sqlalchemy as sa
 
 _ORPHANED = "owner IS NOT NULL AND owner NOT IN (SELECT owner FROM leases WHERE lapses_at > :now)"
 _DEAD = "(i.uuid IS NULL OR i.deleted_at IS NOT NULL OR i.attempt <> a.attempt)"
+_LOST = "p.server IS NOT NULL AND (m.instance IS NULL OR m.deleted_at IS NOT NULL)"
 _ABOVE = (
     "SELECT count(*) FROM build_requests",
     "SELECT count(*) FROM instance_mappings WHERE cell IS NULL AND deleted_at IS NULL",
     f"SELECT count(*) FROM instance_mappings WHERE {_ORPHANED}",  # noqa: S608 - constants of this module
-    "SELECT count(*) FROM ports p LEFT JOIN instance_mappings m ON m.instance = p.server "
-    "WHERE p.server IS NOT NULL AND (m.instance IS NULL OR m.deleted_at IS NOT NULL)",
+    f"SELECT count(*) FROM ports p LEFT JOIN instance_mappings m ON m.instance = p.server WHERE {_LOST}",  # noqa: S608 - constants of this module
 )
 _IN_CELL = (
     "SELECT count(*) FROM instances WHERE state = 'staged'",

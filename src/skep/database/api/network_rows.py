@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -114,6 +114,11 @@ class ResourceQuery(msgspec.Struct, frozen=True, kw_only=True):
 def insert(connection: sa.Connection, kind: ResourceKind[ResourceT], resource: ResourceT) -> None:
     """Store a new resource."""
     connection.execute(kind.table.insert().values(_columns(kind, resource)))
+
+
+def insert_many(connection: sa.Connection, kind: ResourceKind[ResourceT], resources: Sequence[ResourceT]) -> None:
+    """Store new resources."""
+    connection.execute(kind.table.insert(), [_columns(kind, one) for one in resources])
 
 
 def update(connection: sa.Connection, kind: ResourceKind[ResourceT], resource: ResourceT) -> None:

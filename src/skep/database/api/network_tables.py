@@ -87,7 +87,7 @@ changed_interfaces = sa.Table(
     sa.Column("changed_at", sa.BigInteger, nullable=False),
     sa.Column("changes", sa.Integer, nullable=False),
 )
-"""Servers whose rows have to be told of their interfaces. `changes` grows, so that what comes later is not forgotten."""
+"""Servers whose rows have to be told of their interfaces. `changes` grows: what comes later is not forgotten."""
 
 port_addresses = sa.Table(
     "port_addresses",

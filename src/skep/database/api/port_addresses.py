@@ -8,7 +8,7 @@ among n that are given is found by counts of its surroundings, about 2n rows of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
@@ -80,6 +80,49 @@ def take_next(connection: sa.Connection, subnet: Subnet, port_id: str, position:
     return None
 
 
+def next_free(connection: sa.Connection, subnet: Subnet, count: int) -> list[IpAddress] | None:
+    """Return so many free addresses of the subnet's pools, those that `take_next` would give, and take none.
+
+    None where they are not found soon: the subnet is crowded or has too few.
+    """
+    pools = ranges(subnet.allocation_pools)
+    if not pools:
+        return None
+    query = sa.select(subnet_cursors.c.next_address).where(subnet_cursors.c.subnet_id == subnet.id)
+    cursor = connection.execute(query).scalar()
+    found: list[int] = []
+    windows = count // WINDOW + 2
+    for start, end in following(pools, pools[0][0] if cursor is None else int(cursor, 16)):
+        for first in range(start, end + 1, WINDOW)[:windows]:
+            windows -= 1
+            last = min(end, first + WINDOW - 1)
+            taken = _taken(connection, subnet, first, last)
+            found += [number for number in range(first, last + 1) if number not in taken][: count - len(found)]
+            if len(found) == count:
+                return [from_key(f"{number:032x}", subnet.ip_version) for number in found]
+    return None
+
+
+def take_many(connection: sa.Connection, taken: Sequence[tuple[Subnet, IpAddress, str, int]]) -> None:
+    """Give ports free addresses that `next_free` found in this unit: subnet, address, port, and place in the port."""
+    rows = [
+        {
+            "subnet_id": subnet.id,
+            "address": key(address),
+            "port_id": port_id,
+            "ip_address": str(address),
+            "position": position,
+        }
+        for subnet, address, port_id, position in taken
+    ]
+    connection.execute(port_addresses.insert(), rows)
+    latest = {
+        subnet.id: {"subnet_id": subnet.id, "next_address": f"{int(address) + 1:032x}"}
+        for subnet, address, _, _ in taken
+    }
+    connection.execute(written(connection, subnet_cursors, "subnet_id", "next_address"), list(latest.values()))
+
+
 def _first_free(connection: sa.Connection, subnet: Subnet, start: int, end: int) -> int | None:
     """Return the first address of a range that nobody has."""
     found = _free_among(connection, subnet, start, min(end, start + WINDOW - 1))
@@ -99,9 +142,13 @@ def _first_free(connection: sa.Connection, subnet: Subnet, start: int, end: int)
 
 def _free_among(connection: sa.Connection, subnet: Subnet, start: int, end: int) -> int | None:
     """Return the first free address of a small range."""
-    query = sa.select(port_addresses.c.address).where(*_between(subnet, start, end))
-    taken = {int(address, 16) for address in connection.execute(query).scalars()}
+    taken = _taken(connection, subnet, start, end)
     return next((number for number in range(start, end + 1) if number not in taken), None)
+
+
+def _taken(connection: sa.Connection, subnet: Subnet, start: int, end: int) -> set[int]:
+    query = sa.select(port_addresses.c.address).where(*_between(subnet, start, end))
+    return {int(address, 16) for address in connection.execute(query).scalars()}
 
 
 def _is_full(connection: sa.Connection, subnet: Subnet, start: int, end: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from skep.database.api.network_rows import Condition, portions
@@ -14,6 +16,12 @@ def set_groups(connection: sa.Connection, port_id: str, groups: list[str]) -> No
     if groups:
         rows = [{"port_id": port_id, "security_group_id": group} for group in groups]
         connection.execute(port_security_groups.insert(), rows)
+
+
+def add_groups(connection: sa.Connection, port_ids: Sequence[str], groups: Sequence[str]) -> None:
+    """Give new ports these groups."""
+    rows = [{"port_id": port, "security_group_id": group} for port in port_ids for group in dict.fromkeys(groups)]
+    connection.execute(port_security_groups.insert(), rows)
 
 
 def of_ports(connection: sa.Connection, port_ids: list[str]) -> dict[str, list[str]]:

@@ -25,7 +25,7 @@ from skep.database.api.network_tables import changed_interfaces, floating_ips, p
 from skep.database.api.tables import instance_mappings
 from skep.database.upsert import insert
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.networking import FixedIp, Port, Subnet
+from skep.domain.networking import FixedIp, Network, Port, Subnet
 from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet
 
 
@@ -57,23 +57,41 @@ def vifs_of(connection: sa.Connection, instances: Sequence[str]) -> dict[Instanc
     named = network_rows.by_id(connection, SECURITY_GROUPS, sorted({one for ids_ in groups.values() for one in ids_}))
     floating = _floating(connection, ids)
     for port in of_servers:
-        network = networks[port.network_id]
-        vif = Vif(
-            id=port.id,
-            mac_address=port.mac_address,
-            network_id=network.id,
-            network_name=network.name,
-            mtu=network.mtu,
-            vnic_type=port.binding_vnic_type,
-            # One that is down by its user's wish is not waited for (Nova's rule).
-            active=True,
-            made=port.made_for_server,
-            tag=port.device_tag,
-            subnets=_subnets(addresses[port.id], subnets, floating.get(port.id, {})),
-            groups=tuple(VifGroup(group, named[group].name) for group in groups[port.id]),
-        )
-        found[InstanceUuid(port.server or "")].append(vif)
+        of_subnets = _subnets(addresses[port.id], subnets, floating.get(port.id, {}))
+        of_groups = tuple(VifGroup(group, named[group].name) for group in groups[port.id])
+        found[InstanceUuid(port.server or "")].append(vif(port, networks[port.network_id], of_subnets, of_groups))
     return {instance: tuple(vifs) for instance, vifs in found.items()}
+
+
+def vif(port: Port, network: Network, subnets: tuple[VifSubnet, ...], groups: tuple[VifGroup, ...]) -> Vif:
+    """Return a port as its server has it."""
+    return Vif(
+        id=port.id,
+        mac_address=port.mac_address,
+        network_id=network.id,
+        network_name=network.name,
+        mtu=network.mtu,
+        vnic_type=port.binding_vnic_type,
+        made=port.made_for_server,
+        tag=port.device_tag,
+        subnets=subnets,
+        groups=groups,
+    )
+
+
+def vif_subnet(subnet: Subnet, addresses: tuple[VifAddress, ...]) -> VifSubnet:
+    """Return what a port has of a subnet."""
+    return VifSubnet(
+        id=subnet.id,
+        cidr=subnet.cidr,
+        version=subnet.ip_version,
+        gateway=subnet.gateway_ip,
+        dns=subnet.dns_nameservers,
+        routes=subnet.host_routes,
+        dhcp=subnet.enable_dhcp,
+        ipv6_address_mode=subnet.ipv6_address_mode,
+        addresses=addresses,
+    )
 
 
 def _floating(connection: sa.Connection, port_ids: Sequence[str]) -> dict[str, dict[str, list[str]]]:
@@ -94,20 +112,7 @@ def _subnets(
     for one in fixed:
         address = VifAddress(one.ip_address, tuple(floating.get(one.ip_address, ())))
         by_subnet.setdefault(one.subnet_id, []).append(address)
-    return tuple(
-        VifSubnet(
-            id=subnet_id,
-            cidr=subnets[subnet_id].cidr,
-            version=subnets[subnet_id].ip_version,
-            gateway=subnets[subnet_id].gateway_ip,
-            dns=subnets[subnet_id].dns_nameservers,
-            routes=subnets[subnet_id].host_routes,
-            dhcp=subnets[subnet_id].enable_dhcp,
-            ipv6_address_mode=subnets[subnet_id].ipv6_address_mode,
-            addresses=tuple(addresses),
-        )
-        for subnet_id, addresses in by_subnet.items()
-    )
+    return tuple(vif_subnet(subnets[subnet_id], tuple(addresses)) for subnet_id, addresses in by_subnet.items())
 
 
 def bind(connection: sa.Connection, hosts: Mapping[InstanceUuid, str], now: int) -> None:

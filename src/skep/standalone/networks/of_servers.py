@@ -23,7 +23,7 @@ from skep.domain.networking import Network, Port
 from skep.domain.subnet_addresses import BadSubnet, IpAddress, address_of, is_usable
 from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork, Vif
 from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks, PortsRefused, WantedPorts
-from skep.standalone.networks import default_groups, ports, quotas, subnets, topologies
+from skep.standalone.networks import default_groups, many_ports, ports, quotas, subnets, topologies
 from skep.standalone.networks.bodies import NewPort, WantedIp
 from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.refusals import InTheWay, Missing
@@ -54,8 +54,17 @@ class EmbeddedNetworks:
         return await self._database.read(unit)
 
     async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
-        """Make the ports of servers; each server is a unit of its own, all of its ports or none."""
-        return list(await asyncio.gather(*(self._allocate(one) for one in wanted)))
+        """Make the ports of servers: what is plain at once, the others each in a unit of its own."""
+
+        def unit(connection: Connection) -> many_ports.Made:
+            return many_ports.make(connection, self._settings, self._clock.now(), wanted)
+
+        made = await self._database.write(unit) if wanted else {}
+        return list(await asyncio.gather(*(self._unless_made(one, made) for one in wanted)))
+
+    async def _unless_made(self, wanted: WantedPorts, made: many_ports.Made) -> tuple[Vif, ...] | PortsRefused:
+        there = made.get(wanted.instance)
+        return await self._allocate(wanted) if there is None else there
 
     async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:
         """Delete the ports that were made for servers without a host, and give those of users back."""
