@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from skep.database.api import network_rows
 from skep.database.api.network_rows import NETWORKS, PORTS, SUBNETS
 from skep.database.api.network_tables import port_addresses
-from skep.database.api.port_addresses import take_next
+from skep.database.api.port_addresses import give_back, next_free, take_many, take_next
 from skep.domain.networking import AllocationPool, Network, Port, Subnet
 from skep.domain.subnet_addresses import key, pools_beside
 
@@ -77,3 +77,28 @@ def test_a_large_subnet_of_ipv6_and_several_pools(api: sa.Connection) -> None:
     assert given == ["2001:db8::2", "2001:db8::3", "2001:db8::100", "2001:db8::101"]
     _give(api, subnet, range(0x102, 0x102 + 3000), {0x102 + 1500})
     assert str(take_next(api, subnet, "port", 0)) == f"2001:db8::{0x102 + 1500:x}"
+
+
+@pytest.mark.parametrize("count", [1, 5, 300])
+@pytest.mark.parametrize("free", [set(range(FIRST, 4095)), set(range(100, 900)), {FIRST, 257, 258, 1000, 4094}])
+def test_several_are_those_that_would_be_given_one_by_one(api: sa.Connection, free: set[int], count: int) -> None:
+    subnet = _subnet(api, "10.0.0.0/20")
+    if left := [number for number in range(FIRST, 4095) if number not in free]:
+        _give(api, subnet, range(left[0], left[-1] + 1), free)
+    found = next_free(api, subnet, count)
+    one_by_one = [take_next(api, subnet, "port", 0) for _ in range(count)]
+    assert found in (None, one_by_one)
+    assert found is not None or None in one_by_one or len(free) < 10, "what is not crowded is found at once"
+
+
+def test_a_search_for_several_comes_round(api: sa.Connection) -> None:
+    subnet = _subnet(api, "10.0.0.0/28")
+    first = next_free(api, subnet, 10)
+    assert first is not None
+    take_many(api, [(subnet, address, "port", 0) for address in first])
+    port_addresses_left = next_free(api, subnet, 3)
+    assert port_addresses_left == [ip_address(f"10.0.0.{number}") for number in (12, 13, 14)]
+    assert next_free(api, subnet, 4) is None
+    give_back(api, ["port"])
+    again = next_free(api, subnet, 5)
+    assert again == [ip_address(f"10.0.0.{number}") for number in (12, 13, 14, 2, 3)]

@@ -61,7 +61,11 @@ def make(connection: Connection, settings: NetworksSettings, now: int, wanted: S
 
 
 def _is_plain(one: WantedPorts) -> bool:
-    return one.networks == NETWORKS_NAMED and all(net.port_id is None and net.fixed_ip is None for net in one.named)
+    return (
+        one.networks == NETWORKS_NAMED
+        and one.named != ()
+        and all(net.port_id is None and net.fixed_ip is None for net in one.named)
+    )
 
 
 def _new(connection: Connection, wanted: Sequence[WantedPorts]) -> list[WantedPorts]:
