@@ -323,6 +323,20 @@ _BELOW_SERVERS = (
     ),
     _of_server(
         method="GET",
+        path="/servers/{id}/os-interface",
+        handler=server_addresses.interfaces,
+        rule="os_compute_api:os-attach-interfaces:list",
+        response=answers.INTERFACES,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/os-interface/{port_id}",
+        handler=server_addresses.interface,
+        rule="os_compute_api:os-attach-interfaces:show",
+        response=answers.INTERFACE,
+    ),
+    _of_server(
+        method="GET",
         path="/servers/{id}/os-security-groups",
         handler=server_addresses.security_groups,
         rule="os_compute_api:os-security-groups:list",

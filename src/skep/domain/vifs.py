@@ -6,11 +6,12 @@ that a guest is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from skep.domain.networking import HostRoute
+from skep.domain.patterns import Pattern
 
 NETWORKS_NAMED = "named"
 """Value of `RequestedServer.networks`, beside `auto` and `none`: `requested_networks` says which."""
@@ -100,6 +101,16 @@ def addresses_of(vifs: Sequence[Vif]) -> dict[str, list[ShownAddress]]:
         for vif in vifs:
             found.setdefault(vif.network_name, []).extend(_addresses(vif, kind))
     return found
+
+
+def has_fixed_address(vifs: Sequence[Vif], patterns: Mapping[int, Pattern]) -> bool:
+    """Tell whether a fixed address is found by the pattern for its IP version."""
+    return any(
+        subnet.version in patterns and patterns[subnet.version].found_in(one.address)
+        for vif in vifs
+        for subnet in vif.subnets
+        for one in subnet.addresses
+    )
 
 
 def _addresses(vif: Vif, kind: str) -> Iterator[ShownAddress]:

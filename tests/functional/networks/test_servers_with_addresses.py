@@ -131,6 +131,48 @@ async def test_named_networks_ports_addresses_and_groups(tmp_path: Path) -> None
         assert [(one["id"], one["device_id"], one["status"]) for one in left] == [(brought["id"], "", "DOWN")]
 
 
+async def test_what_a_server_says_of_its_interfaces(tmp_path: Path) -> None:
+    async with tenant(tmp_path) as demo:
+        network = await demo.network("10.1.0.0/24")
+        other = await demo.network("2001:db8:1::/64", "six")
+        server = await demo.built([{"uuid": network["id"], "tag": "front"}, {"uuid": other["id"]}])
+        path = f"/servers/{server['id']}"
+
+        async def get(what: str, version: str = NEWEST) -> Any:
+            answer = await demo.compute.ask("GET", f"{path}/{what}", version=version)
+            assert answer.status_code == 200, answer.text
+            return next(iter(answer.json().values()))
+
+        first, second = addresses(server)["mine"][0], addresses(server)["six"][0]
+        assert await get("ips") == {"mine": [{"version": 4, "addr": first}], "six": [{"version": 6, "addr": second}]}
+        assert await get("ips/six") == [{"version": 6, "addr": second}]
+        assert (await demo.compute.ask("GET", f"{path}/ips/none")).status_code == 404
+        ports = {one["network_id"]: one for one in await demo.ports(server["id"])}
+        shown = await get("os-interface")
+        assert [one["tag"] for one in shown] == ["front", None]
+        assert "tag" not in (await get("os-interface", "2.69"))[0]
+        port = ports[network["id"]]
+        expected = {
+            "net_id": network["id"],
+            "port_id": port["id"],
+            "mac_addr": port["mac_address"],
+            "port_state": "ACTIVE",
+            "fixed_ips": port["fixed_ips"],
+            "tag": "front",
+        }
+        assert shown[0] == await get(f"os-interface/{port['id']}") == expected
+        unknown = await demo.compute.ask("GET", f"{path}/os-interface/{server['id']}")
+        assert unknown.status_code == 404
+        absent = await demo.compute.ask("POST", f"{path}/os-interface", {"interfaceAttachment": {}})
+        assert (absent.status_code, "interfaces" in absent.text) == (404, True)
+        [group] = await get("os-security-groups")
+        assert group["name"] == "default"
+        assert {rule["group"].get("name") for rule in group["rules"]} == {"default"}
+        for query, there in (("ip=10.1.0", True), ("ip=^10.2", False), ("ip6=db8:1", True), ("ip6=10.1", False)):
+            listed = (await demo.compute.ask("GET", f"/servers?{query}", version=NEWEST)).json()["servers"]
+            assert bool(listed) is there, query
+
+
 async def test_a_row_follows_what_becomes_of_its_ports(tmp_path: Path) -> None:
     async with tenant(tmp_path) as demo:
         server = await demo.built("auto")

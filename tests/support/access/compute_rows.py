@@ -91,13 +91,20 @@ def _servers(things: Things, server: Thing) -> Iterator[Row]:
     yield end(method="DELETE", path=f"{moves}/{{migration_id}}")
     force = {"force_complete": None}
     yield end(method="POST", path=f"{moves}/{{migration_id}}/action", action="force_complete", body=force)
-    yield row(method="GET", path=f"{_SERVER}/ips", right="reader")
-    label = {"id": server, "label": "private"}
-    yield Row(method="GET", path=f"{_SERVER}/ips/{{label}}", right="reader", thing=server, fill=label, served=404)
-    yield row(method="GET", path=f"{_SERVER}/os-security-groups", right="reader")
+    yield from _interfaces(server)
     console = {"remote_console": {"protocol": "serial", "type": "serial"}}
     consoles = f"{_SERVER}/remote-consoles"
     yield row(method="POST", path=consoles, right="member", body=console, served=409, asks_host=True)
+
+
+def _interfaces(server: Thing) -> Iterator[Row]:
+    """Yield what is read of the interfaces of a server."""
+    row = partial(Row, thing=server, fill={"id": server}, method="GET", right="reader")
+    yield row(path=f"{_SERVER}/ips")
+    yield row(path=f"{_SERVER}/ips/{{label}}", fill={"id": server, "label": "private"}, served=404)
+    yield row(path=f"{_SERVER}/os-security-groups")
+    yield row(path=f"{_SERVER}/os-interface")
+    yield row(path=f"{_SERVER}/os-interface/{{port_id}}", fill={"id": server, "port_id": "1"}, served=404)
 
 
 def _actions(things: Things, server: Thing) -> Iterator[Row]:

@@ -1,25 +1,102 @@
-"""Addresses and security groups of a server: without a network service there are none."""
+"""Addresses and interfaces of a server, as its row has them."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from skep.api.handlers.server_lookup import find
 from skep.api.requests import Answer, ApiRequest
 from skep.domain.errors import NotFound
+from skep.domain.networking import SecurityGroupRule
+from skep.domain.vifs import ShownAddress, Vif, addresses_of
+from skep.neighbours.networks.base import GroupOfServer
+
+ACTIVE = "ACTIVE"
 
 
 async def index(request: ApiRequest) -> Answer:
     """Return the addresses by network."""
-    await find(request)
-    return Answer({"addresses": {}})
+    server = (await find(request)).instance
+    return Answer({"addresses": {name: _shown(found) for name, found in addresses_of(server.vifs).items()}})
 
 
 async def show(request: ApiRequest) -> Answer:
     """Return the addresses on one network."""
-    await find(request)
-    raise NotFound(f"Network {request.params['label'][:80]} not found")
+    server = (await find(request)).instance
+    label = request.params["label"]
+    found = addresses_of(server.vifs).get(label)
+    if found is None:
+        raise NotFound(f"Network {label[:80]} not found")
+    return Answer({label: _shown(found)})
+
+
+async def interfaces(request: ApiRequest) -> Answer:
+    """Return the interfaces."""
+    server = (await find(request)).instance
+    return Answer({"interfaceAttachments": [_interface(vif) for vif in server.vifs]})
+
+
+async def interface(request: ApiRequest) -> Answer:
+    """Return the interface that a port is."""
+    server = (await find(request)).instance
+    port_id = request.params["port_id"]
+    found = next((vif for vif in server.vifs if vif.id == port_id), None)
+    if found is None:
+        raise NotFound(f"Port {port_id[:80]} is not attached to instance {server.uuid}")
+    return Answer({"interfaceAttachment": _interface(found)})
+
+
+def _shown(found: list[ShownAddress]) -> list[dict[str, Any]]:
+    return [{"version": one.version, "addr": one.address} for one in found]
+
+
+def _interface(vif: Vif) -> dict[str, Any]:
+    return {
+        "net_id": vif.network_id,
+        "port_id": vif.id,
+        "mac_addr": vif.mac_address,
+        "port_state": ACTIVE,
+        "fixed_ips": [
+            {"subnet_id": subnet.id, "ip_address": one.address} for subnet in vif.subnets for one in subnet.addresses
+        ],
+        "tag": vif.tag,
+    }
 
 
 async def security_groups(request: ApiRequest) -> Answer:
-    """Return the security groups of the server's ports."""
-    await find(request)
-    return Answer({"security_groups": []})
+    """Return the security groups of the server's interfaces."""
+    server = (await find(request)).instance
+    ids = tuple(dict.fromkeys(group.id for vif in server.vifs for group in vif.groups))
+    found = await request.services.networks.security_groups(ids, request.context, request.token) if ids else []
+    return Answer({"security_groups": [_group(one) for one in found]})
+
+
+def _group(group: GroupOfServer) -> dict[str, Any]:
+    return {
+        "id": group.id,
+        "name": group.name,
+        "description": group.description,
+        "tenant_id": group.project_id,
+        "rules": [_rule(group, rule) for rule in group.rules if rule.direction == "ingress"],
+    }
+
+
+def _rule(group: GroupOfServer, rule: SecurityGroupRule) -> dict[str, Any]:
+    """Show a rule in the words of nova-network, which knew only what comes in."""
+    ports = (rule.port_range_min, rule.port_range_max)
+    if ports == (None, None) and rule.protocol is not None:
+        ports = (-1, -1) if (rule.protocol or "").startswith("icmp") else (1, 65_535)
+    shown: dict[str, Any] = {
+        "id": rule.id,
+        "parent_group_id": group.id,
+        "ip_protocol": rule.protocol,
+        "from_port": ports[0],
+        "to_port": ports[1],
+        "group": {},
+        "ip_range": {},
+    }
+    if rule.remote_group_id is not None:
+        shown["group"] = {"tenant_id": group.project_id, "name": group.names.get(rule.remote_group_id, "")}
+    else:
+        shown["ip_range"] = {"cidr": rule.remote_ip_prefix or ("0.0.0.0/0" if rule.ethertype == "IPv4" else "::/0")}
+    return shown

@@ -159,12 +159,14 @@ def selection(request: ApiRequest) -> ServerSelection:
     for name in _UNKNOWN:
         if name in given:
             raise _bad(name, given[name])
-    addresses = [_pattern(key, given[key]) for key in ("ip", "ip6") if key in given]
+    values["addresses"] = {
+        version: _pattern(key, given[key]) for key, version in (("ip", 4), ("ip6", 6)) if key in given
+    }
     query = ListQuery(**values)
     return ServerSelection(
         query=query,
         order=_order(request),
-        nothing=nothing or bool(addresses) or _is_no_server_s(given),
+        nothing=nothing or _is_no_server_s(given),
         plain=query == ListQuery(project_id=project),
     )
 

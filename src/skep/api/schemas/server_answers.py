@@ -224,6 +224,16 @@ METADATA = AnswerShape(fields(shown("metadata", Map(value=TEXT))))
 METADATA_ITEM = AnswerShape(fields(shown("meta", Map(value=TEXT))))
 TAGS = AnswerShape(fields(shown("tags", Array(item=TEXT))))
 ADDRESSES = AnswerShape(fields(shown("addresses", Map(value=Anything()))))
+_INTERFACE = fields(
+    shown("net_id", TEXT),
+    shown("port_id", TEXT),
+    shown("mac_addr", TEXT),
+    shown("port_state", TEXT),
+    shown("fixed_ips", Array(item=fields(shown("subnet_id", TEXT), shown("ip_address", TEXT)))),
+    shown("tag", TEXT_OR_NULL, since=70),
+)
+INTERFACES = AnswerShape(fields(shown("interfaceAttachments", Array(item=_INTERFACE))))
+INTERFACE = AnswerShape(fields(shown("interfaceAttachment", _INTERFACE)))
 SECURITY_GROUPS = AnswerShape(fields(shown("security_groups", Array(item=Anything()))))
 
 EVENT = fields(

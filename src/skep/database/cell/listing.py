@@ -17,6 +17,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State, Task
 from skep.domain.patterns import Pattern
 from skep.domain.states import BUILD_STATES, FROZEN, UNSEEN, shown, status
+from skep.domain.vifs import has_fixed_address
 
 row = instances.c
 
@@ -41,6 +42,8 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     changed_since: int | None = None
     changed_before: int | None = None
     name: Pattern | None = None
+    addresses: dict[int, Pattern] = {}
+    """By the IP version: one of its fixed addresses must be found by the expression of its version."""
     statuses: frozenset[str] | None = None
     """As the API names them: `ACTIVE`, `BUILD`."""
     states: tuple[State, ...] | None = None
@@ -72,6 +75,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
         """Whether something is asked that no statement judges."""
         return bool(
             self.name is not None
+            or self.addresses
             or self.equal
             or self.moments
             or self.metadata
@@ -108,6 +112,8 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     def accepts_details(self, instance: Instance) -> bool:
         """Tell whether an instance passes what no statement judges."""
         if self.name is not None and not self.name.found_in(instance.name):
+            return False
+        if self.addresses and not has_fixed_address(instance.vifs, self.addresses):
             return False
         if any(getattr(instance, attribute) != wanted for attribute, wanted in self.equal.items()):
             return False

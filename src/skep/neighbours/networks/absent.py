@@ -8,7 +8,7 @@ from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid
 from skep.domain.invalid_input import invalid_field
 from skep.domain.vifs import Vif
-from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks, PortsRefused, WantedPorts
+from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks, GroupOfServer, PortsRefused, WantedPorts
 
 EXPECTED = "'auto' or 'none', since no network service is configured"
 
@@ -27,6 +27,10 @@ class NoNetworks:
                 expected = "'default' alone, since no network service is configured"
                 raise invalid_field(f"server.security_groups[{index}].name", name, expected)
         return ChosenNetworks(networks="none" if asked.networks == "none" else "auto", count=asked.max_count)
+
+    async def security_groups(self, _ids: Sequence[str], _context: RequestContext, _token: str) -> list[GroupOfServer]:
+        """Return that there are none."""
+        return []
 
     async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
         """Make nothing. A server for which ports were named gets none: the service was there when it was asked for."""

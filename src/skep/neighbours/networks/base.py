@@ -9,6 +9,7 @@ import msgspec
 
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, ProjectId
+from skep.domain.networking import SecurityGroupRule
 from skep.domain.vifs import RequestedNetwork, Vif
 
 
@@ -39,6 +40,18 @@ class ChosenNetworks(msgspec.Struct, frozen=True, kw_only=True):
     """Servers for which there is quota, at least the minimum."""
 
 
+class GroupOfServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A security group with its rules."""
+
+    id: str
+    name: str
+    description: str
+    project_id: str
+    rules: tuple[SecurityGroupRule, ...]
+    names: dict[str, str]
+    """Of the groups that its rules name, by id."""
+
+
 class NetworksOfUsers(Protocol):
     """Looks up what users name of networks, with their rights. `token` is the caller's own."""
 
@@ -48,6 +61,13 @@ class NetworksOfUsers(Protocol):
         Raises BadRequest for what is not there or does not fit together, naming the key; Conflict where several
         networks could be meant, or a port is in use; Forbidden for what the caller may not, or has no quota for;
         Unavailable when the service does not answer.
+        """
+        ...
+
+    async def security_groups(self, ids: Sequence[str], context: RequestContext, token: str) -> list[GroupOfServer]:
+        """Return those of these security groups that the caller sees.
+
+        Raises Unavailable when the service does not answer.
         """
         ...
 

@@ -12,17 +12,17 @@ from msgspec import UNSET
 
 from skep.database import Connection
 from skep.database.api import instance_mappings, network_rows, port_addresses, server_ports
-from skep.database.api.network_rows import NETWORKS, PORTS, SECURITY_GROUPS
+from skep.database.api.network_rows import NETWORKS, PORTS, SECURITY_GROUP_RULES, SECURITY_GROUPS
 from skep.database.engine import Database
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, QuotaExceeded
 from skep.domain.ids import InstanceUuid
 from skep.domain.invalid_input import invalid_field
-from skep.domain.networking import Network, Port
+from skep.domain.networking import Network, Port, SecurityGroup, SecurityGroupRule
 from skep.domain.subnet_addresses import BadSubnet, IpAddress, address_of, is_usable
 from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork, Vif
-from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks, PortsRefused, WantedPorts
+from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks, GroupOfServer, PortsRefused, WantedPorts
 from skep.standalone.networks import default_groups, many_ports, ports, quotas, subnets, topologies
 from skep.standalone.networks.bodies import NewPort, WantedIp
 from skep.standalone.networks.callers import NetworkCaller, NetworkWork
@@ -50,6 +50,20 @@ class EmbeddedNetworks:
 
         def unit(connection: Connection) -> ChosenNetworks:
             return _chosen(self._work(connection, caller), asked)
+
+        return await self._database.read(unit)
+
+    async def security_groups(self, ids: Sequence[str], context: RequestContext, _token: str) -> list[GroupOfServer]:
+        """Return security groups with their rules."""
+        seen_by = None if context.is_admin else context.project_id
+
+        def unit(connection: Connection) -> list[GroupOfServer]:
+            found = network_rows.by_id(connection, SECURITY_GROUPS, list(ids))
+            mine = [one for one in found.values() if seen_by in (None, one.project_id)]
+            rules = network_rows.where(connection, SECURITY_GROUP_RULES, security_group_id=[one.id for one in mine])
+            remote = sorted({rule.remote_group_id for rule in rules if rule.remote_group_id is not None})
+            names = {one.id: one.name for one in network_rows.by_id(connection, SECURITY_GROUPS, remote).values()}
+            return [_group_of_server(one, rules, names) for one in mine]
 
         return await self._database.read(unit)
 
@@ -99,6 +113,17 @@ class EmbeddedNetworks:
 
     def _work(self, connection: Connection, caller: NetworkCaller) -> NetworkWork:
         return NetworkWork(connection=connection, caller=caller, settings=self._settings, now=self._clock.now())
+
+
+def _group_of_server(group: SecurityGroup, rules: Sequence[SecurityGroupRule], names: dict[str, str]) -> GroupOfServer:
+    return GroupOfServer(
+        id=group.id,
+        name=group.name,
+        description=group.description,
+        project_id=group.project_id,
+        rules=tuple(rule for rule in rules if rule.security_group_id == group.id),
+        names=names,
+    )
 
 
 def _chosen(work: NetworkWork, asked: AskedNetworks) -> ChosenNetworks:
