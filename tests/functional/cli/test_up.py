@@ -91,9 +91,11 @@ async def test_from_the_first_start_to_the_second(tmp_path: Path) -> None:
         assert "  Server one (" in said
         assert "): ACTIVE" in said
         assert "super conductor <-> scheduler: 4 hosts considered, chose cell" in said
+        assert "  its addresses on auto_allocated_network: 10.100." in said
         assert installation.clouds_yaml.stat().st_mode & 0o777 == 0o600
         (one,) = await openstack(installation.clouds_yaml, "server", "list", "--all-projects")
         assert (one["Name"], one["Status"]) == ("one", "ACTIVE")
+        assert list(one["Networks"]) == ["auto_allocated_network"]
         assert "nothing" in await refusal(installation.clouds_yaml, "flavor", "show", "nothing")
         status, out, errors = await installation.run("server", "explain", "one")
         assert (status, errors, out.startswith(f"Server one ({one['ID']}): ACTIVE")) == (0, "", True)

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.config import load
 from skep.config.networks import NetworksSettings
 from skep.contracts.http_cloud import http_config, serving_cloud
 from skep.processes.all_in_one import AllInOneCloud
@@ -18,14 +17,13 @@ from tests.support.written_commands import commands_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "networks.md").read_text(encoding="utf-8")
 COMMANDS = [command for command in commands_of(PAGE) if command.startswith("openstack ")]
-START = "SKEP_NETWORKS__KIND=embedded make up"
+FIRST = "auto_allocated_network"
 
 
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[AllInOneCloud]:
     """A cloud with the network service."""
-    config = msgspec.structs.replace(http_config(tmp_path), networks=NetworksSettings(kind="embedded", port=0))
-    async with serving_cloud(config, cells=1, hosts=1) as found:
+    async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as found:
         yield found
 
 
@@ -37,27 +35,24 @@ async def _run(yaml: Path, command: str) -> str:
     return await openstack_quiet(yaml, *words, cloud=user)
 
 
-def test_the_page_says_how_it_is_switched_on() -> None:
-    assert f"`{START}`" in PAGE
-    name, _, value = START.split(" ", maxsplit=1)[0].partition("=")
-    assert load(None, {name: value}).config.networks.kind == "embedded"
-
-
 async def test_the_commands_of_the_page(cloud: AllInOneCloud) -> None:
     yaml = cloud.clouds_yaml
     for command in COMMANDS:
         await _run(yaml, command)
-    [port] = await openstack(yaml, "port", "list", "--device-owner", "", cloud="skep-demo")
-    assert [one["ip_address"] for one in port["Fixed IP Addresses"]] == ["10.0.0.2"]
+    two, three = [await openstack(yaml, "server", "show", name, cloud="skep-demo") for name in ("two", "three")]
+    assert (two["status"], two["addresses"]) == ("ACTIVE", {"private": ["10.0.0.3"]})
+    assert (three["status"], three["addresses"]) == ("ACTIVE", {"private": ["10.0.0.2", "198.51.100.3"]})
+    [port] = await openstack(yaml, "port", "list", "--server", "three", cloud="skep-demo")
+    assert (port["Name"], [one["ip_address"] for one in port["Fixed IP Addresses"]]) == ("one", ["10.0.0.2"])
     shown = await openstack(yaml, "port", "show", "one", cloud="skep-demo")
     web = await openstack(yaml, "security", "group", "show", "web", cloud="skep-demo")
     assert shown["security_group_ids"] == [web["id"]]
     assert "443" in str(web["rules"])
     [floating] = await openstack(yaml, "floating", "ip", "list", cloud="skep-demo")
-    assert (floating["Floating IP Address"], floating["Port"]) == ("203.0.113.3", shown["id"])
+    assert (floating["Floating IP Address"], floating["Port"]) == ("198.51.100.3", shown["id"])
     edge = await openstack(yaml, "router", "show", "edge", cloud="skep-demo")
     assert [one["ip_address"] for one in edge["interfaces_info"]] == ["10.0.0.1"]
-    assert edge["external_gateway_info"]["external_fixed_ips"][0]["ip_address"] == "203.0.113.2"
+    assert edge["external_gateway_info"]["external_fixed_ips"][0]["ip_address"] == "198.51.100.2"
 
 
 async def test_what_is_used_stays(cloud: AllInOneCloud) -> None:
@@ -70,6 +65,7 @@ async def test_what_is_used_stays(cloud: AllInOneCloud) -> None:
     assert "floating" in await refusal(yaml, "router", "remove", "subnet", "edge", "private-v4", cloud="skep-demo")
     [floating] = await openstack(yaml, "floating", "ip", "list", cloud="skep-demo")
     for words in (
+        ("server", "delete", "--wait", "two", "three"),
         ("floating", "ip", "delete", floating["ID"]),
         ("router", "remove", "subnet", "edge", "private-v4"),
         ("router", "unset", "--external-gateway", "edge"),
@@ -79,32 +75,35 @@ async def test_what_is_used_stays(cloud: AllInOneCloud) -> None:
         ("security", "group", "delete", "web"),
     ):
         await openstack_quiet(yaml, *words, cloud="skep-demo")
-    assert await openstack(yaml, "port", "list", cloud="skep") == []
-    assert [one["Name"] for one in await openstack(yaml, "subnet", "list", cloud="skep")] == ["outside-v4"]
+    assert await openstack(yaml, "port", "list", "--network", "outside", cloud="skep") == []
+    left = [one["Name"] for one in await openstack(yaml, "subnet", "list", cloud="skep")]
+    assert sorted(set(left)) == ["auto_allocated_subnet_v4", "outside-v4", "public-subnet"]
 
 
 async def test_tags_quotas_extensions_and_the_topology(cloud: AllInOneCloud) -> None:
     yaml = cloud.clouds_yaml
     await openstack_quiet(yaml, "network", "create", "--tag", "red", "tagged", cloud="skep-demo")
     assert [one["Name"] for one in await openstack(yaml, "network", "list", "--tags", "red")] == ["tagged"]
-    assert await openstack(yaml, "network", "list", "--not-tags", "red") == []
-    await openstack_quiet(yaml, "quota", "set", "--networks", "1", "demo")
+    others = {one["Name"] for one in await openstack(yaml, "network", "list", "--not-tags", "red")}
+    assert others == {FIRST, "public"}
+    await openstack_quiet(yaml, "quota", "set", "--networks", "2", "demo")
     limits = await openstack(yaml, "quota", "show", cloud="skep-demo")
-    assert [one["Limit"] for one in limits if one["Resource"] == "networks"] == [1]
+    assert [one["Limit"] for one in limits if one["Resource"] == "networks"] == [2]
     assert "Quota exceeded" in await refusal(yaml, "network", "create", "more", cloud="skep-demo")
     aliases = {one["Alias"] for one in await openstack(yaml, "extension", "list", "--network", cloud="skep-demo")}
     assert {"router", "security-group", "quotas"} <= aliases
-    await openstack_quiet(yaml, "quota", "set", "--networks", "2", "demo")
     words = ("network", "auto", "allocated", "topology")
     made = await openstack(yaml, *words, "create", cloud="skep-demo")
     found = await openstack(yaml, "network", "show", made["id"], cloud="skep-demo")
-    assert found["name"] == "auto_allocated_network"
+    assert found["name"] == FIRST
     await openstack_quiet(yaml, *words, "delete", cloud="skep-demo")
-    assert [one["Name"] for one in await openstack(yaml, "network", "list", cloud="skep-demo")] == ["tagged"]
+    left = {one["Name"] for one in await openstack(yaml, "network", "list", cloud="skep-demo")}
+    assert left == {"tagged", "public"}
 
 
-async def test_a_cloud_has_none_unless_it_is_asked_for(tmp_path: Path) -> None:
-    async with serving_cloud(http_config(tmp_path), cells=1, hosts=1) as cloud:
+async def test_a_cloud_can_do_without(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(http_config(tmp_path), networks=NetworksSettings(kind="none"))
+    async with serving_cloud(config, cells=1, hosts=1) as cloud:
         types = {one["Type"] for one in await openstack(cloud.clouds_yaml, "catalog", "list")}
         assert types == {"compute", "identity", "image"}
         assert cloud.networks_url == ""

@@ -9,7 +9,7 @@ import pytest
 
 from skep.cli import cloud_client, greeting
 from skep.cli.cloud_client import CloudClient
-from skep.cli.greeting import HostCount, found, hops, what_next
+from skep.cli.greeting import HostCount, address_lines, found, hops, what_next
 
 CELLS: list[dict[str, Any]] = [
     {"name": "cell0", "hosts": 0, "hosts_up": 0, "servers": {"error": 1}},
@@ -40,6 +40,15 @@ def test_hops() -> None:
     nowhere = {"host": None, "explanation": None}
     told = list(hops({"request_id": "req-1", "attempts": [nowhere], "cell": "cell0", "host": None}))
     assert told[-1] == "super conductor -> cell0: no host, kept there with the reasons"
+
+
+def test_addresses_of_the_first_server() -> None:
+    shown = {"private": [{"addr": "10.0.0.5"}, {"addr": "203.0.113.9"}], "other": [{"addr": "10.1.0.5"}]}
+    assert list(address_lines(shown)) == [
+        "  its addresses on private: 10.0.0.5, 203.0.113.9",
+        "  its addresses on other: 10.1.0.5",
+    ]
+    assert list(address_lines({})) == []
 
 
 def test_what_next_can_be_pasted(tmp_path: Path) -> None:
