@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from functools import partial
 
-from skep.audit import above, charges, groups, hosts, rows
+from skep.audit import above, charges, groups, hosts, interfaces, rows
 from skep.audit.difference import Difference, Kind, Look, confirmed
 from skep.audit.holdings import Unnamed, unnamed
 from skep.audit.sources import Sources
@@ -54,6 +54,7 @@ async def look_once(sources: Sources) -> Look:
             of_cell += await sources.read_cell(cell.uuid, partial(rows.inside, cell=cell))
             if not cell.is_cell0:
                 of_cell += await charges.differences(sources, cell)
+                of_cell += await interfaces.differences(sources, cell)
                 of_cell += await hosts.differences(sources, cell, states)
                 members += await sources.read_cell(cell.uuid, partial(open_attempts.seats, cell=cell.uuid))
         except SkepError as error:

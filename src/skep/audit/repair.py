@@ -1,7 +1,8 @@
 """What is done about differences. Each mend looks again, in the statement that changes something, whether it is right.
 
-What schedulers and quota count differently is mended by itself (`AUTOMATIC`). The rest of what can be mended
-(`ON_DEMAND`) is left to the operator's word. `NEVER` says of all other kinds why nobody but a human can decide.
+What schedulers, quota and the network service count differently is mended by itself (`AUTOMATIC`). The rest of what can
+be mended (`ON_DEMAND`) is left to the operator's word. `NEVER` says of all other kinds why nobody but a human can
+decide.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from skep.audit import mends
+from skep.audit import interfaces, mends
 from skep.audit.difference import Difference, Kind
 from skep.audit.lost_cells import keep_in_cell0
 from skep.audit.sources import Sources
@@ -197,8 +198,10 @@ AUTOMATIC: dict[Kind, Mend] = {
     "quota_charge_without_server": _above(mends.credit),
     "server_without_quota_charge": _charge,
     "quota_charge_differs": _recharge,
+    "port_without_server": _above(mends.release_ports),
+    "interfaces_differ": interfaces.tell,
 }
-"""Claims, slots and quota: mended by the super conductor itself when two looks agree."""
+"""Claims, slots, quota and ports: mended by the super conductor itself when two looks agree."""
 
 ON_DEMAND: dict[Kind, Mend] = {
     "slot_missing": _assert_slot,

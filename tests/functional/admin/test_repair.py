@@ -13,8 +13,9 @@ import sqlalchemy as sa
 from skep.audit.difference import MEANINGS
 from skep.audit.look import look_once
 from skep.audit.repair import AUTOMATIC, NEVER, ON_DEMAND, repair
-from skep.database.api import quotas
+from skep.database.api import network_rows, quotas
 from skep.database.api.metadata import metadata as api_metadata
+from skep.database.api.network_rows import NETWORKS, PORTS
 from skep.database.api.tables import (
     build_requests,
     host_mappings,
@@ -31,6 +32,7 @@ from skep.database.cell.tables import metadata as cell_metadata
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CELL0, GroupUuid, NodeUuid, new_uuid
 from skep.domain.instances import Instance, State
+from skep.domain.networking import Network, Port
 from skep.domain.recovery import ENDED
 from tests.support.admin import CELL1, CELL2, NOW, Admin, claim_of, host_state, slot_of
 
@@ -228,6 +230,43 @@ async def _quota_charge_without_server(admin: Admin) -> None:
         instances.update().where(of(server, instances)).values(state="deleted", deleted_at=NOW, forgotten=True),
         attempts.update().where(of(server, attempts)).values(open=False),
     )
+
+
+@drift("port_without_server")
+async def _port_without_server(admin: Admin) -> None:
+    await _ports_of(admin, new_uuid())
+
+
+@drift("interfaces_differ")
+async def _interfaces_differ(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    await _ports_of(admin, server.uuid)
+
+
+async def _ports_of(admin: Admin, server: str) -> None:
+    """Give a server one port that was made for it and one that a user brought."""
+    resource = {"project_id": "p", "created_at": NOW, "updated_at": NOW}
+    network = Network(id=new_uuid(), name="net", **resource)
+    ports = [
+        Port(
+            id=new_uuid(),
+            network_id=network.id,
+            mac_address=f"fa:16:3e:00:00:0{number}",
+            device_id=server,
+            server=server,
+            server_position=number,
+            made_for_server=number == 0,
+            **resource,
+        )
+        for number in range(2)
+    ]
+
+    def unit(connection: sa.Connection) -> None:
+        network_rows.insert(connection, NETWORKS, network)
+        for port in ports:
+            network_rows.insert(connection, PORTS, port)
+
+    await admin.services.database.write(unit)
 
 
 @drift("server_without_quota_charge")

@@ -12,6 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.api import network_rows, port_addresses, port_groups
+from skep.database.api.living import lives
 from skep.database.api.network_rows import (
     FLOATING_IPS,
     NETWORKS,
@@ -183,7 +184,10 @@ def on_network(network_id: str) -> Condition:
 def note(connection: sa.Connection, now: int, narrowed: Condition) -> None:
     """Note that the servers have to be told whose ports `narrowed` holds for."""
     of_servers = sa.select(ports.c.server).where(narrowed, ports.c.server.is_not(None)).distinct()
-    named = connection.scalars(of_servers).all()
+    _note(connection, now, connection.scalars(of_servers).all())
+
+
+def _note(connection: sa.Connection, now: int, named: Sequence[str]) -> None:
     if named:
         statement = insert(connection, changed_interfaces).on_conflict_do_update(
             index_elements=["instance"],
@@ -226,11 +230,28 @@ def told(connection: sa.Connection, servers: Sequence[ChangedServer]) -> None:
         connection.execute(changed_interfaces.delete().where(*same))
 
 
-def orphans(connection: sa.Connection, living: Condition) -> list[Port]:
-    """Return ports of servers for which `living`, a condition on `ports.server`, does not hold."""
-    query = sa.select(ports.c.id).where(ports.c.server.is_not(None), ~living)
-    ids = list(connection.scalars(query))
-    return list(network_rows.by_id(connection, PORTS, ids).values())
+def note_server(connection: sa.Connection, now: int, instance: str) -> None:
+    """Note that a server has to be told, whether it has ports or not."""
+    _note(connection, now, [instance])
+
+
+def orphans(connection: sa.Connection) -> dict[str, list[str]]:
+    """Return the ids of ports by their servers, where those do not live."""
+    query = sa.select(ports.c.server, ports.c.id).where(ports.c.server.is_not(None), ~lives(ports.c.server))
+    found: dict[str, list[str]] = {}
+    for one in connection.execute(query.order_by(ports.c.server, ports.c.id)):
+        found.setdefault(one.server, []).append(one.id)
+    return found
+
+
+def settled(connection: sa.Connection, instances: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:
+    """Return the interfaces of those of these servers that need not be told of any."""
+    noted: set[str] = set()
+    for some in portions(list(instances)):
+        noted |= set(
+            connection.scalars(sa.select(changed_interfaces.c.instance).where(changed_interfaces.c.instance.in_(some)))
+        )
+    return vifs_of(connection, [one for one in instances if one not in noted])
 
 
 def _changed(port: Port, now: int, **values: object) -> Port:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from skep.database.cell.instances import UNBOUND
 from skep.database.cell.tables import MISBOUND, instances
 from skep.database.constants import constants
-from skep.database.stored import dump
+from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
 from skep.domain.states import FROZEN, UNSEEN
 from skep.domain.vifs import Vif
@@ -29,6 +29,14 @@ def tell(connection: sa.Connection, vifs: Mapping[InstanceUuid, Sequence[Vif]], 
             "changed_at": now,
         }
         connection.execute(instances.update().where(row.uuid == uuid, row.deleted_at.is_(None)).values(**values))
+
+
+def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:
+    """Return what rows say of the interfaces of these servers, as far as their servers are here."""
+    query = sa.select(row.uuid, row.vifs).where(row.uuid.in_(uuids), row.deleted_at.is_(None), ~_ELSEWHERE)
+    return {
+        InstanceUuid(one.uuid): load(one.vifs, tuple[Vif, ...]) if one.vifs else () for one in connection.execute(query)
+    }
 
 
 def misbound(connection: sa.Connection, limit: int) -> dict[InstanceUuid, str]:
