@@ -245,7 +245,7 @@ async def _interfaces_differ(admin: Admin) -> None:
 
 async def _ports_of(admin: Admin, server: str) -> None:
     """Give a server one port that was made for it and one that a user brought."""
-    resource = {"project_id": "p", "created_at": NOW, "updated_at": NOW}
+    resource: dict[str, Any] = {"project_id": "p", "created_at": NOW, "updated_at": NOW}
     network = Network(id=new_uuid(), name="net", **resource)
     ports = [
         Port(
