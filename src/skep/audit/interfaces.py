@@ -7,9 +7,10 @@ from functools import partial
 
 from skep.audit.difference import Difference
 from skep.audit.sources import Sources
+from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
-from skep.database.api import server_ports
-from skep.database.cell import interfaces
+from skep.database.api import lost_ports, server_ports
+from skep.database.cell import instances, interfaces
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, InstanceUuid
@@ -30,13 +31,23 @@ async def differences(sources: Sources, cell: Cell) -> list[Difference]:
 
 
 async def tell(sources: Sources, difference: Difference) -> bool:
-    """Have the row of a server told of its interfaces."""
+    """Have the row of a server told of its interfaces, once the ports are made again that only the row knows.
+
+    What changes of ports is noted with it, so that such a port was forgotten by a database that went back in time.
+    """
     name = difference.evidence["cell"]
     cell = next((one for one, known in sources.names.items() if known.name == name), None)
     if cell is None or not await _of(sources, cell, name, [InstanceUuid(difference.subject)]):
         return False
-    note = partial(server_ports.note_server, now=Clock().now(), instance=difference.subject)
-    await sources.api.write(note)
+    server = await sources.read_cell(cell, partial(instances.get, uuid=InstanceUuid(difference.subject)))
+    now = Clock().now()
+
+    def mend(connection: Connection) -> None:
+        if server is not None and mappings.is_living(connection, server.uuid):
+            lost_ports.remake(connection, server, now)
+        server_ports.note_server(connection, now, difference.subject)
+
+    await sources.api.write(mend)
     return True
 
 

@@ -9,6 +9,9 @@ from typing import Any
 
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.database import Connection
+from skep.database.api import network_rows, port_addresses
+from skep.database.api.network_rows import PORTS
 from skep.processes.all_in_one import AllInOneCloud
 
 NEWEST = "2.96"
@@ -225,3 +228,45 @@ async def test_ports_follow_their_server_to_another_host(tmp_path: Path) -> None
 
         await eventually(follows, "the port is bound there")
         assert addresses(await demo.server(server["id"])) == addresses(server)
+
+
+async def test_ports_that_the_database_has_forgotten_are_made_again(tmp_path: Path) -> None:
+    async with tenant(tmp_path) as demo, signed_in(demo.cloud) as admin:
+        network = await demo.network("10.1.0.0/24")
+        server, other = [await demo.built([{"uuid": network["id"]}]) for _ in range(2)]
+        before = {uuid: await demo.ports(uuid) for uuid in (server["id"], other["id"])}
+
+        def forget(connection: Connection) -> None:
+            for found in before.values():
+                ids = [one["id"] for one in found]
+                port_addresses.give_back(connection, ids)
+                network_rows.delete(connection, PORTS, ids)
+
+        api = demo.cloud.plane.databases.api
+        await api.write(forget)
+        # The address of one of them has another port by now.
+        address = before[other["id"]][0]["fixed_ips"][0]
+        said = {"network_id": network["id"], "fixed_ips": [address]}
+        await demo.networks("POST", "ports", {"port": said})
+        url = f"{demo.cloud.api_url.removesuffix('/v2.1')}/admin/v1/audit"
+
+        async def repaired() -> bool:
+            answer = await admin.client.post(
+                f"{url}/repair", headers={"X-Auth-Token": admin.token}, json={"dry_run": False}
+            )
+            assert answer.status_code == 200, answer.text
+            return all(one["kind"] != "interfaces_differ" for one in answer.json()["repair"]["differences"])
+
+        await eventually(repaired, "nothing differs")
+        [after] = await demo.ports(server["id"])
+        [was] = before[server["id"]]
+        same = ("id", "mac_address", "fixed_ips", "security_groups", "device_owner")
+        assert {name: after[name] for name in same} == {name: was[name] for name in same}
+        assert addresses(await demo.server(server["id"])) == addresses(server)
+
+        async def is_told() -> bool:
+            return addresses(await demo.server(other["id"])) == {}
+
+        await eventually(is_told, "the row says that the address is another's")
+        await demo.delete(server["id"])
+        assert await demo.ports(server["id"]) == []

@@ -7,7 +7,7 @@ from collections import defaultdict
 from msgspec import UNSET
 
 from skep.database import Connection
-from skep.database.api import network_rows, port_groups
+from skep.database.api import network_rows, port_groups, server_ports
 from skep.database.api.network_rows import SECURITY_GROUP_RULES, SECURITY_GROUPS
 from skep.domain.networking import NetworkResource, SecurityGroup, SecurityGroupRule
 from skep.domain.subnet_addresses import BadSubnet, block_of
@@ -61,6 +61,8 @@ def update_group(work: NetworkWork, group: SecurityGroup, changes: SecurityGroup
     if changes.stateful not in (UNSET, group.stateful) and port_groups.ports_with(work.connection, group.id):
         raise _in_use(group)
     after = changed(work, group, **said_of(changes, "name", "description", "stateful"))
+    if after.name != group.name:
+        server_ports.note(work.connection, work.now, port_groups.have((group.id,)))
     return store(work, SECURITY_GROUPS, after)
 
 
