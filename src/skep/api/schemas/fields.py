@@ -273,6 +273,10 @@ class Map(Type):
             built["maxProperties"] = self.max
         return built
 
+    def _shaper(self, version: int) -> Convert | None:
+        inside = self.value.shaper(version)
+        return None if inside is None else lambda value: {key: inside(item) for key, item in value.items()}
+
     def inner(self) -> Iterator[Type | Field]:
         return iter((self.value,))
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from skep.api.microversions import MINIMUM
 from skep.api.schemas.fields import (
     Anything,
     Array,
@@ -93,7 +94,6 @@ _BASIC: tuple[Field, ...] = (
     shown("flavor", _FLAVOR),
     shown("created", TIMESTAMP),
     shown("updated", TIMESTAMP),
-    shown("addresses", Anything()),
     shown("accessIPv4", TEXT),
     shown("accessIPv6", TEXT),
     shown("links", LINKS),
@@ -111,6 +111,17 @@ _BASIC: tuple[Field, ...] = (
 """Keys of every whole server."""
 
 
+def _addresses(since: int) -> Field:
+    """Return the addresses; from which microversion on they say of what kind they are, and of which interface."""
+    keys = (
+        shown("version", INTEGER),
+        shown("addr", TEXT),
+        shown("OS-EXT-IPS:type", TEXT, since=since),
+        shown("OS-EXT-IPS-MAC:mac_addr", TEXT, since=since),
+    )
+    return shown("addresses", Map(value=Array(item=Object(keys, exact=since == MINIMUM))))
+
+
 def _extended(since: int) -> tuple[Field, ...]:
     """Return the keys that a PUT answers only since 2.75, but a GET always."""
 
@@ -118,6 +129,7 @@ def _extended(since: int) -> tuple[Field, ...]:
         return shown(name, kind, since=max(at, since), required=required)
 
     return (
+        _addresses(since),
         key("OS-EXT-AZ:availability_zone", TEXT),
         key("config_drive", TEXT),
         key("key_name", TEXT_OR_NULL),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from skep.domain.guest_documents.facts import GuestFacts
+from skep.domain.guest_documents.networks import first_address
 
 VERSIONS = (
     "1.0",
@@ -37,20 +38,22 @@ def tree(facts: GuestFacts, version: str) -> Tree:
 def _meta_data(facts: GuestFacts, version: int) -> Tree:
     server = facts.server
     image = server.image.id if server.image is not None else ""
+    groups = list(dict.fromkeys(group.name for vif in server.vifs for group in vif.groups))
+    public = first_address(server.vifs, floating=True)
     found: Tree = {
         "ami-id": f"ami-{image[:8]}" if image else "",
         "ami-launch-index": str(server.launch_index),
         "ami-manifest-path": "FIXME",
         "hostname": facts.hostname,
         "instance-id": f"i-{server.uuid[:8]}",
-        "local-ipv4": "",
+        "local-ipv4": first_address(server.vifs),
         "reservation-id": server.reservation_id,
-        "security-groups": ["default"],
+        "security-groups": groups or ["default"],
     }
     if server.key_pair is not None:
         found["public-keys"] = {"0": {"openssh-key": server.key_pair.public_key}}
     since: tuple[tuple[str, Tree], ...] = (
-        ("2007-01-19", {"local-hostname": facts.hostname, "public-hostname": facts.hostname, "public-ipv4": ""}),
+        ("2007-01-19", {"local-hostname": facts.hostname, "public-hostname": facts.hostname, "public-ipv4": public}),
         ("2007-03-01", {"product-codes": []}),
         ("2007-08-29", {"instance-type": server.flavor.name}),
         ("2007-12-15", {"block-device-mapping": {"ami": ROOT_DEVICE.rpartition("/")[2], "root": ROOT_DEVICE}}),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from skep.domain.guest_documents.facts import GuestFacts
+from skep.domain.guest_documents.networks import network_data, tagged_devices
 
 VERSIONS = (
     "2012-08-10",
@@ -75,7 +76,7 @@ def _meta_data(facts: GuestFacts, version: str) -> bytes:
     if version >= _PROJECT_SINCE:
         said["project_id"] = server.project_id
     if version >= _DEVICES_SINCE:
-        said["devices"] = []
+        said["devices"] = tagged_devices(server.vifs, version)
     if version >= _CPUS_SINCE:
         said["dedicated_cpus"] = []
     return msgspec.json.encode(said)
@@ -97,9 +98,8 @@ def _vendor_data2(facts: GuestFacts, _version: str) -> bytes:
     return msgspec.json.encode({"static": facts.vendor_data, **facts.dynamic_vendor_data})
 
 
-def _network_data(_facts: GuestFacts, _version: str) -> bytes:
-    """Servers have no interfaces yet."""
-    return b"{}"
+def _network_data(facts: GuestFacts, _version: str) -> bytes:
+    return msgspec.json.encode(network_data(facts.server.vifs))
 
 
 VENDOR_DATA = "vendor_data2.json"
