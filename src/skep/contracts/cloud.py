@@ -18,6 +18,7 @@ from skep.contracts.databases import lay_out, locations_of, open_all
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.database.api import build_requests, cells, ends, operator_state, quotas
 from skep.database.api import instance_mappings as mappings
+from skep.database.api.network_tables import ports
 from skep.database.api.tables import build_requests as build_request_rows
 from skep.database.api.tables import instance_mappings, quota_charges, request_specs
 from skep.database.cell import attempts, instances, moves
@@ -269,7 +270,7 @@ class Cloud:
         self.plane.drivers.pop(host).close()
 
     async def nothing_left(self) -> None:
-        """Wait until no guest, claim, open attempt, quota charge or build request is left of anything."""
+        """Wait until no guest, claim, open attempt, port, quota charge or build request is left of anything."""
 
         async def probe() -> bool:
             rows = await self.plane.databases.api.read(_rows_above)
@@ -303,6 +304,7 @@ def _rows_above(connection: sa.Connection) -> dict[str, int]:
         "quota used": sum(quotas.used(connection, PROJECT).values()),
         "mappings": _count(connection, instance_mappings, unfinished),
         "specs": _count(connection, request_specs),
+        "ports": _count(connection, ports, ports.c.server.is_not(None)),
     }
 
 
