@@ -53,6 +53,18 @@ def test_room_that_is_not_kept_and_disks_that_are_gone_are_found() -> None:
     assert len(judge(replace(WAITS, disks=DISKS[:1]), PROMISED).lost) == 1
 
 
+def test_ports_that_are_missing_or_not_told_are_found() -> None:
+    def seen(ports: int, told: int) -> Seen:
+        rows = replace(WAITS.rows, rows=(replace(ROW, interfaces=told),), ports={ONE: ports} if ports else {})
+        return replace(WAITS, rows=rows)
+
+    one = replace(PROMISED, interfaces=1)
+    assert judge(seen(0, 0), PROMISED).clean, "nobody looks at ports"
+    assert judge(seen(1, 1), one).clean
+    assert judge(seen(1, 0), one).lost == ("one is resized with 1 ports, shows 0, and was promised 1",)
+    assert len(judge(seen(0, 1), one).lost) == len(judge(seen(2, 2), one).lost) == 1
+
+
 def test_config_drives_that_are_gone_or_left_are_found() -> None:
     promised = replace(WAITS, rows=replace(WAITS.rows, rows=(replace(ROW, config_drive=True),)))
     assert judge(promised, PROMISED).clean, "nobody looks at drives"

@@ -127,6 +127,8 @@ class Load(ABC):
 
     failures: Collection[FakeFailure] = FAILURES
     """What excuses an ERROR."""
+    interfaces = 1
+    """How many each server is asked to have: one, or none."""
     keeps = True
     """Whether the cloud keeps deleted servers for a while."""
 
@@ -154,6 +156,7 @@ class Load(ABC):
 
         Raises ExceptionGroup as soon as a fault cannot be done, or a request cannot be made.
         """
+        self.asked.interfaces = self.interfaces
         await self.begin()
         self.up.set()
         try:
@@ -238,7 +241,8 @@ class Load(ABC):
             self._later(self._living.lead(uuid, life, random.Random(dice.random()), writes=not goes))
 
     def _body(self, kind: str, name: str, count: int = 1) -> dict[str, object]:
-        server = {"name": name, "flavorRef": SMALL.flavorid, "networks": "none", "imageRef": self.cloud.image}
+        networks = "auto" if self.interfaces else "none"
+        server = {"name": name, "flavorRef": SMALL.flavorid, "networks": networks, "imageRef": self.cloud.image}
         hints = {"group": self._group} if kind == APART else {}
         return {"server": {**server, "min_count": count, "max_count": count}, "os:scheduler_hints": hints}
 
@@ -412,7 +416,9 @@ def chaos_config(root: Path, builds: int) -> Config:
         memory_mb=most * LARGER.memory_mb,
         disk_gb=most * LARGER.root_gb,
     )
-    return msgspec.structs.replace(quick, compute=msgspec.structs.replace(quick.compute, fake=fake))
+    networks = msgspec.structs.replace(quick.networks, quota_port=-1, auto_allocated_cidr="10.128.0.0/12")
+    compute = msgspec.structs.replace(quick.compute, fake=fake)
+    return msgspec.structs.replace(quick, compute=compute, networks=networks)
 
 
 def keeping(config: Config) -> Config:

@@ -68,7 +68,9 @@ class ProcessReport(LoadReport, frozen=True, kw_only=True):
 
 
 class ProcessChaos(Load):
-    """One run over a cloud of processes."""
+    """One run over a cloud of processes, which has no networks yet."""
+
+    interfaces = 0
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep_lab.crash.points import Point
 from skep_lab.crash.walk import FAILING, MEMBERS, MOVING, Walk
 
-_BUILDING = "store take select stage map settle dispatch claim may_build prepare may_spawn spawn built".split()
+_BUILDING = "store take select ports stage map settle dispatch claim may_build prepare may_spawn spawn built".split()
 _FAILING = ("failed", "reschedule")
 _DELETING = ("delete", "destroy", "deleted", "forget")
 

@@ -75,7 +75,7 @@ class Walk:
             config = msgspec.structs.replace(config, retention=kept)
         cells, hosts = {ALONE: (1, 1), APART: (CELLS, 1)}.get(kind, (CELLS, HOSTS))
         self.process = CrashProcess(root, config, cells=cells, hosts=hosts)
-        self.asked = Promised()
+        self.asked = Promised(interfaces=1)
 
     def create(self, name: str, members: int = MEMBERS) -> list[str]:
         """Ask for so many servers; the ids of those that a 202 promised, none when there was no answer."""
@@ -84,7 +84,7 @@ class Walk:
                 "name": name,
                 "flavorRef": "1",
                 "imageRef": self.process.image,
-                "networks": "none",
+                "networks": "auto",
                 "config_drive": True,
                 "min_count": members,
                 "max_count": members,

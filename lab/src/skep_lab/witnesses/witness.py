@@ -2,7 +2,7 @@
 
 None of it asks the parts under test whether all is well. *stuck*: something is still done to it, or not gone as asked.
 *leaked*: a guest, disk, claim, open attempt, quota unit or row without its server, or a row owned by nobody living.
-*lost*: answered 202, now unknown; or ACTIVE without its guest, its disk, or the disk that it may go back to.
+*lost*: answered 202, now unknown; or ACTIVE without its guest, its disk, the disk that it may go back to, or its port.
 *double_built*: two guests of one server at one moment, ever. *errors_unjustified*: ERROR although the faults left a
 host that was permitted.
 """
@@ -55,6 +55,8 @@ class Promised(msgspec.Struct, kw_only=True):
     """Answered 202 and not asked to be deleted."""
     deleted: set[str] = msgspec.field(default_factory=set)
     """Asked to be deleted, and answered so."""
+    interfaces: int | None = None
+    """How many each server has; None: nobody looks at them."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +132,7 @@ def judge(seen: Seen, asked: Promised, failures: Collection[FakeFailure] = ()) -
             *_leaked_disks("config drive", seen, seen.drives),
             *_leaked_claims(seen),
         ),
-        lost=tuple(_lost(seen, asked)),
+        lost=(*_lost(seen, asked), *_without_ports(seen, asked)),
         double_built=tuple(witness_guests.double_built(seen.lives)),
         errors_unjustified=tuple(_unjustified(seen, failures)),
     )
@@ -209,6 +211,17 @@ def _lost(seen: Seen, asked: Promised) -> Iterable[str]:
             yield f"{row.uuid} is {row.state} on {row.host}, where it has no config drive"
     for host, instance, attempt in () if seen.disks is None else seen.rows.kept - set(seen.disks):
         yield f"{instance} may go back to {host}, which has no disk of attempt {attempt}"
+
+
+def _without_ports(seen: Seen, asked: Promised) -> Iterable[str]:
+    for row in seen.rows.rows:
+        if asked.interfaces is None or row.state not in GUEST_STATES or row.task is not None:
+            continue
+        if not row.interfaces == seen.rows.ports.get(row.uuid, 0) == asked.interfaces:
+            yield (
+                f"{row.uuid} is {row.state} with {seen.rows.ports.get(row.uuid, 0)} ports, shows {row.interfaces}, and "
+                f"was promised {asked.interfaces}"
+            )
 
 
 def _unjustified(seen: Seen, failures: Collection[FakeFailure]) -> Iterable[str]:

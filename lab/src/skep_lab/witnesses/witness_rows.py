@@ -57,6 +57,18 @@ _ABOVE = {
     "image that is awaited of a server to which nothing is done": "SELECT image_id FROM awaited_images",
     "mapping owned by nobody living": f"SELECT instance FROM instance_mappings WHERE {_UNOWNED}",
 }
+_INTERFACES = {
+    "port without its server": (
+        "SELECT p.id FROM ports p LEFT JOIN instance_mappings m ON m.instance = p.server "
+        "WHERE p.server IS NOT NULL AND (m.instance IS NULL OR m.deleted_at IS NOT NULL)"
+    ),
+    "port made for no server": "SELECT id FROM ports WHERE made_for_server AND server IS NULL",
+    "ports of one server on one network": (
+        "SELECT server FROM ports WHERE made_for_server GROUP BY server, network_id HAVING count(*) > 1"
+    ),
+    "server that is not told of its interfaces": "SELECT instance FROM changed_interfaces",
+}
+"""Of databases that have ports of servers."""
 _IN_CELL = {
     "staged row": "SELECT uuid FROM instances WHERE state = 'staged'",
     "open attempt without its server": (
@@ -80,6 +92,9 @@ _IN_CELL = {
 }
 
 
+_PORTS = "SELECT server, count(*) FROM ports WHERE made_for_server AND server IS NOT NULL GROUP BY server"
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A server that is not deleted, as the row of its cell says it."""
 
@@ -93,6 +108,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     fault: str
     config_drive: bool = False
     """Whether it was promised one."""
+    interfaces: int = 0
+    """How many its users see."""
 
     @property
     def settled(self) -> bool:
@@ -115,6 +132,8 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     leaked: tuple[str, ...]
     kept: frozenset[tuple[str, str, int]] = frozenset()
     """What hosts keep of servers that have left them: host, instance and attempt."""
+    ports: dict[str, int] = {}
+    """How many ports were made for each server."""
 
 
 class WitnessConnection(Protocol):
@@ -149,11 +168,15 @@ def read_databases(urls: Mapping[str, str]) -> Rows:
     away: list[Row] = []
     leaked: list[str] = []
     kept: set[tuple[str, str, int]] = set()
+    ports: dict[str, int] = {}
     for name in sorted(urls, key=lambda name: (name != "api", name)):
         with _opened(urls[name]) as connection:
             if name == "api":
                 mapped = _mapped(connection)
                 leaked += _leaked(connection, "api", _ABOVE)
+                if _has(connection, "ports", "server"):
+                    leaked += _leaked(connection, "api", _INTERFACES)
+                    ports = dict(connection.execute(_PORTS, {}))
             else:
                 found = list(_rows(connection, name))
                 rows += [row for row in found if row.state != AWAY]
@@ -164,7 +187,7 @@ def read_databases(urls: Mapping[str, str]) -> Rows:
     leaked += [
         f"{row.cell}: away of a server that does not come back: {row.uuid}" for row in away if row.uuid not in rest
     ]
-    return Rows(mapped=mapped, rows=tuple(rows), leaked=tuple(leaked), kept=frozenset(kept))
+    return Rows(mapped=mapped, rows=tuple(rows), leaked=tuple(leaked), kept=frozenset(kept), ports=ports)
 
 
 @contextmanager
@@ -192,11 +215,12 @@ def _mapped(connection: WitnessConnection) -> dict[str, Mapped]:
 
 
 def _rows(connection: WitnessConnection, cell: str) -> Iterator[Row]:
+    vifs = "vifs" if _has(connection, "instances", "vifs") else "NULL"
     found = connection.execute(
-        "SELECT uuid, name, state, task, host, attempt, fault, body FROM instances WHERE deleted_at IS NULL",
+        f"SELECT uuid, name, state, task, host, attempt, fault, body, {vifs} FROM instances WHERE deleted_at IS NULL",
         {},
     )
-    for uuid, name, state, task, host, attempt, fault, body in found:
+    for uuid, name, state, task, host, attempt, fault, body, interfaces in found:
         yield Row(
             uuid=uuid,
             name=name,
@@ -207,7 +231,17 @@ def _rows(connection: WitnessConnection, cell: str) -> Iterator[Row]:
             attempt=attempt,
             fault=bytes(fault).decode(errors="replace") if fault is not None else "",
             config_drive=bool(json.loads(bytes(body)).get("config_drive")),
+            interfaces=len(json.loads(bytes(interfaces))) if interfaces is not None else 0,
         )
+
+
+def _has(connection: WitnessConnection, table: str, column: str) -> bool:
+    """Tell whether a database has a column: those of releases before do not have all."""
+    if isinstance(connection, _Postgresql):
+        query = f"SELECT 1 FROM information_schema.columns WHERE table_name = '{table}' AND column_name = '{column}'"
+    else:
+        query = f"SELECT 1 FROM pragma_table_info('{table}') WHERE name = '{column}'"
+    return any(True for _ in connection.execute(query, {}))
 
 
 def _leaked(connection: WitnessConnection, database: str, queries: dict[str, str]) -> Iterator[str]:
