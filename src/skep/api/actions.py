@@ -150,6 +150,10 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
         status=200,
         response=CONSOLE_OUTPUT,
     ),
+    *(
+        ActionRow(key, (), f"os_compute_api:os-security-groups:{verb}", body=bodies.named_group(key))
+        for key, verb in (("addSecurityGroup", "add"), ("removeSecurityGroup", "remove"))
+    ),
     ActionRow("forceDelete", ("delete",), "os_compute_api:os-deferred-delete:force"),
 )
 

@@ -135,7 +135,7 @@ _NOUNS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "os_compute_api:os-server-shares": {READER_OR_ADMIN: ("index", "show"), MEMBER_OR_ADMIN: ("create", "delete")},
     "os_compute_api:os-security-groups": {
         READER_OR_ADMIN: ("get", "show", "list"),
-        MEMBER_OR_ADMIN: ("create", "update", "delete", "rule:create", "rule:delete", "add", "remove"),
+        MEMBER_OR_ADMIN: ("create", "update", "delete", "rule:create", "rule:delete"),
     },
     "os_compute_api:os-networks": {READER_OR_ADMIN: ("list", "show")},
     "os_compute_api:os-tenant-networks": {READER_OR_ADMIN: ("list", "show")},

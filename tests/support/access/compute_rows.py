@@ -143,6 +143,8 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     output = {"os-getConsoleOutput": {"length": 1}}
     yield row(action="os-getConsoleOutput", right="member", body=output, served=409, asks_host=True, **own)
     yield row(action="rescue", right="member", body={"rescue": None}, **own)
+    for key in ("addSecurityGroup", "removeSecurityGroup"):
+        yield row(action=key, right="member", body={key: {"name": "nowhere"}}, served=404, **own)
     yield row(action="unrescue", right="member", body={"unrescue": None}, served=409, **own)
     yield row(action="changePassword", right="member", body={"changePassword": {"adminPass": "x"}}, served=202, **own)
     yield row(action="trigger_crash_dump", right="member", body={"trigger_crash_dump": None}, served=202, **own)

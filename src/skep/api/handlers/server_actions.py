@@ -18,6 +18,7 @@ from skep.api.handlers import (
     guest_questions,
     guest_secrets,
     live_migrations,
+    server_addresses,
     server_evacuations,
     server_images,
     server_moves,
@@ -57,7 +58,7 @@ async def act(request: ApiRequest) -> Answer:
     """Carry out the action that the body's key names."""
     row = ROWS_BY_KEY[next(iter(request.body))]
     if not row.actions:
-        return await guest_questions.console_output(request)
+        return await _WITHOUT_ROW[row.key](request)
     asked = request.body[row.key]
     action = ACTIONS[_CHOICES[row.key](asked) if row.key in _CHOICES else row.actions[0]]
     if action.name in _OTHERS:
@@ -395,6 +396,13 @@ async def _unshelve(request: ApiRequest) -> Answer:
     await _tell(request, found, unshelves.UNSHELVE)
     return Answer()
 
+
+_WITHOUT_ROW: dict[str, Handler] = {
+    "os-getConsoleOutput": guest_questions.console_output,
+    "addSecurityGroup": server_addresses.add_group,
+    "removeSecurityGroup": server_addresses.remove_group,
+}
+"""Keys that change nothing in the row of a server."""
 
 _OTHERS: dict[str, Handler] = {"delete": servers.delete, "shelve_offload": _offload, "unshelve": _unshelve}
 """Actions that are carried out in a way of their own, or where something else does the same."""

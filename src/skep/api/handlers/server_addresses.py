@@ -9,7 +9,7 @@ from skep.api.requests import Answer, ApiRequest
 from skep.domain.errors import NotFound
 from skep.domain.networking import SecurityGroupRule
 from skep.domain.vifs import ShownAddress, Vif, addresses_of
-from skep.neighbours.networks.base import GroupOfServer
+from skep.neighbours.networks.base import GroupChange, GroupOfServer
 
 ACTIVE = "ACTIVE"
 
@@ -100,3 +100,21 @@ def _rule(group: GroupOfServer, rule: SecurityGroupRule) -> dict[str, Any]:
     else:
         shown["ip_range"] = {"cidr": rule.remote_ip_prefix or ("0.0.0.0/0" if rule.ethertype == "IPv4" else "::/0")}
     return shown
+
+
+async def add_group(request: ApiRequest) -> Answer:
+    """Give a security group to all interfaces."""
+    return await _change_group(request, request.body["addSecurityGroup"]["name"], added=True)
+
+
+async def remove_group(request: ApiRequest) -> Answer:
+    """Take a security group from all interfaces."""
+    return await _change_group(request, request.body["removeSecurityGroup"]["name"], added=False)
+
+
+async def _change_group(request: ApiRequest, group: str, *, added: bool) -> Answer:
+    """Change the ports; the server's row is told of it afterwards."""
+    server = (await find(request)).instance
+    change = GroupChange(instance=server.uuid, group=group, added=added)
+    await request.services.networks.set_group(change, request.context, request.token)
+    return Answer(status=202)

@@ -295,6 +295,12 @@ ACTION_LOCK = Body(
     )
 )
 
+
+def named_group(key: str) -> Body:
+    """Return the body of an action that names a security group, by its name or its id."""
+    return Body(fields(asked(key, fields(asked("name", String(min=1, max=255), required=True)), required=True)))
+
+
 ACTION_CONSOLE_OUTPUT = Body(
     fields(
         asked(

@@ -13,9 +13,10 @@ import pytest
 from skep.contracts.neighbours.contract import ServedContract
 from skep.contracts.neighbours.networks_world import THEIRS, Networks, NetworksWorld, networks_world
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
-from skep.domain.errors import BadRequest, Conflict, Forbidden, QuotaExceeded
-from skep.domain.ids import new_uuid
+from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, QuotaExceeded
+from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.vifs import RequestedNetwork
+from skep.neighbours.networks.base import GroupChange
 
 
 class NetworksContractBase(ServedContract, abc.ABC):
@@ -220,3 +221,57 @@ class NetworksOfUsersContract(NetworksContractBase, abc.ABC):
         assert (await world.choose("named", RequestedNetwork(port_id=port["id"]))).count == 1
         with pytest.raises(QuotaExceeded):
             await world.choose("absent")
+
+    async def test_a_group_for_all_ports_of_a_server(self, world: NetworksWorld) -> None:
+        """It is found by name or id; a repeat changes nothing, and it may be taken away once."""
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        group = (await world.make("security-group", name="web"))["id"]
+        server = await world.server()
+        await world.given(world.wanted(server, network, network))
+        before = [one["security_groups"] for one in await world.ports_of(server)]
+        for named in ("web", group):
+            await self._set(world, server, named, added=True)
+            assert [group in one["security_groups"] for one in await world.ports_of(server)] == [True, True]
+        [vif, _] = (await world.networks.of_servers([server]))[server]
+        assert {one.name for one in vif.groups} == {"default", "web"}
+        await self._set(world, server, "web", added=False)
+        assert [one["security_groups"] for one in await world.ports_of(server)] == before
+        with pytest.raises(NotFound, match="not associated"):
+            await self._set(world, server, "web", added=False)
+
+    async def test_groups_that_a_server_cannot_get(self, world: NetworksWorld) -> None:
+        """One that is not there or others', one of several, one that does not fit to what a port has."""
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        theirs = (await world.make("security-group", by="admin", name="theirs", project_id=THEIRS))["id"]
+        await world.make("security-group", name="loose", stateful=False)
+        for _ in range(2):
+            await world.make("security-group", name="twice")
+        server, bare = await world.server(), await world.server()
+        await world.given(world.wanted(server, network))
+        before = await world.ports_of(server)
+        for named in ("nowhere", "theirs", theirs):
+            with pytest.raises(NotFound, match="not found"):
+                await self._set(world, server, named, added=True)
+        with pytest.raises(Conflict, match="Multiple"):
+            await self._set(world, server, "twice", added=True)
+        with pytest.raises(Conflict, match="stateless"):
+            await self._set(world, server, "loose", added=True)
+        with pytest.raises(NotFound, match="no ports"):
+            await self._set(world, bare, "loose", added=True)
+        assert await world.ports_of(server) == before
+
+    async def test_a_port_without_port_security_gets_no_group(self, world: NetworksWorld) -> None:
+        """Then no port of the server gets it."""
+        network = await world.network("10.0.0.0/24")
+        group = (await world.make("security-group", name="web"))["id"]
+        open_one = await world.port(network, port_security_enabled=False, security_groups=[])
+        server = await world.server()
+        named = (RequestedNetwork(network_id=network), RequestedNetwork(port_id=open_one["id"]))
+        await world.given(world.wanted(server, *named))
+        with pytest.raises(BadRequest, match="port_security_enabled"):
+            await self._set(world, server, "web", added=True)
+        assert all(group not in one["security_groups"] for one in await world.ports_of(server))
+
+    async def _set(self, world: NetworksWorld, server: InstanceUuid, group: str, *, added: bool) -> None:
+        change = GroupChange(instance=server, group=group, added=added)
+        await world.networks.set_group(change, world.context(), world.tokens["demo"])

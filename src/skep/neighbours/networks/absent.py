@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from skep.domain.context import RequestContext
+from skep.domain.errors import NotFound
 from skep.domain.ids import InstanceUuid
 from skep.domain.invalid_input import invalid_field
 from skep.domain.vifs import Vif
-from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks, GroupOfServer, PortsRefused, WantedPorts
+from skep.neighbours.networks.base import (
+    AskedNetworks,
+    ChosenNetworks,
+    GroupChange,
+    GroupOfServer,
+    PortsRefused,
+    WantedPorts,
+)
 
 EXPECTED = "'auto' or 'none', since no network service is configured"
 
@@ -31,6 +39,10 @@ class NoNetworks:
     async def security_groups(self, _ids: Sequence[str], _context: RequestContext, _token: str) -> list[GroupOfServer]:
         """Return that there are none."""
         return []
+
+    async def set_group(self, change: GroupChange, _context: RequestContext, _token: str) -> None:
+        """Refuse: there is no group."""
+        raise NotFound(f"Security group {change.group[:80]} not found: no network service is configured.")
 
     async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
         """Make nothing. A server for which ports were named gets none: the service was there when it was asked for."""

@@ -52,6 +52,15 @@ class GroupOfServer(msgspec.Struct, frozen=True, kw_only=True):
     """Of the groups that its rules name, by id."""
 
 
+class GroupChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A security group that every port of a server is to get, or to lose."""
+
+    instance: InstanceUuid
+    group: str
+    """Id or name."""
+    added: bool
+
+
 class NetworksOfUsers(Protocol):
     """Looks up what users name of networks, with their rights. `token` is the caller's own."""
 
@@ -61,6 +70,16 @@ class NetworksOfUsers(Protocol):
         Raises BadRequest for what is not there or does not fit together, naming the key; Conflict where several
         networks could be meant, or a port is in use; Forbidden for what the caller may not, or has no quota for;
         Unavailable when the service does not answer.
+        """
+        ...
+
+    async def set_group(self, change: GroupChange, context: RequestContext, token: str) -> None:
+        """Give a group to every port of a server, or take it from all that have it; all of it or nothing.
+
+        Whether the caller may change the server was asked before. Raises NotFound for a group that the caller does not
+        see, where the server has no port, and where none has the group that is to be taken; Conflict where several
+        groups have the name, and where one that keeps state would stand beside one that does not; BadRequest for a
+        port that cannot have groups; Unavailable when the service does not answer.
         """
         ...
 

@@ -22,8 +22,15 @@ from skep.domain.invalid_input import invalid_field
 from skep.domain.networking import Network, Port, SecurityGroup, SecurityGroupRule
 from skep.domain.subnet_addresses import BadSubnet, IpAddress, address_of, is_usable
 from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork, Vif
-from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks, GroupOfServer, PortsRefused, WantedPorts
-from skep.standalone.networks import default_groups, many_ports, ports, quotas, subnets, topologies
+from skep.neighbours.networks.base import (
+    AskedNetworks,
+    ChosenNetworks,
+    GroupChange,
+    GroupOfServer,
+    PortsRefused,
+    WantedPorts,
+)
+from skep.standalone.networks import default_groups, groups_of_servers, many_ports, ports, quotas, subnets, topologies
 from skep.standalone.networks.bodies import NewPort, WantedIp
 from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.refusals import InTheWay, Missing
@@ -66,6 +73,15 @@ class EmbeddedNetworks:
             return [_group_of_server(one, rules, names) for one in mine]
 
         return await self._database.read(unit)
+
+    async def set_group(self, change: GroupChange, context: RequestContext, _token: str) -> None:
+        """Give a group to the ports of a server, or take it from them."""
+        caller = NetworkCaller(project_id=context.project_id, is_admin=context.is_admin)
+
+        def unit(connection: Connection) -> None:
+            groups_of_servers.change(self._work(connection, caller), change)
+
+        await self._database.write(unit)
 
     async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
         """Make the ports of servers: what is plain at once, the others each in a unit of its own."""
