@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from skep.config.networks import NetworksSettings
+from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud
 from skep.processes.all_in_one import AllInOneCloud
 from tests.support.openstack import openstack, openstack_quiet, refusal
@@ -99,6 +100,35 @@ async def test_tags_quotas_extensions_and_the_topology(cloud: AllInOneCloud) -> 
     await openstack_quiet(yaml, *words, "delete", cloud="skep-demo")
     left = {one["Name"] for one in await openstack(yaml, "network", "list", cloud="skep-demo")}
     assert left == {"tagged", "public"}
+
+
+async def test_floating_addresses_and_groups_of_a_server(cloud: AllInOneCloud) -> None:
+    yaml = cloud.clouds_yaml
+
+    async def shown() -> tuple[list[str], set[str]]:
+        server = await openstack(yaml, "server", "show", "one", cloud="skep-demo")
+        return server["addresses"][FIRST], {one["name"] for one in server.get("security_groups", ())}
+
+    create = "server create --image tiny --flavor m1.tiny --wait one"
+    await openstack_quiet(yaml, *create.split(), cloud="skep-demo")
+    [fixed], _ = await shown()
+    floating = await openstack(yaml, "floating", "ip", "create", "public", cloud="skep-demo")
+    address = floating["floating_ip_address"]
+    await openstack_quiet(yaml, "security", "group", "create", "web", cloud="skep-demo")
+    await openstack_quiet(yaml, "server", "add", "floating", "ip", "one", address, cloud="skep-demo")
+    await openstack_quiet(yaml, "server", "add", "security", "group", "one", "web", cloud="skep-demo")
+
+    async def has_both() -> bool:
+        return await shown() == ([fixed, address], {"default", "web"})
+
+    await eventually(has_both, "the server has the address and the group")
+    await openstack_quiet(yaml, "server", "remove", "floating", "ip", "one", address, cloud="skep-demo")
+    await openstack_quiet(yaml, "server", "remove", "security", "group", "one", "web", cloud="skep-demo")
+
+    async def has_none() -> bool:
+        return await shown() == ([fixed], {"default"})
+
+    await eventually(has_none, "the server has neither any more")
 
 
 async def test_a_cloud_can_do_without(tmp_path: Path) -> None:

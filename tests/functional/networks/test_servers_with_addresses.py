@@ -73,11 +73,12 @@ class Tenant:
         return found
 
     async def delete(self, uuid: str) -> None:
-        """Delete a server, and wait until it is gone."""
+        """Delete a server, and wait until it is gone, and its ports with it."""
         assert (await self.compute.ask("DELETE", f"/servers/{uuid}")).status_code == 204
 
         async def gone() -> bool:
-            return (await self.compute.ask("GET", f"/servers/{uuid}")).status_code == 404
+            there = (await self.compute.ask("GET", f"/servers/{uuid}")).status_code
+            return there == 404 and await self.ports(uuid) == []
 
         await eventually(gone, "the server is gone")
 

@@ -379,6 +379,8 @@ NEWER_VARIABLES = (
     "SKEP_COMPUTE__EXCHANGE_DIRECTORY",
     "SKEP_COMPUTE__FAKE__COPY_DELAY",
     "SKEP_COMPUTE__IMAGES__BY_TICKET",
+    "SKEP_NETWORKS__KIND",
+    "SKEP_NETWORKS__PORT",
 )
 """Settings that other releases do not know, and refuse."""
 

@@ -18,6 +18,7 @@ from typing import Any, Self
 import httpx
 from msgspec.structs import replace
 
+from skep.config.networks import NetworksSettings
 from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config, QuotaSettings
 from skep.contracts.eventually import PATIENCE
@@ -41,7 +42,11 @@ def walk_config(root: Path) -> Config:
     """Return a cloud whose hosts fail as FAILURES says."""
     config = http_config(root, failures=FAILURES, quota=QuotaSettings(instances=-1, cores=-1, ram=-1))
     # Otherwise the failing host would not be chosen a second time, or by one of the schedulers only.
-    return replace(config, scheduler=SchedulerSettings(build_failure_weight_multiplier=0.0, partition=False))
+    return replace(
+        config,
+        scheduler=SchedulerSettings(build_failure_weight_multiplier=0.0, partition=False),
+        networks=NetworksSettings(kind="embedded", port=0),
+    )
 
 
 def two_points_of(step: str) -> tuple[Point, Point]:
@@ -92,7 +97,7 @@ class RoleWalk:
 
     async def create(self, name: str, members: int = MEMBERS) -> None:
         """Ask for servers until they are promised: a request that was not stored is sent again."""
-        server = {"name": name, "flavorRef": "1", "imageRef": self.cloud.image, "networks": "none"}
+        server = {"name": name, "flavorRef": "1", "imageRef": self.cloud.image, "networks": "auto"}
         body = {"server": {**server, "config_drive": True, "min_count": members, "max_count": members}}
         answer = await self.sent("POST", "/servers", body)
         if answer is None:

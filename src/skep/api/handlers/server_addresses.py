@@ -85,7 +85,7 @@ def _rule(group: GroupOfServer, rule: SecurityGroupRule) -> dict[str, Any]:
     """Show a rule in the words of nova-network, which knew only what comes in."""
     ports = (rule.port_range_min, rule.port_range_max)
     if ports == (None, None) and rule.protocol is not None:
-        ports = (-1, -1) if (rule.protocol or "").startswith("icmp") else (1, 65_535)
+        ports = (1, 65_535) if rule.protocol in ("tcp", "udp") else (-1, -1)
     shown: dict[str, Any] = {
         "id": rule.id,
         "parent_group_id": group.id,
