@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from skep.config.networks import NetworksSettings
 from skep.config.sections import QuotaSettings
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud
@@ -119,8 +120,9 @@ async def status_is(yaml: Path, name: str, status: str) -> None:
     await eventually(probe, f"{name} is {status}")
 
 
-async def test_what_is_not_part_of_this_release_is_called_by_its_name(tmp_path: Path) -> None:
-    async with serving_cloud(http_config(tmp_path)) as cloud:
+async def test_what_a_cloud_has_not_is_called_by_its_name(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(http_config(tmp_path), networks=NetworksSettings(kind="none"))
+    async with serving_cloud(config) as cloud:
         create = ("server", "create", "--image", "tiny", "--flavor", "m1.tiny")
         for arguments, noun in (
             ((*create, "--network", "private", "one"), "networks"),

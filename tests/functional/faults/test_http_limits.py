@@ -34,7 +34,7 @@ async def test_every_port_refuses_what_never_ends(tmp_path: Path) -> None:
     limits = HttpSettings(max_header_bytes=8192, header_timeout=0.2, body_timeout=0.2)
     config = msgspec.structs.replace(http_config(tmp_path), http=limits)
     async with serving_cloud(config, cells=1, hosts=1) as cloud:
-        assert set(cloud.http.ports) == {"api", "identity", "images"}
+        assert set(cloud.http.ports) == {"api", "identity", "images", "networks"}
         for port in cloud.http.ports.values():
             assert await status_of(port, b"GET / HTTP/1.1\r\nX: ", *[b"a" * 65536] * 32) == 431
             assert await status_of(port, b"GET / HTTP/1.1\r\nX: ") == 408
@@ -49,7 +49,7 @@ async def test_every_port_refuses_what_never_ends(tmp_path: Path) -> None:
             assert (await session.ask("GET", "/servers")).status_code == 200
         async with httpx.AsyncClient(timeout=PATIENCE) as client:
             lines = (await client.get(f"http://{LOOPBACK}:{cloud.http.ports['api']}/metrics")).text
-        for name in ("api", "identity", "images"):
+        for name in ("api", "identity", "images", "networks"):
             assert f'skep_http_refused_total{{port="{name}.port",reason="slow_headers"}} 1.0' in lines
 
 
