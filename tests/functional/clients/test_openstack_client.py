@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from skep.config.networks import NetworksSettings
 from skep.config.sections import QuotaSettings
 from skep.contracts.eventually import eventually
