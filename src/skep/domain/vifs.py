@@ -69,7 +69,6 @@ class Vif(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: str = "tap"
     """How it is plugged (Neutron's `binding:vif_type`)."""
     vnic_type: str = "normal"
-    active: bool = True
     made: bool = True
     """Made for the server, and deleted with it; else it is a user's port."""
     tag: str | None = None

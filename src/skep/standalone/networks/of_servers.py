@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from skep.database import Connection
 from skep.database.api import instance_mappings, network_rows, port_addresses, server_ports
-from skep.database.api.network_rows import NETWORKS, PORTS, SECURITY_GROUP_RULES, SECURITY_GROUPS
+from skep.database.api.network_rows import NETWORKS, PORTS, SECURITY_GROUP_RULES, SECURITY_GROUPS, SUBNETS
 from skep.database.engine import Database
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
@@ -177,14 +177,16 @@ def _group(work: NetworkWork, index: int, name: str) -> str:
 
 
 def _only_network(work: NetworkWork, asked: AskedNetworks) -> tuple[RequestedNetwork, ...]:
-    """Return the one network that the project can use, where there is one.
+    """Return the one network that the project can use, which has a subnet, where there is one.
 
     Raises Conflict where there are several.
     """
     if asked.networks == "none":
         return ()
     mine = network_rows.where(work.connection, NETWORKS, project_id=work.caller.project_id, shared=False)
-    found = [one for one in (*mine, *network_rows.where(work.connection, NETWORKS, shared=True)) if one.admin_state_up]
+    usable = [one for one in (*mine, *network_rows.where(work.connection, NETWORKS, shared=True)) if one.admin_state_up]
+    of_them = network_rows.where(work.connection, SUBNETS, network_id=[one.id for one in usable])
+    found = [one for one in usable if any(subnet.network_id == one.id for subnet in of_them)]
     if len(found) > 1:
         raise Conflict(AMBIGUOUS)
     return tuple(RequestedNetwork(network_id=one.id) for one in found)
