@@ -1,0 +1,71 @@
+"""Rows of a cell are told of interfaces, and say to which host the ports of their servers are bound."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from skep.database.cell import instances, interfaces
+from skep.database.cell.instances import UNBOUND
+from skep.database.cell.tables import instances as rows
+from skep.domain.instances import State
+from skep.domain.vifs import Vif
+from tests.support.rows import HOST, ONE, bring_to
+
+VIF = Vif(id="port", mac_address="fa:16:3e:00:00:01", network_id="net", network_name="private", mtu=1500)
+OTHER = "other-host"
+
+
+def host_is(cell: sa.Connection, host: str | None) -> None:
+    cell.execute(rows.update().values(host=host))
+
+
+def bound_to(cell: sa.Connection) -> str | None:
+    found: str | None = cell.execute(sa.select(rows.c.bound_to)).scalar_one()
+    return found
+
+
+def test_a_server_that_gets_a_port_is_to_be_bound(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    assert interfaces.misbound(cell, 10) == {}, "it has no port"
+    interfaces.tell(cell, {ONE: (VIF,)}, 5)
+    found = instances.get(cell, ONE)
+    assert found is not None
+    assert found.vifs == (VIF,)
+    assert interfaces.misbound(cell, 10) == {ONE: HOST}
+    interfaces.note_bound(cell, {ONE: HOST})
+    assert interfaces.misbound(cell, 10) == {}
+    interfaces.tell(cell, {ONE: (VIF,)}, 6)
+    assert interfaces.misbound(cell, 10) == {}, "it is bound already"
+    interfaces.tell(cell, {ONE: ()}, 7)
+    assert (bound_to(cell), interfaces.misbound(cell, 10)) == (None, {})
+
+
+@pytest.mark.parametrize("host", [OTHER, None])
+def test_ports_follow_the_host(cell: sa.Connection, host: str | None) -> None:
+    bring_to(cell, State.ACTIVE)
+    interfaces.tell(cell, {ONE: (VIF,)}, 5)
+    interfaces.note_bound(cell, {ONE: HOST})
+    host_is(cell, host)
+    assert interfaces.misbound(cell, 10) == {ONE: host or UNBOUND}
+    interfaces.note_bound(cell, {ONE: host or UNBOUND})
+    assert interfaces.misbound(cell, 10) == {}
+
+
+def test_what_was_bound_for_a_host_before_is_bound_once_more(cell: sa.Connection) -> None:
+    """A conductor that binds for the host before may do so after another has bound for the host of now."""
+    bring_to(cell, State.ACTIVE)
+    interfaces.tell(cell, {ONE: (VIF,)}, 5)
+    host_is(cell, OTHER)
+    interfaces.note_bound(cell, {ONE: OTHER})
+    interfaces.note_bound(cell, {ONE: HOST})
+    assert bound_to(cell) == UNBOUND
+    assert interfaces.misbound(cell, 10) == {ONE: OTHER}
+
+
+def test_a_row_of_a_server_that_may_be_elsewhere_is_left_alone(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    interfaces.tell(cell, {ONE: (VIF,)}, 5)
+    for state in (State.MOVED, State.STAGED, State.AWAY, State.LEAVING):
+        cell.execute(rows.update().values(state=state.value))
+        assert interfaces.misbound(cell, 10) == {}, state
