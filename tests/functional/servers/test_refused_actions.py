@@ -57,6 +57,8 @@ GOOD: dict[str, Any] = {
     "evacuate": {"host": "host-2", "adminPass": "sesame"},
     "lock": {"locked_reason": "audit"},
     "os-resetState": {"state": "error"},
+    "addSecurityGroup": {"name": "web"},
+    "removeSecurityGroup": {"name": "web"},
     "os-getConsoleOutput": {"length": 10},
     "trigger_crash_dump": None,
 }
@@ -71,6 +73,8 @@ REQUIRED = {
     "os-migrateLive": ("host", "block_migration"),
     "resize": ("flavorRef",),
     "os-resetState": ("state",),
+    "addSecurityGroup": ("name",),
+    "removeSecurityGroup": ("name",),
 }
 
 NULLABLE = {
@@ -122,6 +126,8 @@ BAD: dict[str, dict[str, Values]] = {
     "evacuate": {"host": (*_HOSTS, None), "adminPass": _PASSWORDS},
     "lock": {"locked_reason": _TEXTS},
     "os-resetState": {"state": ("", "deleted", "ACTIVE", "error\0", 7, None, [], {})},
+    "addSecurityGroup": {"name": ("", LONG, "a\0b", 7, None, [], {})},
+    "removeSecurityGroup": {"name": ("", LONG, "a\0b", 7, None, [], {})},
     "os-getConsoleOutput": {"length": (-2, "-2", "x", "", 1.5, 2**70, True, [], {})},
     "trigger_crash_dump": {},
 }
@@ -303,6 +309,8 @@ STATES: dict[str, tuple[str, ...]] = {
     "injectNetworkInfo": ANY,
     "os-getConsoleOutput": ANY,
     "forceDelete": ANY,
+    "addSecurityGroup": ANY,
+    "removeSecurityGroup": ANY,
 }
 """Nova's: in which states of a server an action begins."""
 
@@ -339,7 +347,18 @@ async def test_beside_something_else(asked: Asked, key: str) -> None:
         assert await asked.all_there_is() == before
 
 
-LOCK_IS_NO_BAR = frozenset({"lock", "createImage", "createBackup", "evacuate", "os-resetState", "os-getConsoleOutput"})
+LOCK_IS_NO_BAR = frozenset(
+    {
+        "lock",
+        "createImage",
+        "createBackup",
+        "evacuate",
+        "os-resetState",
+        "os-getConsoleOutput",
+        "addSecurityGroup",
+        "removeSecurityGroup",
+    }
+)
 
 
 @pytest.mark.parametrize("key", [key for key in STATES if key not in {*LOCK_IS_NO_BAR, *OF_ADMINS, "unlock"}])
