@@ -9,6 +9,7 @@ among n that are given is found by counts of its surroundings, about 2n rows of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -26,27 +27,24 @@ def take(connection: sa.Connection, subnet: Subnet, address: IpAddress, port_id:
     """Give an address to a port; false when another has it."""
     if holder(connection, subnet.id, address) is not None:
         return False
-    connection.execute(
-        port_addresses.insert().values(
-            subnet_id=subnet.id, address=key(address), port_id=port_id, ip_address=str(address), position=position
-        )
-    )
+    connection.execute(port_addresses.insert().values(_row(subnet, address, port_id, position)))
     return True
+
+
+def _row(subnet: Subnet, address: IpAddress, port_id: str, position: int) -> dict[str, Any]:
+    return {
+        "subnet_id": subnet.id,
+        "address": key(address),
+        "port_id": port_id,
+        "ip_address": str(address),
+        "position": position,
+    }
 
 
 def take_all(connection: sa.Connection, subnet: Subnet, addresses: Mapping[str, IpAddress]) -> None:
     """Give ports, by their ids, addresses of a subnet of which none is given yet, behind those that they have."""
     had = of_ports(connection, list(addresses))
-    rows = [
-        {
-            "subnet_id": subnet.id,
-            "address": key(address),
-            "port_id": port_id,
-            "ip_address": str(address),
-            "position": len(had[port_id]),
-        }
-        for port_id, address in addresses.items()
-    ]
+    rows = [_row(subnet, address, port_id, len(had[port_id])) for port_id, address in addresses.items()]
     if rows:
         connection.execute(port_addresses.insert(), rows)
 
@@ -63,16 +61,10 @@ def holder(connection: sa.Connection, subnet_id: str, address: IpAddress) -> str
 
 def take_next(connection: sa.Connection, subnet: Subnet, port_id: str, position: int) -> IpAddress | None:
     """Give a free address of the subnet's pools to a port; None when there is none."""
-    pools = ranges(subnet.allocation_pools)
-    if not pools:
-        return None
-    query = sa.select(subnet_cursors.c.next_address).where(subnet_cursors.c.subnet_id == subnet.id)
-    cursor = connection.execute(query).scalar()
-    for start, end in following(pools, pools[0][0] if cursor is None else int(cursor, 16)):
+    for start, end in _in_order(connection, subnet):
         free = _first_free(connection, subnet, start, end)
         if free is not None:
-            values = {"subnet_id": subnet.id, "next_address": f"{free + 1:032x}"}
-            connection.execute(written(connection, subnet_cursors, "subnet_id", "next_address"), values)
+            _go_on_behind(connection, {subnet.id: free})
             address = from_key(f"{free:032x}", subnet.ip_version)
             taken = take(connection, subnet, address, port_id, position)
             assert taken, "units of all processes are serial"
@@ -85,14 +77,9 @@ def next_free(connection: sa.Connection, subnet: Subnet, count: int) -> list[IpA
 
     None where they are not found soon: the subnet is crowded or has too few.
     """
-    pools = ranges(subnet.allocation_pools)
-    if not pools:
-        return None
-    query = sa.select(subnet_cursors.c.next_address).where(subnet_cursors.c.subnet_id == subnet.id)
-    cursor = connection.execute(query).scalar()
     found: list[int] = []
     windows = count // WINDOW + 2
-    for start, end in following(pools, pools[0][0] if cursor is None else int(cursor, 16)):
+    for start, end in _in_order(connection, subnet):
         for first in range(start, end + 1, WINDOW)[:windows]:
             windows -= 1
             last = min(end, first + WINDOW - 1)
@@ -105,22 +92,22 @@ def next_free(connection: sa.Connection, subnet: Subnet, count: int) -> list[IpA
 
 def take_many(connection: sa.Connection, taken: Sequence[tuple[Subnet, IpAddress, str, int]]) -> None:
     """Give ports free addresses that `next_free` found in this unit: subnet, address, port, and place in the port."""
-    rows = [
-        {
-            "subnet_id": subnet.id,
-            "address": key(address),
-            "port_id": port_id,
-            "ip_address": str(address),
-            "position": position,
-        }
-        for subnet, address, port_id, position in taken
-    ]
-    connection.execute(port_addresses.insert(), rows)
-    latest = {
-        subnet.id: {"subnet_id": subnet.id, "next_address": f"{int(address) + 1:032x}"}
-        for subnet, address, _, _ in taken
-    }
-    connection.execute(written(connection, subnet_cursors, "subnet_id", "next_address"), list(latest.values()))
+    connection.execute(port_addresses.insert(), [_row(*one) for one in taken])
+    _go_on_behind(connection, {subnet.id: int(address) for subnet, address, _, _ in taken})
+
+
+def _in_order(connection: sa.Connection, subnet: Subnet) -> list[tuple[int, int]]:
+    """Return the addresses of the subnet's pools as ranges, behind the last one that was given first."""
+    pools = ranges(subnet.allocation_pools)
+    query = sa.select(subnet_cursors.c.next_address).where(subnet_cursors.c.subnet_id == subnet.id)
+    cursor = connection.execute(query).scalar() if pools else None
+    return pools if cursor is None else following(pools, int(cursor, 16))
+
+
+def _go_on_behind(connection: sa.Connection, last: Mapping[str, int]) -> None:
+    """Have searches go on behind the addresses that were given last, by subnet."""
+    rows = [{"subnet_id": subnet, "next_address": f"{address + 1:032x}"} for subnet, address in last.items()]
+    connection.execute(written(connection, subnet_cursors, "subnet_id", "next_address"), rows)
 
 
 def _first_free(connection: sa.Connection, subnet: Subnet, start: int, end: int) -> int | None:

@@ -14,13 +14,12 @@ def set_groups(connection: sa.Connection, port_id: str, groups: list[str]) -> No
     """Give a port these groups and no others."""
     connection.execute(port_security_groups.delete().where(port_security_groups.c.port_id == port_id))
     if groups:
-        rows = [{"port_id": port_id, "security_group_id": group} for group in groups]
-        connection.execute(port_security_groups.insert(), rows)
+        add_groups(connection, [port_id], groups)
 
 
 def add_groups(connection: sa.Connection, port_ids: Sequence[str], groups: Sequence[str]) -> None:
-    """Give new ports these groups."""
-    rows = [{"port_id": port, "security_group_id": group} for port in port_ids for group in dict.fromkeys(groups)]
+    """Give ports that have none these groups, each named once."""
+    rows = [{"port_id": port, "security_group_id": group} for port in port_ids for group in groups]
     connection.execute(port_security_groups.insert(), rows)
 
 

@@ -7,6 +7,7 @@ interfaces is noted in the same transaction (`changed_interfaces`), until the se
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -28,6 +29,9 @@ from skep.database.upsert import insert
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.networking import FixedIp, Network, Port, Subnet
 from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet
+
+NO_SERVER: dict[str, Any] = {"server": None, "server_position": 0, "made_for_server": False, "device_tag": None}
+"""Of a port that is no interface of a server any more."""
 
 
 class ChangedServer(msgspec.Struct, frozen=True):
@@ -138,17 +142,7 @@ def release(connection: sa.Connection, instances: Sequence[str], now: int) -> No
 
 def given_back(port: Port, now: int) -> Port:
     """Return a port of a user that no server has any more."""
-    return _changed(
-        port,
-        now,
-        server=None,
-        server_position=0,
-        made_for_server=False,
-        device_tag=None,
-        device_id="",
-        device_owner="",
-        binding_host_id="",
-    )
+    return _changed(port, now, **NO_SERVER, device_id="", device_owner="", binding_host_id="")
 
 
 def remove(connection: sa.Connection, found: Sequence[Port], now: int) -> None:

@@ -200,8 +200,9 @@ def _staged_columns(staged: Staged, now: int) -> dict[str, Any]:
 
 def _bound(staged: Staged) -> dict[str, Any]:
     """Ports of a new server were bound to its host when they were made."""
-    new = staged.traveller is None and staged.assignment is not None and staged.instance.vifs
-    return {"bound_to": staged.assignment.host} if new and staged.assignment is not None else {}
+    if staged.assignment is None or staged.traveller is not None or not staged.instance.vifs:
+        return {}
+    return {"bound_to": staged.assignment.host}
 
 
 def settle(connection: sa.Connection, mapped: Sequence[tuple[InstanceUuid, int]], now: int) -> int:

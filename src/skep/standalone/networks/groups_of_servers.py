@@ -33,18 +33,27 @@ def change(work: NetworkWork, wanted: GroupChange) -> None:
         ports.update(work, port, PortChanges(security_groups=after))
 
 
+def only_named(work: NetworkWork, name: str) -> SecurityGroup | None:
+    """Return the group of the caller's project with a name.
+
+    Raises Conflict where several have it.
+    """
+    found = network_rows.where(work.connection, SECURITY_GROUPS, project_id=work.caller.project_id, name=name)
+    if len(found) > 1:
+        raise Conflict(f"Multiple security_groups found matching '{name}'. Use an ID to be more specific.")
+    return found[0] if found else None
+
+
 def _group(work: NetworkWork, name: str) -> SecurityGroup:
     """Return the group that an id means, or else the only one of the caller's project with this name."""
     seen_by = None if work.caller.is_admin else work.caller.project_id
     by_id = network_rows.get(work.connection, SECURITY_GROUPS, name, seen_by)
     if by_id is not None:
         return by_id
-    found = network_rows.where(work.connection, SECURITY_GROUPS, project_id=work.caller.project_id, name=name)
-    if not found:
+    found = only_named(work, name)
+    if found is None:
         raise NotFound(f"Security group {name} not found for project {work.caller.project_id}.")
-    if len(found) > 1:
-        raise Conflict(f"Multiple security_groups found matching '{name}'. Use an ID to be more specific.")
-    return found[0]
+    return found
 
 
 def _check_may_have(

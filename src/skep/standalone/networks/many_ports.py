@@ -151,7 +151,8 @@ def _made(work: NetworkWork, group: _Group) -> Made:
             vifs.append(_vif(port, place.network, addresses, group.groups))
         made[member.instance] = tuple(vifs)
     network_rows.insert_many(work.connection, PORTS, new)
-    port_groups.add_groups(work.connection, [port.id for port in new], [one.id for one in group.groups])
+    groups = list(dict.fromkeys(one.id for one in group.groups))
+    port_groups.add_groups(work.connection, [port.id for port in new], groups)
     port_addresses.take_many(work.connection, taken)
     return made
 

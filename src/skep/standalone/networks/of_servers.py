@@ -165,15 +165,12 @@ def _group(work: NetworkWork, index: int, name: str) -> str:
     """
     if name == DEFAULT_GROUP:
         return name
-    mine = {"project_id": work.caller.project_id}
-    found = network_rows.where(work.connection, SECURITY_GROUPS, **mine, id=name)
-    found = found or network_rows.where(work.connection, SECURITY_GROUPS, **mine, name=name)
-    if not found:
+    found = network_rows.get(work.connection, SECURITY_GROUPS, name, work.caller.project_id)
+    found = found or groups_of_servers.only_named(work, name)
+    if found is None:
         expected = "the name or the id of a security group of the project"
         raise invalid_field(f"server.security_groups[{index}].name", name, expected)
-    if len(found) > 1:
-        raise Conflict(f"Multiple security_groups found matching '{name}'. Use an ID to be more specific.")
-    return found[0].id
+    return found.id
 
 
 def _only_network(work: NetworkWork, asked: AskedNetworks) -> tuple[RequestedNetwork, ...]:

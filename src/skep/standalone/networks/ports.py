@@ -39,9 +39,6 @@ MAC_PREFIX = b"\xfa\x16\x3e"
 """Beginning of the hardware addresses that the service makes (Neutron's `base_mac`)."""
 MAC_TRIES = 16
 
-NO_SERVER: dict[str, Any] = {"server": None, "server_position": 0, "made_for_server": False, "device_tag": None}
-"""Of a port whose owner says that another device has it."""
-
 VNIC_TYPES = ("normal", "macvtap", "direct", "baremetal", "direct-physical", "virtio-forwarder", "smart-nic", "vdpa")
 
 
@@ -156,7 +153,7 @@ def _of_server(work: NetworkWork, port: Port, after: Port) -> Port:
     if port.server is None:
         return after
     server_ports.note(work.connection, work.now, server_ports.those([port.id]))
-    return after if after.device_id == port.server else msgspec.structs.replace(after, **NO_SERVER)
+    return after if after.device_id == port.server else msgspec.structs.replace(after, **server_ports.NO_SERVER)
 
 
 def remove(work: NetworkWork, found: list[Port]) -> None:
