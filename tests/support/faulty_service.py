@@ -134,36 +134,38 @@ class FaultyService:
         self._listener.close()
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:
+            writer.close()
+            return
         line = asyncio.create_task(self._serve(reader, writer))
         self._lines.add(line)
         line.add_done_callback(self._lines.discard)
+        # A line that is cancelled before it begins closes nothing by itself.
+        line.add_done_callback(lambda _line: writer.close())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            try:
-                head = await reader.readuntil(b"\r\n\r\n")
-                method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
-                met = self._meets(method, path)
-                fault, refusal = (self._fault, self._refusal) if met else (None, None)
-                if fault is not None or refusal is not None:
-                    self.met.append(f"{method} {path}")
-                    self.meeting.set()
-                canned = self._canned(path) if self._canned is not None and not (fault or refusal) else None
-                if refusal is not None:
-                    await _body(head, reader)
-                    await _answer(writer, refusal, "text/html", HTML)
-                elif canned is not None:
-                    await _body(head, reader)
-                    await _answer(writer, 200, "application/json", msgspec.json.encode(canned))
-                elif fault is None:
-                    await self._carry(head, reader, writer, lost=False)
-                elif fault is Fault.LOST:
-                    await self._carry(head, reader, writer, lost=True)
-                else:
-                    await _body(head, reader)
-                    await _misbehave(fault, method, reader, writer)
-            finally:
-                writer.close()
+            head = await reader.readuntil(b"\r\n\r\n")
+            method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
+            met = self._meets(method, path)
+            fault, refusal = (self._fault, self._refusal) if met else (None, None)
+            if fault is not None or refusal is not None:
+                self.met.append(f"{method} {path}")
+                self.meeting.set()
+            canned = self._canned(path) if self._canned is not None and not (fault or refusal) else None
+            if refusal is not None:
+                await _body(head, reader)
+                await _answer(writer, refusal, "text/html", HTML)
+            elif canned is not None:
+                await _body(head, reader)
+                await _answer(writer, 200, "application/json", msgspec.json.encode(canned))
+            elif fault is None:
+                await self._carry(head, reader, writer, lost=False)
+            elif fault is Fault.LOST:
+                await self._carry(head, reader, writer, lost=True)
+            else:
+                await _body(head, reader)
+                await _misbehave(fault, method, reader, writer)
 
     async def _carry(
         self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, lost: bool

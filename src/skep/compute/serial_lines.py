@@ -84,12 +84,15 @@ class SerialLines:
         await asyncio.gather(*self._lines, return_exceptions=True)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._lines) >= MOST_OF_HOST:
+        # A connection that was on its way while the lines were closed comes without a server.
+        if self._server is None or len(self._lines) >= MOST_OF_HOST:
             writer.close()
             return
         task = asyncio.create_task(self._line(reader, writer), name=f"serial line {self._host.name}")
         self._lines.add(task)
         task.add_done_callback(self._lines.discard)
+        # A line that is cancelled before it begins closes nothing by itself.
+        task.add_done_callback(lambda _line: writer.close())
 
     async def _line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -105,7 +105,11 @@ class Cable:
         if not self._open.is_set():
             writer.close()
             return
-        there, here = await asyncio.open_connection("127.0.0.1", self._server.port)
+        try:
+            there, here = await asyncio.open_connection("127.0.0.1", self._server.port)
+        except BaseException:
+            writer.close()
+            raise
         self._writers |= {writer, here}
         for source, sink in ((reader, here), (there, writer)):
             task = asyncio.create_task(self._pump(source, sink))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
@@ -184,3 +185,18 @@ async def test_a_guest_that_is_off_takes_nothing() -> None:
     state.clear()
     with pytest.raises(DriverError):
         await line.write(b"x")
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_who_has_just_connected_is_let_go_when_lines_are_closed(lines: SerialLines, turns: int) -> None:
+    """Whatever the loop has done with the connection by then."""
+    door = await lines.open(ONE, 1, 60.0)
+    with socket.socket() as client:
+        client.connect((door.address, door.port))
+        client.setblocking(False)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await lines.close()
+        async with asyncio.timeout(PATIENCE):
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""

@@ -46,34 +46,37 @@ class Link:
         """Carry nothing any more and give up the port."""
         if self._server is not None:
             self._server.close()
+            self._server = None
         while self._lines:
             self.reset()
             await asyncio.wait(self._lines)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:
+            writer.close()
+            return
         line = asyncio.create_task(self._carry(reader, writer))
         self._lines.add(line)
         line.add_done_callback(self._lines.discard)
+        # A line that is cancelled before it begins closes nothing by itself.
+        line.add_done_callback(lambda _line: writer.close())
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            await self._whole.wait()
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", self._beneath)
+            ways = {
+                asyncio.create_task(self._one_way(reader, to_server)),
+                asyncio.create_task(self._one_way(from_server, writer)),
+            }
             try:
-                await self._whole.wait()
-                from_server, to_server = await asyncio.open_connection("127.0.0.1", self._beneath)
-                ways = {
-                    asyncio.create_task(self._one_way(reader, to_server)),
-                    asyncio.create_task(self._one_way(from_server, writer)),
-                }
-                try:
-                    # Either end that hangs up ends the other's connection.
-                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for way in ways:
-                        way.cancel()
-                    await asyncio.wait(ways)
-                    to_server.close()
+                # Either end that hangs up ends the other's connection.
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                writer.close()
+                for way in ways:
+                    way.cancel()
+                await asyncio.wait(ways)
+                to_server.close()
 
     async def _one_way(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
