@@ -49,7 +49,13 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 def own(keystone: FaultyService, credentials: ServiceCredentials) -> ServiceCredentials:
-    return msgspec.structs.replace(credentials, auth_url=keystone.url, timeout=SECONDS)
+    return msgspec.structs.replace(credentials, auth_url=keystone.url, timeout=PATIENCE)
+
+
+@pytest.fixture
+def hasty(own: ServiceCredentials) -> ServiceCredentials:
+    """Waits a short time only: for tests in which nothing is answered."""
+    return msgspec.structs.replace(own, timeout=SECONDS)
 
 
 @pytest.fixture
@@ -69,8 +75,14 @@ async def _token(cloud: ServedNeighbours) -> str:
 
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
 async def test_signing_in_again(
-    cloud: ServedNeighbours, keystone: FaultyService, identity: KeystoneIdentity, clock: SteppedClock, fault: Fault
+    cloud: ServedNeighbours,
+    keystone: FaultyService,
+    hasty: ServiceCredentials,
+    client: httpx.AsyncClient,
+    clock: SteppedClock,
+    fault: Fault,
 ) -> None:
+    identity = KeystoneIdentity(KeystoneSettings(credentials=hasty), client, clock)
     assert await identity.validate(await _token(cloud)) is not None
     clock.advance(4000)
     known = await _token(cloud)
@@ -82,9 +94,9 @@ async def test_signing_in_again(
 
 
 async def test_requests_that_wait_for_a_silent_keystone_wait_together(
-    keystone: FaultyService, own: ServiceCredentials, client: httpx.AsyncClient, clock: SteppedClock
+    keystone: FaultyService, hasty: ServiceCredentials, client: httpx.AsyncClient, clock: SteppedClock
 ) -> None:
-    session = ServiceSession(own, client, clock)
+    session = ServiceSession(hasty, client, clock)
     await keystone.fail(Fault.SILENT)
     waiting = [session.endpoint("image") for _ in range(10)]
     for outcome in await asyncio.gather(*waiting, return_exceptions=True):
@@ -101,8 +113,7 @@ async def test_a_silent_glance_takes_no_connection_from_keystone(
     client: httpx.AsyncClient,
     clock: SteppedClock,
 ) -> None:
-    patient = msgspec.structs.replace(own, timeout=PATIENCE)
-    identity = KeystoneIdentity(KeystoneSettings(credentials=patient), client, clock)
+    identity = KeystoneIdentity(KeystoneSettings(credentials=own), client, clock)
     images = GlanceImages(identity.session, glance.url)
     await identity.session.sign_in()
     await glance.fail(Fault.SILENT)

@@ -62,6 +62,8 @@ SEGMENT = st.sampled_from(
     ["1", "t", "enable", PROJECT, "h1", CELL1, "x" * 300, "detail", "%00", "%FF", "ü", "-1", "9" * 30]
 )
 
+OF_DRIVERS = "/os-hosts/"
+"""What is asked here only a driver can do, and none can: 501 is Nova's answer, whatever else was sent."""
 
 GOOD: dict[str, Any] = {
     "POST /flavors": {
@@ -160,5 +162,6 @@ async def test_no_5xx(data: st.DataObject) -> None:
                     token=data.draw(st.sampled_from(["admin", "admin", "member", "reader", "nobody"])),
                     params=data.draw(query_for(route)),
                 )
-                assert response.status_code < 500, (route.method, route.path, response.text)
+                if response.status_code != 501 or not route.path.startswith(OF_DRIVERS):
+                    assert response.status_code < 500, (route.method, route.path, response.text)
                 assert response.headers["x-openstack-request-id"].startswith("req-")
