@@ -13,6 +13,7 @@ import httpx
 import msgspec
 
 from skep.contracts.neighbours.served import address, bound
+from skep.http.closing import stop_accepting
 
 PIECE = 1 << 16
 
@@ -121,8 +122,8 @@ class FaultyService:
 
     async def _close(self) -> None:
         if self._server is not None:
-            self._server.close()
-            self._server = None
+            server, self._server = self._server, None
+            await stop_accepting(server)
         for line in self._lines:
             line.cancel()
         if self._lines:

@@ -20,6 +20,7 @@ from skep.compute.drivers.base import DriverError, SerialConsoleDriver, SerialLi
 from skep.compute.host import Host
 from skep.domain.consoles import CHUNK, MOST_OF_GUEST, MOST_OF_HOST, MOST_SECONDS, SerialDoor
 from skep.domain.ids import InstanceUuid
+from skep.http.closing import stop_accepting
 
 log = structlog.get_logger("skep.compute")
 
@@ -78,7 +79,7 @@ class SerialLines:
         self._doors.clear()
         if self._server is not None:
             server, self._server = self._server, None
-            server.close()
+            await stop_accepting(server)
         for line in tuple(self._lines):
             line.cancel()
         await asyncio.gather(*self._lines, return_exceptions=True)

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from skep.config.http import HttpSettings
 from skep.domain.errors import Misconfigured
+from skep.http.closing import stop_accepting
 from skep.processes.forwarded import Forwarded
 from skep.processes.http_connection import HttpConnection, PortGuard
 from skep.processes.open_files import connections_within
@@ -148,10 +149,8 @@ class _Server(uvicorn.Server):
 
         uvicorn alone would close them at once, and a request that is on its way would get no answer.
         """
-        # Whoever has connected before now is taken.
-        await asyncio.sleep(0)
         for server in self.servers:
-            server.close()
+            await stop_accepting(server)
         for _ in range(round(FIRST_REQUEST_SECONDS / LOOK_SECONDS)):
             if all(getattr(one, "cycle", None) is not None for one in self.server_state.connections):
                 break

@@ -16,6 +16,7 @@ from nats.js.api import StreamConfig
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.synchronizer import changes_after, key, patiently, write
 from skep.domain.errors import Unavailable
+from skep.http.closing import stop_accepting
 from skep.processes.servers.nats import NatsServer
 from skep.synchronizer import nats_link
 from skep.synchronizer.base import Changes, Cursor, CursorTooOld, Epoch, Key, Published, Record, Refusal, Snapshot
@@ -80,7 +81,7 @@ class Cable:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._listener.close()
+        await stop_accepting(self._listener)
         self.cut()
         for task in self._tasks:
             task.cancel()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from skep.http.closing import stop_accepting
+
 CHUNK_BYTES = 65536
 
 
@@ -45,8 +47,8 @@ class Link:
     async def stop(self) -> None:
         """Carry nothing any more and give up the port."""
         if self._server is not None:
-            self._server.close()
-            self._server = None
+            server, self._server = self._server, None
+            await stop_accepting(server)
         while self._lines:
             self.reset()
             await asyncio.wait(self._lines)
