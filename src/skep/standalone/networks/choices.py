@@ -1,0 +1,158 @@
+"""What servers may have of networks: what a create names is looked up before there is a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_network
+
+from skep.database.api import network_rows, port_addresses
+from skep.database.api.network_rows import NETWORKS, SECURITY_GROUPS, SUBNETS
+from skep.domain.errors import BadRequest, Conflict, Forbidden, QuotaExceeded
+from skep.domain.invalid_input import invalid_field
+from skep.domain.networking import Network, Port
+from skep.domain.subnet_addresses import BadSubnet, IpAddress, address_of, is_usable
+from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork
+from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks
+from skep.standalone.networks import default_groups, groups_of_servers, quotas, subnets, topologies
+from skep.standalone.networks.callers import NetworkWork
+from skep.standalone.networks.refusals import InTheWay, Missing
+from skep.standalone.networks.resources import find
+from skep.standalone.networks.settings import UNLIMITED
+from skep.standalone.networks.taking import own_port
+
+AMBIGUOUS = "More than one possible network found. Specify network ID(s) to select which one(s) to connect to."
+"""Nova's text, as those of the other refusals that name no field."""
+
+
+def chosen(work: NetworkWork, asked: AskedNetworks) -> ChosenNetworks:
+    """Return what the servers of a create are to have. Raises as `NetworksOfUsers.choose`."""
+    groups = tuple(_group(work, index, name) for index, name in enumerate(asked.security_groups))
+    named = asked.named if asked.networks == NETWORKS_NAMED else _only_network(work, asked)
+    networks = NETWORKS_NAMED if named else "none" if asked.networks != "auto" else "auto"
+    if networks == "auto":
+        _check_topology(work)
+    _check_named(work, asked, named)
+    new = 1 if networks == "auto" else sum(one.port_id is None for one in named)
+    return ChosenNetworks(
+        networks=networks,  # type: ignore[arg-type]
+        named=named,
+        security_groups=() if groups == (default_groups.NAME,) else groups,
+        count=_count(work, asked, new),
+    )
+
+
+def _group(work: NetworkWork, index: int, name: str) -> str:
+    """Return the id of a security group that a create names; the default group may not be there yet.
+
+    Raises BadRequest, or Conflict where several have the name.
+    """
+    if name == default_groups.NAME:
+        return name
+    found = network_rows.get(work.connection, SECURITY_GROUPS, name, work.caller.project_id)
+    found = found or groups_of_servers.only_named(work, name)
+    if found is None:
+        expected = "the name or the id of a security group of the project"
+        raise invalid_field(f"server.security_groups[{index}].name", name, expected)
+    return found.id
+
+
+def _only_network(work: NetworkWork, asked: AskedNetworks) -> tuple[RequestedNetwork, ...]:
+    """Return the one network that the project can use, which has a subnet, where there is one.
+
+    Raises Conflict where there are several.
+    """
+    if asked.networks == "none":
+        return ()
+    mine = network_rows.where(work.connection, NETWORKS, project_id=work.caller.project_id, shared=False)
+    usable = [one for one in (*mine, *network_rows.where(work.connection, NETWORKS, shared=True)) if one.admin_state_up]
+    of_them = network_rows.where(work.connection, SUBNETS, network_id=[one.id for one in usable])
+    found = [one for one in usable if any(subnet.network_id == one.id for subnet in of_them)]
+    if len(found) > 1:
+        raise Conflict(AMBIGUOUS)
+    return tuple(RequestedNetwork(network_id=one.id) for one in found)
+
+
+def _check_topology(work: NetworkWork) -> None:
+    """Refuse a project that has no network and can get none. Raises BadRequest."""
+    try:
+        topologies.check(work, work.caller.project_id)
+    except InTheWay as error:
+        text = f"Unable to automatically allocate a network for project {work.caller.project_id}: {error}"
+        raise BadRequest(text) from error
+
+
+def _check_named(work: NetworkWork, asked: AskedNetworks, named: Sequence[RequestedNetwork]) -> None:
+    """Refuse interfaces that cannot be. Raises BadRequest, Conflict, Forbidden."""
+    seen: set[str] = set()
+    addresses: set[tuple[str, IpAddress]] = set()
+    for index, one in enumerate(named):
+        where = f"server.networks[{index}]"
+        if one.port_id is not None:
+            if asked.max_count > 1:
+                raise invalid_field(f"{where}.port", one.port_id, "no port where several servers are created")
+            if one.port_id in seen:
+                raise invalid_field(f"{where}.port", one.port_id, "each port once")
+            seen.add(one.port_id)
+            _check_port(work, where, one.port_id)
+            continue
+        if one.network_id is None:
+            raise invalid_field(where, {}, "a 'uuid' or a 'port'")
+        network = _network(work, f"{where}.uuid", one.network_id)
+        if one.fixed_ip is not None:
+            if asked.max_count > 1:
+                raise invalid_field(f"{where}.fixed_ip", one.fixed_ip, "none where several servers are created")
+            address = _check_address(work, f"{where}.fixed_ip", network, one.fixed_ip)
+            if (network.id, address) in addresses:
+                raise invalid_field(f"{where}.fixed_ip", one.fixed_ip, "each address once")
+            addresses.add((network.id, address))
+
+
+def _check_port(work: NetworkWork, where: str, port_id: str) -> Port:
+    try:
+        port = own_port(work, work.caller.project_id, port_id)
+    except Missing as error:
+        raise invalid_field(f"{where}.port", port_id, "the id of a port of the project") from error
+    if port.device_id:
+        raise Conflict(f"Port {port.id} is still in use.")
+    if not port_addresses.of_ports(work.connection, [port.id])[port.id]:
+        raise invalid_field(f"{where}.port", port_id, "a port with a fixed IP address")
+    return port
+
+
+def _network(work: NetworkWork, where: str, network_id: str) -> Network:
+    try:
+        network = find(work, "Network", NETWORKS, network_id)
+    except Missing as error:
+        raise invalid_field(where, network_id, "the id of a network that the project can use") from error
+    if network.external and not network.shared and not work.caller.is_admin:
+        raise Forbidden(f"It is not allowed to create an interface on external network {network_id}")
+    if not subnets.of_network(work.connection, network.id):
+        raise invalid_field(where, network_id, "a network with a subnet")
+    return network
+
+
+def _check_address(work: NetworkWork, where: str, network: Network, text: str) -> IpAddress:
+    if network.shared and not work.caller.owns(network.project_id):
+        raise Forbidden(f"It is not allowed to choose an address of shared network {network.id}")
+    of_network = subnets.of_network(work.connection, network.id)
+    try:
+        address = address_of(text)
+    except BadSubnet as error:
+        raise invalid_field(where, text, "an IP address") from error
+    usable = [subnet for subnet in of_network if is_usable(ip_network(subnet.cidr), address)]
+    if not usable:
+        raise invalid_field(where, text, f"an address of a subnet of network {network.id}")
+    if port_addresses.holder(work.connection, usable[0].id, address) is not None:
+        raise invalid_field(where, text, "an address that no port has")
+    return address
+
+
+def _count(work: NetworkWork, asked: AskedNetworks, new: int) -> int:
+    """Return for how many servers there is quota of ports. Raises QuotaExceeded below the minimum."""
+    limit = quotas.limits(work, work.caller.project_id)["port"]
+    if new == 0 or limit == UNLIMITED:
+        return asked.max_count
+    room = (limit - quotas.used(work, "port", work.caller.project_id)) // new
+    if room < asked.min_count:
+        raise QuotaExceeded("Maximum number of ports exceeded")
+    return min(asked.max_count, room)
