@@ -22,6 +22,7 @@ from tests.functional.test_lives import World
 
 VERSION = "2.90"
 IMAGE = "the one it has"
+PORT = "PORT"
 UNDER_COPY = ("live_abort", "live_complete")
 
 
@@ -31,9 +32,11 @@ class Case:
 
     action: str
     body: dict[str, Any] | None = None
-    """None: `DELETE` of the server."""
+    """None: `DELETE`."""
     operation: str = ""
     """Without which it comes to nothing; empty: only its success is looked at."""
+    path: str = ""
+    """Below the server, where it is not an action of `action`; `PORT`: the last of its interfaces."""
 
 
 def case(action: str, key: str, value: Any = None, operation: str = "") -> Case:
@@ -59,6 +62,8 @@ LIFE = (
     case("unlock", "unlock"),
     case("reset_state", "os-resetState", {"state": "active"}),
     case("inject_network_info", "injectNetworkInfo"),
+    Case("attach_interface", {"interfaceAttachment": {}}, path="/os-interface"),
+    Case("detach_interface", path=f"/os-interface/{PORT}"),
     case("migrate", "migrate", operation="put_aside"),
     case("confirm_resize", "confirmResize"),
     case("resize", "resize", {"flavorRef": "2"}, "put_aside"),
@@ -125,10 +130,14 @@ async def ask(world: World, one: Case) -> str:
         image = (await world.row()).image
         assert image is not None
         one = case("rebuild", "rebuild", {"imageRef": image.id})
+    server = f"/servers/{world.uuid}"
+    path = one.path
+    if PORT in path:
+        path = path.replace(PORT, (await world.row()).vifs[-1].id)
     if one.body is None:
-        answer = await world.admin.ask("DELETE", f"/servers/{world.uuid}", version=VERSION)
+        answer = await world.admin.ask("DELETE", f"{server}{path}", version=VERSION)
     else:
-        answer = await world.admin.ask("POST", f"/servers/{world.uuid}/action", one.body, version=VERSION)
+        answer = await world.admin.ask("POST", f"{server}{path or '/action'}", one.body, version=VERSION)
     assert answer.is_success, (one, answer.text)
     return answer.headers["x-openstack-request-id"]
 

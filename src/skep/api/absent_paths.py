@@ -31,9 +31,6 @@ _OF_A_SERVER: dict[str, tuple[str, int]] = {
 }
 """The word behind `/servers/{id}`, as above."""
 
-_CHANGES_OF_A_SERVER: dict[str, tuple[str, int]] = {"os-interface": ("changes of network interfaces", MAXIMUM)}
-"""The word behind `/servers/{id}` of what can be read and not be changed, as above."""
-
 _GIVEN_UP = {
     "os-agents": "agents of guests",
     "os-cells": "cells in the compute API",
@@ -74,8 +71,6 @@ def _families() -> Iterator[AbsentFamily]:
         yield AbsentFamily("GET" if word in _CHANGES_GIVEN_UP else "ANY", f"/{word}", noun, last, is_gone=False)
     for word, (noun, last) in _OF_A_SERVER.items():
         yield AbsentFamily("ANY", f"/servers/{{id}}/{word}", noun, last, is_gone=False)
-    for word, (noun, last) in _CHANGES_OF_A_SERVER.items():
-        yield AbsentFamily(", ".join(_CHANGES), f"/servers/{{id}}/{word}", noun, last, is_gone=False)
     for word, noun in _GIVEN_UP.items():
         yield AbsentFamily("ANY", f"/{word}", noun, MAXIMUM, is_gone=True)
     for word, noun in _OF_A_SERVER_GIVEN_UP.items():
@@ -87,14 +82,12 @@ def _families() -> Iterator[AbsentFamily]:
 FAMILIES = tuple(_families())
 
 
-def absent(method: str, words: Sequence[str]) -> tuple[str, int] | None:
+def absent(words: Sequence[str]) -> tuple[str, int] | None:
     """Return what is missing for a path of Nova's, in the plural, and until which microversion Nova has it.
 
     None for a path that Nova does not know either.
     """
     match words:
-        case ["servers", _, word, *_] if word in _CHANGES_OF_A_SERVER and method in _CHANGES:
-            return _CHANGES_OF_A_SERVER[word]
         case ["servers", _, word, *_]:
             return _OF_A_SERVER.get(word)
         case [word, *_]:

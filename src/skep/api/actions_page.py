@@ -20,6 +20,8 @@ from skep.domain.states import stored, vm_state
 BY_METHOD = {
     "soft_delete": "`DELETE`, reclaimed later",
     "delete": "`DELETE`, `forceDelete`",
+    "attach_interface": "`POST .../os-interface`",
+    "detach_interface": "`DELETE .../os-interface/ID`",
     "live_abort": "`DELETE .../migrations/ID`",
     "live_complete": "`force_complete` of a migration",
 }

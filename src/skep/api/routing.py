@@ -135,7 +135,7 @@ class Router:
                 elsewhen = frozenset(row.action for row in rows) - {row.action for row in there}
                 return Match(there, params, project_id, elsewhen, version)
             raise _unsupported(version)
-        missing = absent(method, segments)
+        missing = absent(segments)
         if allowed and missing is None:
             raise MethodNotAllowed(allowed)
         gone = given_up(method, segments)

@@ -250,6 +250,9 @@ _BEFORE_EVACUATE = _BEFORE_SOFT_DELETE | {
 WITH_GUEST = frozenset({State.ACTIVE, State.STOPPED, State.PAUSED, State.SUSPENDED})
 """States that say how the guest of a server is."""
 
+_WITH_INTERFACES = frozenset({State.ACTIVE, State.STOPPED, State.PAUSED})
+"""States in which a server gets and loses interfaces."""
+
 _TABLE = (
     Action(
         name="start",
@@ -529,6 +532,24 @@ _TABLE = (
         name="inject_network_info",
         record="injectNetworkInfo",
         kind=Kind.ROW,
+    ),
+    Action(
+        name="attach_interface",
+        record="attach_interface",
+        kind=Kind.ROW,
+        begins_in=_WITH_INTERFACES,
+        event="compute_attach_interface",
+        notification="interface_attach",
+        begins=True,
+    ),
+    Action(
+        name="detach_interface",
+        record="detach_interface",
+        kind=Kind.ROW,
+        begins_in=_WITH_INTERFACES,
+        event="compute_detach_interface",
+        notification="interface_detach",
+        begins=True,
     ),
     Action(
         name="migrate",

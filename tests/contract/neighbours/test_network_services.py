@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from psycopg import sql
 
+from skep.contracts.neighbours.attached_interfaces import AttachedInterfacesContract
 from skep.contracts.neighbours.network_ports import NetworkPortsContract
 from skep.contracts.neighbours.networks import NetworksOfUsersContract
 from skep.contracts.neighbours.networks_world import Networks
@@ -57,12 +58,21 @@ class TestOfUsers(Embedded, NetworksOfUsersContract):
     pass
 
 
+class TestAttached(Embedded, AttachedInterfacesContract):
+    pass
+
+
 class TestPorts(Embedded, NetworkPortsContract):
     pass
 
 
 @pytest.mark.needs_part("postgres")
 class TestOfUsersOnPostgres(Embedded, OnPostgres, NetworksOfUsersContract):
+    pass
+
+
+@pytest.mark.needs_part("postgres")
+class TestAttachedOnPostgres(Embedded, OnPostgres, AttachedInterfacesContract):
     pass
 
 

@@ -41,7 +41,7 @@ async def test_the_commands_of_the_page(cloud: AllInOneCloud) -> None:
     for command in COMMANDS:
         await _run(yaml, command)
     two, three = [await openstack(yaml, "server", "show", name, cloud="skep-demo") for name in ("two", "three")]
-    assert (two["status"], two["addresses"]) == ("ACTIVE", {"private": ["10.0.0.3"]})
+    assert (two["status"], two["addresses"]) == ("ACTIVE", {"private": ["10.0.0.3", "10.0.0.5"]})
     assert (three["status"], three["addresses"]) == ("ACTIVE", {"private": ["10.0.0.2", "198.51.100.3"]})
     [port] = await openstack(yaml, "port", "list", "--server", "three", cloud="skep-demo")
     assert (port["Name"], [one["ip_address"] for one in port["Fixed IP Addresses"]]) == ("one", ["10.0.0.2"])
@@ -71,7 +71,7 @@ async def test_what_is_used_stays(cloud: AllInOneCloud) -> None:
         ("router", "remove", "subnet", "edge", "private-v4"),
         ("router", "unset", "--external-gateway", "edge"),
         ("router", "delete", "edge"),
-        ("port", "delete", "one"),
+        ("port", "delete", "one", "another"),
         ("network", "delete", "private"),
         ("security", "group", "delete", "web"),
     ):
@@ -129,6 +129,33 @@ async def test_floating_addresses_and_groups_of_a_server(cloud: AllInOneCloud) -
         return await shown() == ([fixed], {"default"})
 
     await eventually(has_none, "the server has neither any more")
+
+
+async def test_interfaces_of_a_server_that_is_there(cloud: AllInOneCloud) -> None:
+    yaml = cloud.clouds_yaml
+
+    async def run(command: str) -> None:
+        await openstack_quiet(yaml, *command.split(), cloud="skep-demo")
+
+    async def addresses() -> list[str]:
+        server = await openstack(yaml, "server", "show", "one", cloud="skep-demo")
+        return list((server["addresses"] or {}).get("mine", []))
+
+    await run("network create mine")
+    await run("subnet create --network mine --subnet-range 10.7.0.0/24 mine-v4")
+    await run("port create --network mine --fixed-ip ip-address=10.7.0.7 brought")
+    await run("server create --image tiny --flavor m1.tiny --nic none --wait one")
+    await run("server add port one brought")
+    await run("server add fixed ip --fixed-ip-address 10.7.0.9 one mine")
+    await run("server add network one mine")
+    assert (await addresses())[:2] == ["10.7.0.7", "10.7.0.9"]
+    assert len(await addresses()) == 3
+    await run("server remove port one brought")
+    assert "10.7.0.7" not in await addresses()
+    await run("server remove network one mine")
+    assert await addresses() == []
+    left = await openstack(yaml, "port", "list", "--network", "mine", cloud="skep-demo")
+    assert [one["Name"] for one in left] == ["brought"]
 
 
 async def test_a_cloud_can_do_without(tmp_path: Path) -> None:

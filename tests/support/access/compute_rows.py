@@ -19,6 +19,7 @@ from tests.support.public_keys import ssh_key
 
 PUBLIC_KEY = ssh_key()
 _SERVER = "/servers/{id}"
+NO_PORT = "11111111-2222-4333-8444-555555555555"
 _FLAVOR = "/flavors/{flavor_id}"
 _AGGREGATE = "/os-aggregates/{aggregate_id}"
 _HYPERVISOR = "/os-hypervisors/{hypervisor_id}"
@@ -98,13 +99,18 @@ def _servers(things: Things, server: Thing) -> Iterator[Row]:
 
 
 def _interfaces(server: Thing) -> Iterator[Row]:
-    """Yield what is read of the interfaces of a server."""
+    """Yield what is read of the interfaces of a server, and how they are changed."""
     row = partial(Row, thing=server, fill={"id": server}, method="GET", right="reader")
     yield row(path=f"{_SERVER}/ips")
     yield row(path=f"{_SERVER}/ips/{{label}}", fill={"id": server, "label": "private"}, served=404)
     yield row(path=f"{_SERVER}/os-security-groups")
     yield row(path=f"{_SERVER}/os-interface")
     yield row(path=f"{_SERVER}/os-interface/{{port_id}}", fill={"id": server, "port_id": "1"}, served=404)
+    change = partial(Row, thing=server, right="member")
+    wanted = {"interfaceAttachment": {"port_id": NO_PORT}}
+    yield change(method="POST", path=f"{_SERVER}/os-interface", fill={"id": server}, body=wanted, served=404)
+    gone = {"id": server, "port_id": NO_PORT}
+    yield change(method="DELETE", path=f"{_SERVER}/os-interface/{{port_id}}", fill=gone, served=404)
 
 
 def _actions(things: Things, server: Thing) -> Iterator[Row]:

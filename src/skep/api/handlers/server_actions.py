@@ -106,6 +106,13 @@ def check_migrating(request: ApiRequest, instance: Instance, action: Action) -> 
         raise _conflict(instance, action, f"task_state {task_state(instance.state, instance.task)}")
 
 
+def check_without_task(request: ApiRequest, instance: Instance, action: Action) -> None:
+    """Raise Conflict when a server is in no state that allows an action of one write, or anything is done to it."""
+    _check(request, instance, action)
+    if instance.task is not None:
+        raise _conflict(instance, action, f"task_state {task_state(instance.state, instance.task)}")
+
+
 def _migrates(request: ApiRequest, found: LocatedServer, name: str) -> Callable[[Instance], None]:  # noqa: ARG001
     return partial(check_migrating, request, action=ACTIONS[name])
 
@@ -410,28 +417,38 @@ _OTHERS: dict[str, Handler] = {"delete": servers.delete, "shelve_offload": _offl
 
 async def _carry_out(request: ApiRequest, action: Action, arguments: dict[str, Any]) -> Answer:
     """Carry out an action that is one write of the server's row. A server that is just being mapped is waited for."""
-    services = request.services
-    asked = ActionRequest(action=action.name, context=request.context, arguments=arguments)
     for _ in range(TRIES):
         found = await find(request)
         if found.cell is not None:
             if action.name in _CHARGES:
                 await _CHARGES[action.name](request, found.instance)
-            unit = partial(
-                row_actions.carry_out,
-                uuid=found.instance.uuid,
-                action=action,
-                request=asked,
-                check=_checked(request, action, found),
-                host=services.runs_on,
-                now=services.clock.now(),
-            )
-            over = await write_cell(services, found.cell, unit)
-            if over is not None:
-                services.ended(over)
+            if await carry_out(request, found, action, arguments):
                 return Answer()
         await asyncio.sleep(PAUSE_SECONDS)
     raise Conflict(f"Instance {request.params['id']} is not ready")
+
+
+async def carry_out(request: ApiRequest, found: LocatedServer, action: Action, arguments: dict[str, Any]) -> bool:
+    """Write an action that is one write of the server's row; False where the row is not there, or frozen for a moment.
+
+    Raises Conflict for a server that is locked, or in no state that allows it.
+    """
+    services = request.services
+    assert found.cell is not None
+    unit = partial(
+        row_actions.carry_out,
+        uuid=found.instance.uuid,
+        action=action,
+        request=ActionRequest(action=action.name, context=request.context, arguments=arguments),
+        check=_checked(request, action, found),
+        host=services.runs_on,
+        now=services.clock.now(),
+    )
+    over = await write_cell(services, found.cell, unit)
+    if over is None:
+        return False
+    services.ended(over)
+    return True
 
 
 async def carry_out_and_tell(request: ApiRequest, action: Action, arguments: dict[str, Any]) -> Answer:

@@ -33,7 +33,7 @@ async def show(request: ApiRequest) -> Answer:
 async def interfaces(request: ApiRequest) -> Answer:
     """Return the interfaces."""
     server = (await find(request)).instance
-    return Answer({"interfaceAttachments": [_interface(vif) for vif in server.vifs]})
+    return Answer({"interfaceAttachments": [shown_interface(vif) for vif in server.vifs]})
 
 
 async def interface(request: ApiRequest) -> Answer:
@@ -43,14 +43,15 @@ async def interface(request: ApiRequest) -> Answer:
     found = next((vif for vif in server.vifs if vif.id == port_id), None)
     if found is None:
         raise NotFound(f"Port {port_id[:80]} is not attached to instance {server.uuid}")
-    return Answer({"interfaceAttachment": _interface(found)})
+    return Answer({"interfaceAttachment": shown_interface(found)})
 
 
 def _shown(found: list[ShownAddress]) -> list[dict[str, Any]]:
     return [{"version": one.version, "addr": one.address} for one in found]
 
 
-def _interface(vif: Vif) -> dict[str, Any]:
+def shown_interface(vif: Vif) -> dict[str, Any]:
+    """Return an interface as users see it."""
     return {
         "net_id": vif.network_id,
         "port_id": vif.id,

@@ -50,6 +50,7 @@ DISK_CONFIG = String(choices=("AUTO", "MANUAL"))
 PASSWORD = String()
 ADDRESS_V4 = String(format="ipv4")
 ADDRESS_V6 = String(format="ipv6")
+ADDRESS = Either(types=(ADDRESS_V4, ADDRESS_V6))
 USER_DATA = String(format="base64", max=65535)
 USER_DATA_OR_NONE = replace(USER_DATA, nullable=True)
 """A rebuild may take the data away."""
@@ -63,7 +64,7 @@ VOLUME_SIZE = Integer(min=1, max=MAX_INT)
 DEVICE_NAME = String(min=1, max=255, pattern=r"^[a-zA-Z0-9._/-]*$")
 
 NETWORK = fields(
-    asked("fixed_ip", Either(types=(String(format="ipv4"), String(format="ipv6")))),
+    asked("fixed_ip", ADDRESS),
     asked("port", String(format="uuid", nullable=True)),
     asked("uuid", UUID),
     asked("tag", TAG, since=32, until=36),
@@ -209,6 +210,20 @@ METADATA_ITEM = Body(
 )
 """`PUT /servers/{id}/metadata/{key}`."""
 
+ATTACH_INTERFACE = Body(
+    fields(
+        asked(
+            "interfaceAttachment",
+            fields(
+                asked("net_id", UUID),
+                asked("port_id", UUID),
+                asked("fixed_ips", Array(item=fields(asked("ip_address", ADDRESS, required=True)), min=1, max=1)),
+                asked("tag", TAG, since=49),
+            ),
+            required=True,
+        )
+    )
+)
 TAGS_SET = Body(fields(asked("tags", TAGS, required=True)))
 """`PUT /servers/{id}/tags` (2.26)."""
 

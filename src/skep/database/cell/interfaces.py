@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -21,14 +22,18 @@ _ELSEWHERE = row.state.in_(constants(FROZEN | UNSEEN))
 
 
 def tell(connection: sa.Connection, vifs: Mapping[InstanceUuid, Sequence[Vif]], now: int) -> None:
-    """Write the interfaces of servers into their rows. One that has a port now gets it bound."""
+    """Write the interfaces of servers into their rows."""
     for uuid, found in vifs.items():
-        values = {
-            "vifs": dump(tuple(found)) if found else None,
-            "bound_to": sa.func.coalesce(row.bound_to, UNBOUND) if found else sa.null(),
-            "changed_at": now,
-        }
+        values = {**columns(found), "changed_at": now}
         connection.execute(instances.update().where(row.uuid == uuid, row.deleted_at.is_(None)).values(**values))
+
+
+def columns(vifs: Sequence[Vif]) -> dict[str, Any]:
+    """Return what a row says of its server's interfaces. One that has a port now gets it bound."""
+    return {
+        "vifs": dump(tuple(vifs)) if vifs else None,
+        "bound_to": sa.func.coalesce(row.bound_to, UNBOUND) if vifs else sa.null(),
+    }
 
 
 def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:

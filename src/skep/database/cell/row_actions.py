@@ -15,6 +15,7 @@ from skep.database.cell import (
     builds,
     cold_moves,
     instances,
+    interfaces,
     live_moves,
     numbers,
     resting,
@@ -33,8 +34,11 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Fault, Instance, State, Task
 from skep.domain.moves import MOVING
 from skep.domain.states import BUILD_STATES, FROZEN
+from skep.domain.vifs import Vif
 
 row = instance_rows.c
+
+ATTACH = "attach_interface"
 
 Values = dict[str, Any]
 Change = Callable[[sa.Connection, Instance, ActionRequest, int], Values | None]
@@ -173,8 +177,17 @@ def _confirm_resize(connection: sa.Connection, before: Instance, _request: Actio
     return {"state": cold_moves.confirm(connection, before, now).value}
 
 
+def _interfaces(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
+    """Write the interfaces that a server has with, or without, the one that the action is about."""
+    if before.task is not None:
+        raise Conflict(f"Cannot '{request.action}' instance {before.uuid} while it is in task_state {before.task}")
+    vif: Vif = request.arguments["vif"]
+    others = [one for one in before.vifs if one.id != vif.id]
+    return interfaces.columns([*others, vif] if request.action == ATTACH else others)
+
+
 def _nothing(_connection: sa.Connection, _before: Instance, _request: ActionRequest, _now: int) -> None:
-    """Write nothing: no server of this release has a network that could be told to its guest."""
+    """Write nothing: no driver can tell a running guest of its networks."""
 
 
 def _live_abort(connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
@@ -191,7 +204,9 @@ def _live_complete(connection: sa.Connection, before: Instance, request: ActionR
 
 
 CHANGES: Mapping[str, Change] = {
+    "attach_interface": _interfaces,
     "confirm_resize": _confirm_resize,
+    "detach_interface": _interfaces,
     "live_abort": _live_abort,
     "live_complete": _live_complete,
     "reset_state": _reset_state,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from skep.domain.context import RequestContext
-from skep.domain.errors import NotFound
+from skep.domain.errors import BadRequest, NotFound
 from skep.domain.ids import InstanceUuid
 from skep.domain.invalid_input import invalid_field
 from skep.domain.vifs import Vif
@@ -15,10 +15,12 @@ from skep.neighbours.networks.base import (
     GroupChange,
     GroupOfServer,
     PortsRefused,
+    WantedInterface,
     WantedPorts,
 )
 
-EXPECTED = "'auto' or 'none', since no network service is configured"
+NOT_CONFIGURED = "no network service is configured"
+EXPECTED = f"'auto' or 'none', since {NOT_CONFIGURED}"
 
 
 class NoNetworks:
@@ -32,7 +34,7 @@ class NoNetworks:
             raise invalid_field(f"server.networks[{index}].{key}", said[key], EXPECTED)
         for index, name in enumerate(asked.security_groups):
             if name != "default":
-                expected = "'default' alone, since no network service is configured"
+                expected = f"'default' alone, since {NOT_CONFIGURED}"
                 raise invalid_field(f"server.security_groups[{index}].name", name, expected)
         return ChosenNetworks(networks="none" if asked.networks == "none" else "auto", count=asked.max_count)
 
@@ -40,9 +42,19 @@ class NoNetworks:
         """Return that there are none."""
         return []
 
+    async def attach(self, wanted: WantedInterface, _context: RequestContext, _token: str) -> Vif:
+        """Refuse: there is no network."""
+        if wanted.network.port_id is not None:
+            raise NotFound(f"Port {wanted.network.port_id[:80]} not found: {NOT_CONFIGURED}.")
+        raise BadRequest(f"No interface can be attached to instance {wanted.instance}: {NOT_CONFIGURED}.")
+
+    async def detach(self, _instance: InstanceUuid, port_id: str, _context: RequestContext, _token: str) -> None:
+        """Refuse: there is no port."""
+        raise NotFound(f"Port id {port_id[:80]} could not be found.")
+
     async def set_group(self, change: GroupChange, _context: RequestContext, _token: str) -> None:
         """Refuse: there is no group."""
-        raise NotFound(f"Security group {change.group[:80]} not found: no network service is configured.")
+        raise NotFound(f"Security group {change.group[:80]} not found: {NOT_CONFIGURED}.")
 
     async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
         """Make nothing. A server for which ports were named gets none: the service was there when it was asked for."""

@@ -61,6 +61,18 @@ class GroupChange(msgspec.Struct, frozen=True, kw_only=True):
     added: bool
 
 
+class WantedInterface(msgspec.Struct, frozen=True, kw_only=True):
+    """An interface that a server is to get besides those that it has."""
+
+    instance: InstanceUuid
+    project_id: ProjectId
+    """The server's: a port that is made is this project's, and a port that is brought has to be."""
+    host: str
+    zone: str
+    network: RequestedNetwork
+    """Without a network and a port: on the only network that the project can use."""
+
+
 class NetworksOfUsers(Protocol):
     """Looks up what users name of networks, with their rights. `token` is the caller's own."""
 
@@ -70,6 +82,24 @@ class NetworksOfUsers(Protocol):
         Raises BadRequest for what is not there or does not fit together, naming the key; Conflict where several
         networks could be meant, or a port is in use; Forbidden for what the caller may not, or has no quota for;
         Unavailable when the service does not answer.
+        """
+        ...
+
+    async def attach(self, wanted: WantedInterface, context: RequestContext, token: str) -> Vif:
+        """Make a port for a server that is there, or give it one of the user's, and return its new interface.
+
+        Whether the caller may change the server was asked before. Raises NotFound for a server that goes, and for a
+        network or a port that the project does not see; BadRequest where no network or several could be meant, for one
+        without a free address, and for what does not fit together, naming the field; Conflict for a port or an address
+        in use; Forbidden for what the caller may not, or has no quota for; Unavailable when the service does not
+        answer.
+        """
+        ...
+
+    async def detach(self, instance: InstanceUuid, port_id: str, context: RequestContext, token: str) -> None:
+        """Take an interface from a server: the port that was made for it is deleted, a user's is given back.
+
+        Raises NotFound for a port that is no interface of the server; Unavailable when the service does not answer.
         """
         ...
 

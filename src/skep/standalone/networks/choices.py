@@ -63,13 +63,18 @@ def _only_network(work: NetworkWork, asked: AskedNetworks) -> tuple[RequestedNet
     """
     if asked.networks == "none":
         return ()
-    mine = network_rows.where(work.connection, NETWORKS, project_id=work.caller.project_id, shared=False)
-    usable = [one for one in (*mine, *network_rows.where(work.connection, NETWORKS, shared=True)) if one.admin_state_up]
-    of_them = network_rows.where(work.connection, SUBNETS, network_id=[one.id for one in usable])
-    found = [one for one in usable if any(subnet.network_id == one.id for subnet in of_them)]
+    found = usable_networks(work)
     if len(found) > 1:
         raise Conflict(AMBIGUOUS)
     return tuple(RequestedNetwork(network_id=one.id) for one in found)
+
+
+def usable_networks(work: NetworkWork) -> list[Network]:
+    """Return the networks that a server of the project gets without naming one: they have a subnet."""
+    mine = network_rows.where(work.connection, NETWORKS, project_id=work.caller.project_id, shared=False)
+    usable = [one for one in (*mine, *network_rows.where(work.connection, NETWORKS, shared=True)) if one.admin_state_up]
+    of_them = network_rows.where(work.connection, SUBNETS, network_id=[one.id for one in usable])
+    return [one for one in usable if any(subnet.network_id == one.id for subnet in of_them)]
 
 
 def _check_topology(work: NetworkWork) -> None:
@@ -93,7 +98,7 @@ def _check_named(work: NetworkWork, asked: AskedNetworks, named: Sequence[Reques
             if one.port_id in seen:
                 raise invalid_field(f"{where}.port", one.port_id, "each port once")
             seen.add(one.port_id)
-            _check_port(work, where, one.port_id)
+            _check_own_port(work, f"{where}.port", one.port_id)
             continue
         if one.network_id is None:
             raise invalid_field(where, {}, "a 'uuid' or a 'port'")
@@ -101,22 +106,31 @@ def _check_named(work: NetworkWork, asked: AskedNetworks, named: Sequence[Reques
         if one.fixed_ip is not None:
             if asked.max_count > 1:
                 raise invalid_field(f"{where}.fixed_ip", one.fixed_ip, "none where several servers are created")
-            address = _check_address(work, f"{where}.fixed_ip", network, one.fixed_ip)
+            address, held = address_on(work, f"{where}.fixed_ip", network, one.fixed_ip)
+            if held:
+                raise invalid_field(f"{where}.fixed_ip", one.fixed_ip, "an address that no port has")
             if (network.id, address) in addresses:
                 raise invalid_field(f"{where}.fixed_ip", one.fixed_ip, "each address once")
             addresses.add((network.id, address))
 
 
-def _check_port(work: NetworkWork, where: str, port_id: str) -> Port:
+def _check_own_port(work: NetworkWork, where: str, port_id: str) -> None:
     try:
         port = own_port(work, work.caller.project_id, port_id)
     except Missing as error:
-        raise invalid_field(f"{where}.port", port_id, "the id of a port of the project") from error
+        raise invalid_field(where, port_id, "the id of a port of the project") from error
+    check_port(work, where, port)
+
+
+def check_port(work: NetworkWork, where: str, port: Port) -> None:
+    """Refuse a port that is in use, or has no address. `where` names it in the body.
+
+    Raises Conflict, BadRequest.
+    """
     if port.device_id:
         raise Conflict(f"Port {port.id} is still in use.")
     if not port_addresses.of_ports(work.connection, [port.id])[port.id]:
-        raise invalid_field(f"{where}.port", port_id, "a port with a fixed IP address")
-    return port
+        raise invalid_field(where, port.id, "a port with a fixed IP address")
 
 
 def _network(work: NetworkWork, where: str, network_id: str) -> Network:
@@ -124,14 +138,26 @@ def _network(work: NetworkWork, where: str, network_id: str) -> Network:
         network = find(work, "Network", NETWORKS, network_id)
     except Missing as error:
         raise invalid_field(where, network_id, "the id of a network that the project can use") from error
-    if network.external and not network.shared and not work.caller.is_admin:
-        raise Forbidden(f"It is not allowed to create an interface on external network {network_id}")
-    if not subnets.of_network(work.connection, network.id):
-        raise invalid_field(where, network_id, "a network with a subnet")
+    check_network(work, where, network)
     return network
 
 
-def _check_address(work: NetworkWork, where: str, network: Network, text: str) -> IpAddress:
+def check_network(work: NetworkWork, where: str, network: Network) -> None:
+    """Refuse a network on which servers of the caller can have no address. `where` names it in the body.
+
+    Raises Forbidden, BadRequest.
+    """
+    if network.external and not network.shared and not work.caller.is_admin:
+        raise Forbidden(f"It is not allowed to create an interface on external network {network.id}")
+    if not subnets.of_network(work.connection, network.id):
+        raise invalid_field(where, network.id, "a network with a subnet")
+
+
+def address_on(work: NetworkWork, where: str, network: Network, text: str) -> tuple[IpAddress, bool]:
+    """Return an address that the caller may choose on a network, and whether a port has it.
+
+    Raises Forbidden, BadRequest.
+    """
     if network.shared and not work.caller.owns(network.project_id):
         raise Forbidden(f"It is not allowed to choose an address of shared network {network.id}")
     of_network = subnets.of_network(work.connection, network.id)
@@ -142,9 +168,7 @@ def _check_address(work: NetworkWork, where: str, network: Network, text: str) -
     usable = [subnet for subnet in of_network if is_usable(ip_network(subnet.cidr), address)]
     if not usable:
         raise invalid_field(where, text, f"an address of a subnet of network {network.id}")
-    if port_addresses.holder(work.connection, usable[0].id, address) is not None:
-        raise invalid_field(where, text, "an address that no port has")
-    return address
+    return address, port_addresses.holder(work.connection, usable[0].id, address) is not None
 
 
 def _count(work: NetworkWork, asked: AskedNetworks, new: int) -> int:

@@ -22,9 +22,10 @@ from skep.neighbours.networks.base import (
     GroupChange,
     GroupOfServer,
     PortsRefused,
+    WantedInterface,
     WantedPorts,
 )
-from skep.standalone.networks import choices, groups_of_servers, many_ports, taking
+from skep.standalone.networks import attachments, choices, groups_of_servers, many_ports, taking
 from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.settings import NetworksSettings
 
@@ -59,6 +60,24 @@ class EmbeddedNetworks:
             return [_group_of_server(one, rules, names) for one in mine]
 
         return await self._database.read(unit)
+
+    async def attach(self, wanted: WantedInterface, context: RequestContext, _token: str) -> Vif:
+        """Give a server an interface."""
+        caller = NetworkCaller(project_id=wanted.project_id, is_admin=context.is_admin)
+
+        def unit(connection: Connection) -> Vif:
+            return attachments.attach(self._work(connection, caller), wanted)
+
+        return await self._database.write(unit)
+
+    async def detach(self, instance: InstanceUuid, port_id: str, context: RequestContext, _token: str) -> None:
+        """Take an interface from a server."""
+        caller = NetworkCaller(project_id=context.project_id, is_admin=context.is_admin)
+
+        def unit(connection: Connection) -> None:
+            attachments.detach(self._work(connection, caller), instance, port_id)
+
+        await self._database.write(unit)
 
     async def set_group(self, change: GroupChange, context: RequestContext, _token: str) -> None:
         """Give a group to the ports of a server, or take it from them."""

@@ -35,6 +35,8 @@ from skep.standalone.networks.queries import FLAG, TEXT, ListFilter, text
 from skep.standalone.networks.refusals import InTheWay, InvalidInput, NotPermitted
 from skep.standalone.networks.resources import ResourceApi, changed, check_owner, columns, find, said_of, store
 
+NO_MORE_ADDRESSES = "IpAddressGenerationFailure"
+"""Type of the refusal of a port for which a network has no free address."""
 MAC_PREFIX = b"\xfa\x16\x3e"
 """Beginning of the hardware addresses that the service makes (Neutron's `base_mac`)."""
 MAC_TRIES = 16
@@ -277,7 +279,7 @@ def _give_usual(work: NetworkWork, port: Port, of_network: list[Subnet]) -> None
 
 
 def _none_free(network_id: str) -> InTheWay:
-    return InTheWay("IpAddressGenerationFailure", f"No more IP addresses available on network {network_id}.")
+    return InTheWay(NO_MORE_ADDRESSES, f"No more IP addresses available on network {network_id}.")
 
 
 def _change_addresses(work: NetworkWork, port: Port, wanted: Sequence[WantedIp]) -> None:

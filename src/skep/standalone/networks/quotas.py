@@ -19,6 +19,9 @@ from skep.standalone.networks.callers import NetworkWork
 from skep.standalone.networks.refusals import InTheWay
 from skep.standalone.networks.settings import UNLIMITED
 
+OVER_QUOTA = "OverQuota"
+"""Type of the refusal of more than a project may have."""
+
 COUNTED: dict[str, ResourceKind[Any]] = {
     "network": NETWORKS,
     "subnet": SUBNETS,
@@ -52,4 +55,4 @@ def check(work: NetworkWork, resource: str, project_id: str, more: int = 1) -> N
     """
     limit = limits(work, project_id)[resource]
     if limit != UNLIMITED and used(work, resource, project_id) + more > limit:
-        raise InTheWay("OverQuota", f"Quota exceeded for resources: ['{resource}'].")
+        raise InTheWay(OVER_QUOTA, f"Quota exceeded for resources: ['{resource}'].")

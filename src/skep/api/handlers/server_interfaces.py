@@ -1,0 +1,80 @@
+"""Interfaces that a server gets or loses after its build: Nova's API reference, "Port interfaces"."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from skep.api.handlers.server_actions import carry_out, check_without_task
+from skep.api.handlers.server_addresses import shown_interface
+from skep.api.handlers.server_lookup import LocatedServer, find
+from skep.api.requests import Answer, ApiRequest
+from skep.domain.actions import ACTIONS
+from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
+from skep.domain.vifs import RequestedNetwork, Vif
+from skep.neighbours.networks.base import WantedInterface
+
+ATTACH, DETACH = ACTIONS["attach_interface"], ACTIONS["detach_interface"]
+
+
+async def attach(request: ApiRequest) -> Answer:
+    """Give a server one more interface: its port is made first, then its row has it.
+
+    A row that does not take it any more leaves no port.
+    """
+    wanted = _wanted(request.body["interfaceAttachment"])
+    found = await find(request)
+    server = found.instance
+    check_without_task(request, server, ATTACH)
+    asked = WantedInterface(
+        instance=server.uuid,
+        project_id=server.project_id,
+        host=server.host or "",
+        zone=server.availability_zone or "",
+        network=wanted,
+    )
+    networks = request.services.networks
+    vif = await networks.attach(asked, request.context, request.token)
+    try:
+        if not await carry_out(request, found, ATTACH, {"vif": vif}):
+            raise Conflict(f"Instance {server.uuid} is not ready")
+    except SkepError:
+        with contextlib.suppress(NotFound):
+            await networks.detach(server.uuid, vif.id, request.context, request.token)
+        raise
+    return Answer({"interfaceAttachment": shown_interface(vif)})
+
+
+async def detach(request: ApiRequest) -> Answer:
+    """Take an interface from a server: its port goes first, then its row loses it."""
+    found = await find(request)
+    server = found.instance
+    check_without_task(request, server, DETACH)
+    port_id = request.params["port_id"]
+    await request.services.networks.detach(server.uuid, port_id, request.context, request.token)
+    with contextlib.suppress(Conflict):
+        # What begins on the server meanwhile finds the port gone; the row is told of it.
+        await carry_out(request, found, DETACH, {"vif": _known(found, port_id)})
+    return Answer(status=202)
+
+
+def _wanted(asked: dict[str, Any]) -> RequestedNetwork:
+    """Read the body. Raises BadRequest for what does not go together (Nova's texts)."""
+    network_id, port_id = asked.get("net_id"), asked.get("port_id")
+    addresses = asked.get("fixed_ips") or ()
+    if network_id is not None and port_id is not None:
+        raise BadRequest("Must not input both network_id and port_id")
+    if addresses and network_id is None:
+        raise BadRequest("Must input network_id when request IP address")
+    return RequestedNetwork(
+        network_id=network_id,
+        port_id=port_id,
+        fixed_ip=addresses[0]["ip_address"] if addresses else None,
+        tag=asked.get("tag"),
+    )
+
+
+def _known(found: LocatedServer, port_id: str) -> Vif:
+    """Return an interface as the row has it; one that it was not told of yet has an id alone."""
+    unknown = Vif(id=port_id, mac_address="", network_id="", network_name="", mtu=0)
+    return next((vif for vif in found.instance.vifs if vif.id == port_id), unknown)
