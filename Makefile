@@ -15,7 +15,8 @@
 # make soak    the same for ten minutes while schedulers and the backends they share are killed: make soak SOAK_ARGS="--backend nats"
 #              chaos, soak and the benchmarks are the laboratory (lab/), which `scripts/bootstrap lab` installs
 # make tempest BARE=1   OpenStack's own test suite against a cloud beside a real Keystone and Glance, without networks and
-#              volumes: up to 40 minutes (docs/conformance.md); TEMPEST_ARGS="--regex resize" chooses tests
+#              volumes; OWN=1 against a cloud with Skep's own identity, images and networks: up to 40 minutes
+#              (docs/conformance.md); TEMPEST_ARGS="--regex resize" chooses tests
 # make fuzz    send requests of any content to all five HTTP services: make fuzz SEED=7 CASES=20000; a fault is a 5xx, an answer
 #              that the service's document does not have, or none
 # make lock    resolve the dependencies anew
@@ -66,8 +67,8 @@ chaos: install-lab $(if $(filter processes,$(DEPLOYMENT)),lab-packages)
 soak: install-lab lab-packages
 	@.venv/bin/python -m skep_lab.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
 
-tempest: install-lab install-neighbours install-tempest
-	@.venv/bin/python -m skep_lab.tempest $(if $(BARE),--bare) $(TEMPEST_ARGS)
+tempest: install-lab $(if $(OWN),,install-neighbours) install-tempest
+	@.venv/bin/python -m skep_lab.tempest $(if $(BARE),--bare) $(if $(OWN),--own) $(TEMPEST_ARGS)
 
 fuzz: install-lab install-fuzz
 	@.venv/bin/python -m skep_lab.fuzz --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)

@@ -1,4 +1,4 @@
-"""A cloud for the suite: hosts in one cell, beside a real Keystone and a real Glance."""
+"""Clouds for the suite: hosts in one cell, beside a real Keystone and a real Glance, or beside Skep's own services."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
 from skep.config import load
-from skep.contracts.http_cloud import serving_cloud
+from skep.config.sections import QuotaSettings
+from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.processes.ports import free_port
+from skep.processes.seeds import passwords_in
 from skep_lab.neighbours import PASSWORD, REGION, RealNeighbours, real_neighbours, sign_in
 from skep_lab.tempest.settings import Surroundings
 
+Pair = tuple[str, str]
 HOSTS = 4
 """All in one cell, for moves stay in theirs, and the suite takes any host for a target."""
 IMAGE_BYTES = b"tempest " * 8192
@@ -50,6 +54,9 @@ power_delay = 0.1
 """
 
 
+OWN_QUOTA = QuotaSettings(instances=100, cores=200, ram=512_000, server_groups=100)
+
+
 @asynccontextmanager
 async def surroundings(work: Path) -> AsyncIterator[Surroundings]:
     """Run a cloud with all that the suite asks for, as long as the block lasts."""
@@ -64,21 +71,45 @@ async def surroundings(work: Path) -> AsyncIterator[Surroundings]:
 
 
 async def _furnish(neighbours: RealNeighbours, compute_url: str) -> Surroundings:
-    """Make two images and two flavors."""
     async with httpx.AsyncClient(timeout=SECONDS, trust_env=False) as client:
         at = f"{neighbours.auth_url}/"
         async with httpx.AsyncClient(base_url=at, timeout=SECONDS, trust_env=False) as keystone:
             client.headers["X-Auth-Token"] = await sign_in(keystone, "admin", "admin")
-        images = [await _image(client, neighbours.glance.url, name) for name in ("tempest-1", "tempest-2")]
-        flavors = [await _flavor(client, compute_url, *facts) for facts in FLAVORS]
+        images, flavors = await _made(client, neighbours.glance.url, compute_url)
     return Surroundings(
-        auth_url=neighbours.auth_url,
-        region=REGION,
-        password=PASSWORD,
-        images=(images[0], images[1]),
-        flavors=(flavors[0], flavors[1]),
-        hosts=HOSTS,
+        auth_url=neighbours.auth_url, region=REGION, password=PASSWORD, images=images, flavors=flavors, hosts=HOSTS
     )
+
+
+@asynccontextmanager
+async def own_surroundings(work: Path) -> AsyncIterator[Surroundings]:
+    """Run a cloud with identity, images and networks of its own, as long as the block lasts."""
+    config = http_config(work, quota=OWN_QUOTA)
+    networks = msgspec.structs.replace(config.networks, quota_security_group=100, quota_router=100)
+    config = msgspec.structs.replace(config, networks=networks)
+    async with (
+        serving_cloud(config, cells=1, hosts=HOSTS) as cloud,
+        signed_in(cloud, "admin", "admin") as admin,
+        httpx.AsyncClient(timeout=SECONDS, trust_env=False, headers={"X-Auth-Token": admin.token}) as client,
+    ):
+        images, flavors = await _made(client, cloud.images_url, cloud.api_url)
+        outside = await client.get(f"{cloud.networks_url}/v2.0/networks", params={"router:external": "true"})
+        yield Surroundings(
+            auth_url=cloud.identity_url,
+            region=REGION,
+            password=passwords_in(cloud.clouds_yaml)["admin"],
+            images=images,
+            flavors=flavors,
+            hosts=HOSTS,
+            external_network=outside.json()["networks"][0]["id"],
+        )
+
+
+async def _made(client: httpx.AsyncClient, images_url: str, compute_url: str) -> tuple[Pair, Pair]:
+    """Make two images and two flavors."""
+    first, second = [await _image(client, images_url, name) for name in ("tempest-1", "tempest-2")]
+    small, large = [await _flavor(client, compute_url, *facts) for facts in FLAVORS]
+    return (first, second), (small, large)
 
 
 async def _image(client: httpx.AsyncClient, url: str, name: str) -> str:

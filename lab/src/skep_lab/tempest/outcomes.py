@@ -75,13 +75,13 @@ def counted(outcomes: Iterable[SuiteOutcome]) -> dict[str, int]:
     return counts
 
 
-def page(outcomes: Sequence[SuiteOutcome], known: Mapping[str, str]) -> str:
-    """Return the list by name. `known`: why a test that fails cannot pass."""
+def page(outcomes: Sequence[SuiteOutcome], known: Mapping[str, str], command: str) -> str:
+    """Return the list by name. `known`: why a test that fails cannot pass; `command`: what the run was begun by."""
     counts = ", ".join(f"{number} {word}" for word, number in counted(outcomes).items() if number)
     text = [
         "# The tests of an outside suite, by name",
         "",
-        f"Made by `make tempest BARE=1` ([conformance.md](conformance.md)): {counts}.",
+        f"Made by `{command}` ([conformance.md](conformance.md)): {counts}.",
         "Each line has a class and the names of its tests.",
     ]
     reasons = {outcome.test: known.get(outcome.test) or _last(outcome.why) for outcome in outcomes}

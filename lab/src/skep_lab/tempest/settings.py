@@ -1,4 +1,4 @@
-"""The suite's configuration for a cloud without networks and volumes."""
+"""The suite's configuration for a cloud without volumes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ class Surroundings:
     flavors: tuple[str, str]
     """Of two, the second is the larger."""
     hosts: int
+    external_network: str = ""
+    """Empty: the cloud has no networks."""
 
 
 def sections(cloud: Surroundings, work: Path) -> Sections:
     """Return the sections and keys of `tempest.conf`."""
     several = str(cloud.hosts > 1).lower()
     scope = dict.fromkeys(("nova", "keystone", "glance"), "true")
-    absent = dict.fromkeys(("neutron", "cinder", "swift", "horizon"), "false")
+    networks = str(bool(cloud.external_network)).lower()
+    absent = dict.fromkeys(("cinder", "swift", "horizon"), "false")
     consoles = dict.fromkeys(("vnc_console", "spice_console", "serial_console"), "false")
     moves = ("cold_migration", "live_migration", "shelve_migrate", "block_migration_for_live_migration")
     return {
@@ -35,14 +38,20 @@ def sections(cloud: Surroundings, work: Path) -> Sections:
         "oslo_concurrency": {"lock_path": str(work / "locks")},
         "auth": {
             "use_dynamic_credentials": "true",
-            "create_isolated_networks": "false",
+            "create_isolated_networks": networks,
             "admin_username": "admin",
             "admin_password": cloud.password,
             "admin_project_name": "admin",
             "admin_domain_name": "Default",
         },
         "identity": {"uri_v3": cloud.auth_url, "auth_version": "v3", "region": cloud.region},
-        "service_available": {"nova": "true", "glance": "true", **absent},
+        "service_available": {"nova": "true", "glance": "true", "neutron": networks, **absent},
+        "network": {
+            "public_network_id": cloud.external_network,
+            "project_network_cidr": "10.100.0.0/16",
+            "project_network_mask_bits": "24",
+        },
+        "network-feature-enabled": {"api_extensions": "all", "ipv6": "true"},
         "enforce_scope": scope,
         "image": {"region": cloud.region, "build_timeout": "120"},
         "image-feature-enabled": {"import_image": "false"},
