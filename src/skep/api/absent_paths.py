@@ -15,8 +15,6 @@ _OF_THE_CLOUD: dict[str, tuple[str, int]] = {
     "os-floating-ip-pools": ("floating IP addresses", PROXIES_LAST),
     "os-floating-ips": ("floating IP addresses", PROXIES_LAST),
     "os-networks": ("networks", PROXIES_LAST),
-    "os-security-group-rules": ("security groups", PROXIES_LAST),
-    "os-security-groups": ("security groups", PROXIES_LAST),
     "os-snapshots": ("volume snapshots", PROXIES_LAST),
     "os-tenant-networks": ("networks", PROXIES_LAST),
     "os-volume-types": ("volume types", PROXIES_LAST),

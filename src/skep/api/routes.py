@@ -17,6 +17,7 @@ from skep.api.handlers import (
 from skep.api.host_routes import HOST_ROUTES
 from skep.api.image_routes import IMAGE_ROUTES
 from skep.api.key_pair_routes import KEY_PAIR_ROUTES
+from skep.api.network_proxy_routes import NETWORK_PROXY_ROUTES
 from skep.api.roles import ANY_SCOPE
 from skep.api.routing import Route
 from skep.api.schemas import extensions as extension_schemas
@@ -234,6 +235,7 @@ ROUTES: tuple[Route, ...] = (
     *KEY_PAIR_ROUTES,
     *HOST_ROUTES,
     *IMAGE_ROUTES,
+    *NETWORK_PROXY_ROUTES,
     *USAGE_ROUTES,
     *CONSOLE_ROUTES,
     *_OTHER_ROUTES,

@@ -11,6 +11,7 @@ from typing import Any
 
 from skep.api.actions import ABSENT_ACTIONS, GONE_ACTIONS
 from skep.api.schemas.consoles import BY_ACTION
+from skep.domain.ids import new_uuid
 from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT
 from skep_lab.compute_api.servers import IMAGE
 from tests.support.access.compute_world import Things
@@ -33,6 +34,7 @@ def compute_rows(things: Things, place: str) -> list[Row]:
         _groups_and_quotas(things),
         _hosts(things),
         _images(things),
+        _networks_by_proxy(),
         _key_pairs(things),
         _usage(things),
     )
@@ -369,6 +371,23 @@ def _images(things: Things) -> Iterator[Row]:
             served=204 if there else 404,
             but={} if there else {"reader": 404, "service": 404},
         )
+
+
+def _networks_by_proxy() -> Iterator[Row]:
+    """Yield what is asked of networks, of which this API has none: who may ask is told so."""
+    row = partial(Row, served=404)
+    groups, group = "/os-security-groups", "/os-security-groups/{group_id}"
+    one = {"group_id": new_uuid()}
+    said = {"security_group": {"name": "new", "description": ""}}
+    yield row(method="GET", path=groups, right="reader")
+    yield row(method="POST", path=groups, right="member", body=said)
+    yield row(method="GET", path=group, right="reader", fill=one)
+    yield row(method="PUT", path=group, right="member", fill=one, body=said)
+    yield row(method="DELETE", path=group, right="member", fill=one)
+    rule = {"parent_group_id": new_uuid(), "ip_protocol": "tcp", "from_port": 22, "to_port": 22}
+    yield row(method="POST", path="/os-security-group-rules", right="member", body={"security_group_rule": rule})
+    fill = {"rule_id": new_uuid()}
+    yield row(method="DELETE", path="/os-security-group-rules/{rule_id}", right="member", fill=fill)
 
 
 def _usage(things: Things) -> Iterator[Row]:

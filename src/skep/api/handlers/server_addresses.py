@@ -6,10 +6,10 @@ from typing import Any
 
 from skep.api.handlers.server_lookup import find
 from skep.api.requests import Answer, ApiRequest
+from skep.api.views.security_groups import group_view
 from skep.domain.errors import NotFound
-from skep.domain.networking import SecurityGroupRule
 from skep.domain.vifs import ShownAddress, Vif, addresses_of
-from skep.neighbours.networks.base import GroupChange, GroupOfServer
+from skep.neighbours.networks.base import GroupChange
 
 ACTIVE = "ACTIVE"
 
@@ -69,38 +69,7 @@ async def security_groups(request: ApiRequest) -> Answer:
     server = (await find(request)).instance
     ids = tuple(dict.fromkeys(group.id for vif in server.vifs for group in vif.groups))
     found = await request.services.networks.security_groups(ids, request.context, request.token) if ids else []
-    return Answer({"security_groups": [_group(one) for one in found]})
-
-
-def _group(group: GroupOfServer) -> dict[str, Any]:
-    return {
-        "id": group.id,
-        "name": group.name,
-        "description": group.description,
-        "tenant_id": group.project_id,
-        "rules": [_rule(group, rule) for rule in group.rules if rule.direction == "ingress"],
-    }
-
-
-def _rule(group: GroupOfServer, rule: SecurityGroupRule) -> dict[str, Any]:
-    """Show a rule in the words of nova-network, which knew only what comes in."""
-    ports = (rule.port_range_min, rule.port_range_max)
-    if ports == (None, None) and rule.protocol is not None:
-        ports = (1, 65_535) if rule.protocol in ("tcp", "udp") else (-1, -1)
-    shown: dict[str, Any] = {
-        "id": rule.id,
-        "parent_group_id": group.id,
-        "ip_protocol": rule.protocol,
-        "from_port": ports[0],
-        "to_port": ports[1],
-        "group": {},
-        "ip_range": {},
-    }
-    if rule.remote_group_id is not None:
-        shown["group"] = {"tenant_id": group.project_id, "name": group.names.get(rule.remote_group_id, "")}
-    else:
-        shown["ip_range"] = {"cidr": rule.remote_ip_prefix or ("0.0.0.0/0" if rule.ethertype == "IPv4" else "::/0")}
-    return shown
+    return Answer({"security_groups": [group_view(one) for one in found]})
 
 
 async def add_group(request: ApiRequest) -> Answer:

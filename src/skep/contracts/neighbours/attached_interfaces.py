@@ -10,7 +10,7 @@ import asyncio
 
 import pytest
 
-from skep.contracts.neighbours.networks import NetworksContractBase
+from skep.contracts.neighbours.networks_base import NetworksContractBase
 from skep.contracts.neighbours.networks_world import HOST, THEIRS, NetworksWorld, addresses
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, QuotaExceeded, SkepError
 from skep.domain.ids import InstanceUuid, ProjectId, new_uuid

@@ -9,7 +9,7 @@ import abc
 import asyncio
 from ipaddress import ip_network
 
-from skep.contracts.neighbours.networks import NetworksContractBase
+from skep.contracts.neighbours.networks_base import NetworksContractBase
 from skep.contracts.neighbours.networks_world import HOST, OTHER_HOST, THEIRS, NetworksWorld, addresses
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.subnet_addresses import eui64

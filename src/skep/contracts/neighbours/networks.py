@@ -6,36 +6,18 @@ The networks are those of Skep's own network service (`cloud`).
 from __future__ import annotations
 
 import abc
-from collections.abc import AsyncIterator
 
 import pytest
 
-from skep.contracts.neighbours.contract import ServedContract
-from skep.contracts.neighbours.networks_world import THEIRS, Networks, NetworksWorld, networks_world
-from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
+from skep.contracts.neighbours.networks_world import THEIRS, NetworksWorld
+from skep.contracts.neighbours.proxied_networks import ProxiedGroupsContract
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, QuotaExceeded
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.networks.base import GroupChange
 
 
-class NetworksContractBase(ServedContract, abc.ABC):
-    """What both contracts have."""
-
-    @pytest.fixture
-    @abc.abstractmethod
-    async def networks(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[Networks]:
-        """Give what knows the networks of `cloud`."""
-        yield  # type: ignore[misc]  # abstract: inheritors give the service
-
-    @pytest.fixture
-    async def world(self, cloud: ServedNeighbours, networks: Networks) -> AsyncIterator[NetworksWorld]:
-        """Give the users of the cloud."""
-        async with networks_world(cloud, networks) as opened:
-            yield opened
-
-
-class NetworksOfUsersContract(NetworksContractBase, abc.ABC):
+class NetworksOfUsersContract(ProxiedGroupsContract, abc.ABC):
     """Tests of the port `skep.neighbours.networks.base.NetworksOfUsers`."""
 
     async def test_none_is_none(self, world: NetworksWorld) -> None:

@@ -111,6 +111,10 @@ class NetworksWorld:
         roles = ("admin",) if by == "admin" else ("member",)
         return RequestContext(request_id=RequestId("req-1"), project_id=project, roles=roles)
 
+    def asking(self, by: str = "demo") -> tuple[RequestContext, str]:
+        """Return what tells who asks: the context and the token."""
+        return self.context(by), self.tokens[by]
+
     async def server(self, *, attempt: int = 1, **columns: Any) -> InstanceUuid:
         """Store that a server waits for its cell; return its id."""
         instance = InstanceUuid(new_uuid())

@@ -17,13 +17,48 @@ from skep.neighbours.networks.base import (
     PortsRefused,
     WantedInterface,
     WantedPorts,
+    WantedRule,
 )
 
 NOT_CONFIGURED = "no network service is configured"
 EXPECTED = f"'auto' or 'none', since {NOT_CONFIGURED}"
 
 
-class NoNetworks:
+class NoProxies:
+    """What old clients ask the compute API for, where there is none of it: refused by name."""
+
+    async def list_groups(self, _context: RequestContext, _token: str, *, of_all: bool) -> list[GroupOfServer]:  # noqa: ARG002
+        """Refuse."""
+        raise _none("security groups")
+
+    async def create_group(self, _name: str, _description: str, _context: RequestContext, _token: str) -> GroupOfServer:
+        """Refuse."""
+        raise _none("security groups")
+
+    async def update_group(
+        self, _group: str, _name: str, _description: str, _context: RequestContext, _token: str
+    ) -> GroupOfServer:
+        """Refuse."""
+        raise _none("security groups")
+
+    async def delete_group(self, _group: str, _context: RequestContext, _token: str) -> None:
+        """Refuse."""
+        raise _none("security groups")
+
+    async def create_rule(self, _rule: WantedRule, _context: RequestContext, _token: str) -> tuple[str, GroupOfServer]:
+        """Refuse."""
+        raise _none("security groups")
+
+    async def delete_rule(self, _rule: str, _context: RequestContext, _token: str) -> None:
+        """Refuse."""
+        raise _none("security groups")
+
+
+def _none(noun: str) -> NotFound:
+    return NotFound(f"The resource could not be found: {noun} are not part of this release.")
+
+
+class NoNetworks(NoProxies):
     """A `NetworksOfUsers` and `NetworkPorts` where there are none."""
 
     async def choose(self, asked: AskedNetworks, _context: RequestContext, _token: str) -> ChosenNetworks:

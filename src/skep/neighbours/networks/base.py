@@ -73,7 +73,69 @@ class WantedInterface(msgspec.Struct, frozen=True, kw_only=True):
     """Without a network and a port: on the only network that the project can use."""
 
 
-class NetworksOfUsers(Protocol):
+class WantedRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule of what comes in, that a security group is to get."""
+
+    group: str
+    protocol: str | None
+    """`tcp`, `udp` or `icmp`; None: any."""
+    ports: tuple[int | None, int | None]
+    """The first and the last one; of ICMP the type and the code. None: all."""
+    cidr: str | None
+    remote_group: str | None
+    """Of whose ports it lets in what they send, instead of the addresses of `cidr`."""
+
+
+class ProxiedGroups(Protocol):
+    """Security groups for clients that ask the compute API for them. `token` is the caller's own.
+
+    Each raises Forbidden where the caller may not, and Unavailable when the service does not answer.
+    """
+
+    async def list_groups(self, context: RequestContext, token: str, *, of_all: bool) -> list[GroupOfServer]:
+        """Return the groups of the caller's project, the default one among them; of all projects, for an admin."""
+        ...
+
+    async def create_group(self, name: str, description: str, context: RequestContext, token: str) -> GroupOfServer:
+        """Make a group.
+
+        Raises QuotaExceeded; BadRequest for a name that it cannot have.
+        """
+        ...
+
+    async def update_group(
+        self, group: str, name: str, description: str, context: RequestContext, token: str
+    ) -> GroupOfServer:
+        """Give a group another name and description.
+
+        Raises NotFound for one that the caller does not see, BadRequest for a name that it cannot have.
+        """
+        ...
+
+    async def delete_group(self, group: str, context: RequestContext, token: str) -> None:
+        """Delete a group with its rules.
+
+        Raises NotFound for one that the caller does not see, BadRequest while ports have it and for the default one.
+        """
+        ...
+
+    async def create_rule(self, rule: WantedRule, context: RequestContext, token: str) -> tuple[str, GroupOfServer]:
+        """Make a rule; return its id, and the group as it is then.
+
+        Raises NotFound for a group that the caller does not see, QuotaExceeded, BadRequest for what cannot be and for
+        a rule that the group has.
+        """
+        ...
+
+    async def delete_rule(self, rule: str, context: RequestContext, token: str) -> None:
+        """Delete a rule.
+
+        Raises NotFound for one that the caller does not see.
+        """
+        ...
+
+
+class NetworksOfUsers(ProxiedGroups, Protocol):
     """Looks up what users name of networks, with their rights. `token` is the caller's own."""
 
     async def choose(self, asked: AskedNetworks, context: RequestContext, token: str) -> ChosenNetworks:

@@ -8,13 +8,10 @@ from functools import partial
 
 from skep.database import Connection
 from skep.database.api import instance_mappings, network_rows, server_ports
-from skep.database.api.network_rows import SECURITY_GROUP_RULES, SECURITY_GROUPS
-from skep.database.engine import Database
-from skep.domain.clock import Clock
+from skep.database.api.network_rows import SECURITY_GROUPS
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from skep.domain.ids import InstanceUuid
-from skep.domain.networking import SecurityGroup, SecurityGroupRule
 from skep.domain.vifs import Vif
 from skep.neighbours.networks.base import (
     AskedNetworks,
@@ -26,26 +23,16 @@ from skep.neighbours.networks.base import (
     WantedPorts,
 )
 from skep.standalone.networks import attachments, choices, groups_of_servers, many_ports, taking
-from skep.standalone.networks.callers import NetworkCaller, NetworkWork
-from skep.standalone.networks.settings import NetworksSettings
+from skep.standalone.networks.callers import NetworkCaller
+from skep.standalone.networks.proxies import EmbeddedProxies, caller_of, with_rules
 
 
-class EmbeddedNetworks:
+class EmbeddedNetworks(EmbeddedProxies):
     """A `NetworksOfUsers` and `NetworkPorts`, over the tables of the embedded network service."""
-
-    def __init__(self, settings: NetworksSettings, database: Database, clock: Clock) -> None:
-        self._settings = settings
-        self._database = database
-        self._clock = clock
 
     async def choose(self, asked: AskedNetworks, context: RequestContext, _token: str) -> ChosenNetworks:
         """Return what the servers of a create are to have."""
-        caller = NetworkCaller(project_id=context.project_id, is_admin=context.is_admin)
-
-        def unit(connection: Connection) -> ChosenNetworks:
-            return choices.chosen(self._work(connection, caller), asked)
-
-        return await self._database.read(unit)
+        return await self._look(context, lambda work: choices.chosen(work, asked))
 
     async def security_groups(self, ids: Sequence[str], context: RequestContext, _token: str) -> list[GroupOfServer]:
         """Return security groups with their rules."""
@@ -53,11 +40,7 @@ class EmbeddedNetworks:
 
         def unit(connection: Connection) -> list[GroupOfServer]:
             found = network_rows.by_id(connection, SECURITY_GROUPS, list(ids))
-            mine = [one for one in found.values() if seen_by in (None, one.project_id)]
-            rules = network_rows.where(connection, SECURITY_GROUP_RULES, security_group_id=[one.id for one in mine])
-            remote = sorted({rule.remote_group_id for rule in rules if rule.remote_group_id is not None})
-            names = {one.id: one.name for one in network_rows.by_id(connection, SECURITY_GROUPS, remote).values()}
-            return [_group_of_server(one, rules, names) for one in mine]
+            return with_rules(connection, [one for one in found.values() if seen_by in (None, one.project_id)])
 
         return await self._database.read(unit)
 
@@ -81,12 +64,8 @@ class EmbeddedNetworks:
 
     async def set_group(self, change: GroupChange, context: RequestContext, _token: str) -> None:
         """Give a group to the ports of a server, or take it from them."""
-        caller = NetworkCaller(project_id=context.project_id, is_admin=context.is_admin)
-
-        def unit(connection: Connection) -> None:
-            groups_of_servers.change(self._work(connection, caller), change)
-
-        await self._database.write(unit)
+        caller = caller_of(context)
+        await self._database.write(lambda connection: groups_of_servers.change(self._work(connection, caller), change))
 
     async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
         """Make the ports of servers: what is plain at once, the others each in a unit of its own."""
@@ -131,17 +110,3 @@ class EmbeddedNetworks:
             return await self._database.write(unit)
         except (BadRequest, Forbidden, NotFound, Conflict) as error:
             return PortsRefused(str(error))
-
-    def _work(self, connection: Connection, caller: NetworkCaller) -> NetworkWork:
-        return NetworkWork(connection=connection, caller=caller, settings=self._settings, now=self._clock.now())
-
-
-def _group_of_server(group: SecurityGroup, rules: Sequence[SecurityGroupRule], names: dict[str, str]) -> GroupOfServer:
-    return GroupOfServer(
-        id=group.id,
-        name=group.name,
-        description=group.description,
-        project_id=group.project_id,
-        rules=tuple(rule for rule in rules if rule.security_group_id == group.id),
-        names=names,
-    )
