@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import httpx
 from skep.api.microversions import MAXIMUM
 from skep.api.routes import ROUTES
 from skep.contracts.neighbours.served import SteppedClock, neighbours, token
+from skep.database.cell import interfaces
+from skep.domain.ids import InstanceUuid
+from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet
 from skep_lab.compute_api.api import PROJECT
 from skep_lab.compute_api.servers import CELL1, CELL2, ServersUnderTest, servers_under_test
 from tests.functional.servers.test_migrations import begin
@@ -19,7 +23,7 @@ from tests.support.work import Watch, watching
 
 FEW, MANY = 2, 5
 """Of each kind of thing."""
-QUERIES = ("", "?all_tenants=1", "?all_projects=1", "?limit=5", "?detailed=1")
+QUERIES = ("", "?all_tenants=1", "?all_projects=1", "?limit=5", "?detailed=1", "?ip=10.0")
 BELOW = (
     *("/servers/{server}/os-instance-actions", "/servers/{server}/tags", "/servers/{server}/metadata"),
     *("/servers/{server}/migrations", "/flavors/f0/os-extra_specs"),
@@ -42,6 +46,10 @@ IMAGES = (
     "/images?visibility=shared&member_status=all",
     "/images/{image}/members",
 )
+NETWORKS = (
+    *("/networks", "/subnets", "/ports", "/security-groups", "/security-group-rules", "/routers", "/floatingips"),
+    *("/ports?network_id={network}", "/ports?fixed_ips=subnet_id%3D{subnet}", "/networks?tags=t", "/quotas"),
+)
 
 
 async def _make(cloud: ServersUnderTest, first: int, last: int) -> None:
@@ -53,12 +61,29 @@ async def _make(cloud: ServersUnderTest, first: int, last: int) -> None:
         group = {"name": f"g{number}", "policy": "soft-affinity"}
         made = await cloud.good("POST", "/os-server-groups", {"server_group": group}, version=64)
         hints = {"group": made["server_group"]["id"]}
-        await cloud.build(await cloud.create(hints=hints), CELL1 if number % 2 else CELL2)
+        server, cell = await cloud.create(hints=hints), CELL1 if number % 2 else CELL2
+        await cloud.build(server, cell)
+        told = {InstanceUuid(server): (_interface(2 * number), _interface(2 * number + 1))}
+        await cloud.services.cells[cell].write(partial(interfaces.tell, vifs=told, now=1))
         await cloud.create(metadata={"k": "v"}, tags=["t"], version=52)
         await begin(cloud, number, CELL1 if number % 2 else CELL2)
         key = {"name": f"k{number}", "public_key": ssh_key(f"k{number}")}
         await cloud.good("POST", "/os-keypairs", {"keypair": key}, token="admin")
         await cloud.good("POST", "/flavors/f0/os-extra_specs", {"extra_specs": {f"s{number}": "1"}}, token="admin")
+
+
+def _interface(number: int) -> Vif:
+    """Return an interface on a network of its own, with an address and a group."""
+    addresses = (VifAddress(f"10.0.0.{number + 2}", (f"203.0.113.{number + 2}",)),)
+    return Vif(
+        id=f"port-{number}",
+        mac_address="fa:16:3e:00:00:01",
+        network_id=f"network-{number}",
+        network_name=f"n{number}",
+        mtu=1450,
+        subnets=(VifSubnet(id=f"subnet-{number}", cidr="10.0.0.0/24", version=4, addresses=addresses),),
+        groups=(VifGroup(f"group-{number}", "web"),),
+    )
 
 
 async def _add_below(cloud: ServersUnderTest, server: str, first: int, last: int) -> None:
@@ -164,6 +189,66 @@ class _Both:
             await self.ask("GET", path.format(**self.ids))
             counted[path] = watch.end().statements
         return counted
+
+
+class _Networks:
+    """The embedded network service, as an admin asks it."""
+
+    def __init__(self, client: httpx.AsyncClient, admin: str) -> None:
+        self._client = client
+        self._headers = {"X-Auth-Token": admin}
+        self._ids: dict[str, str] = {}
+
+    async def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        answer = await self._client.request(method, f"/v2.0{path}", json=body, headers=self._headers)
+        assert answer.is_success, answer.text
+        return next(iter(answer.json().values())) if answer.content else None
+
+    async def _make(self, kind: str, **said: Any) -> str:
+        made = await self._ask("POST", f"/{kind.replace('_', '-')}s", {kind: said})
+        return str(made["id"])
+
+    async def make(self, first: int, last: int) -> None:
+        """Make so many networks, each with a subnet, ports, a router, a floating address and a group."""
+        for number in range(first, last):
+            outside = await self._make("network", name=f"o{number}", **{"router:external": True})
+            await self._make("subnet", network_id=outside, cidr=f"198.51.{number}.0/24", ip_version=4)
+            network = await self._make("network", name=f"n{number}")
+            subnet = await self._make("subnet", network_id=network, cidr=f"10.{number}.0.0/24", ip_version=4)
+            self._ids = {"network": network, "subnet": subnet, **self._ids}
+            await self._ask("PUT", f"/networks/{network}/tags/t")
+            group = await self._make("security_group", name=f"g{number}")
+            await self._make("security_group_rule", security_group_id=group, direction="ingress", remote_group_id=group)
+            router = await self._make("router", name=f"r{number}", external_gateway_info={"network_id": outside})
+            await self._ask("PUT", f"/routers/{router}/add_router_interface", {"subnet_id": subnet})
+            port = await self._make("port", network_id=network, security_groups=[group])
+            await self._make("port", network_id=self._ids["network"])
+            await self._make("floatingip", floating_network_id=outside, port_id=port)
+
+    async def statements(self, watch: Watch) -> dict[str, int]:
+        """Return how many statements each list takes, the second time that it is asked for."""
+        counted: dict[str, int] = {}
+        for path in NETWORKS:
+            await self._ask("GET", path.format(**self._ids))
+            watch.begin()
+            await self._ask("GET", path.format(**self._ids))
+            counted[path] = watch.end().statements
+        return counted
+
+
+async def test_nor_those_of_networks(tmp_path: Path) -> None:
+    with watching() as watch:
+        async with (
+            neighbours(tmp_path, SteppedClock()) as cloud,
+            cloud.identity_client() as identity,
+            cloud.networks_client() as client,
+        ):
+            networks = _Networks(client, await token(identity, "admin", "admin"))
+            await networks.make(0, FEW)
+            few = await networks.statements(watch)
+            await networks.make(FEW, MANY)
+            many = await networks.statements(watch)
+    assert _grown(few, many) == {}
 
 
 async def test_nor_those_of_identity_and_images(tmp_path: Path) -> None:
