@@ -221,6 +221,7 @@ def _images(things: Things) -> Iterator[Row]:
     yield one(method="DELETE", right="member", served=404)
     for name, served in (("import", 200), ("stores", 404)):
         yield Row(method="GET", path=f"/v2/info/{name}", right="reader", served=served, but={"service": served})
+    yield image(method="GET", path=f"{path}/tasks", right="reader", but=service)
     yield image(method="POST", path=f"{path}/import", right="member", body={"method": {"name": "x"}}, served=400)
     yield image(method="PUT", path=f"{path}/stage", right="member", served=400)
     for tag, there in (("tag", 204), ("none", 404)):

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from skep.api.handlers.server_lookup import find
+import structlog
+
+from skep.api.cells import write_cell
+from skep.api.handlers.server_lookup import LocatedServer, find
 from skep.api.requests import Answer, ApiRequest
 from skep.api.views.security_groups import group_view
-from skep.domain.errors import NotFound
+from skep.database.cell import interfaces as cell_interfaces
+from skep.domain.errors import NotFound, Unavailable
 from skep.domain.vifs import ShownAddress, Vif, addresses_of
 from skep.neighbours.networks.base import GroupChange
+
+log = structlog.get_logger("skep.api.servers")
 
 ACTIVE = "ACTIVE"
 
@@ -83,8 +91,24 @@ async def remove_group(request: ApiRequest) -> Answer:
 
 
 async def _change_group(request: ApiRequest, group: str, *, added: bool) -> Answer:
-    """Change the ports; the server's row is told of it afterwards."""
-    server = (await find(request)).instance
-    change = GroupChange(instance=server.uuid, group=group, added=added)
-    await request.services.networks.set_group(change, request.context, request.token)
+    """Change the ports, and tell the row."""
+    found = await find(request)
+    change = GroupChange(instance=found.instance.uuid, group=group, added=added)
+    vifs = await request.services.networks.set_group(change, request.context, request.token)
+    await tell_row(request, found, vifs)
     return Answer(status=202)
+
+
+async def tell_row(request: ApiRequest, found: LocatedServer, vifs: Sequence[Vif]) -> None:
+    """Have a row say what its server has now, so that whoever has changed it reads it.
+
+    Where the cell does not answer, a super conductor tells the row later: the change was noted with its ports.
+    """
+    services = request.services
+    if found.cell is None:
+        return
+    unit = partial(cell_interfaces.tell, vifs={found.instance.uuid: vifs}, now=services.clock.now())
+    try:
+        await write_cell(services, found.cell, unit)
+    except Unavailable as error:
+        log.warning("row told later of its interfaces", request=request.context.request_id, error=str(error))

@@ -13,7 +13,7 @@ from skep.contracts.neighbours.networks_world import THEIRS, NetworksWorld
 from skep.contracts.neighbours.proxied_networks import ProxiedGroupsContract
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, QuotaExceeded
 from skep.domain.ids import InstanceUuid, new_uuid
-from skep.domain.vifs import RequestedNetwork
+from skep.domain.vifs import RequestedNetwork, Vif
 from skep.neighbours.networks.base import GroupChange
 
 
@@ -212,7 +212,8 @@ class NetworksOfUsersContract(ProxiedGroupsContract, abc.ABC):
         await world.given(world.wanted(server, network, network))
         before = [one["security_groups"] for one in await world.ports_of(server)]
         for named in ("web", group):
-            await self._set(world, server, named, added=True)
+            vifs = await self._set(world, server, named, added=True)
+            assert vifs == (await world.networks.of_servers([server]))[server]
             assert [group in one["security_groups"] for one in await world.ports_of(server)] == [True, True]
         [vif, _] = (await world.networks.of_servers([server]))[server]
         assert {one.name for one in vif.groups} == {"default", "web"}
@@ -254,6 +255,6 @@ class NetworksOfUsersContract(ProxiedGroupsContract, abc.ABC):
             await self._set(world, server, "web", added=True)
         assert all(group not in one["security_groups"] for one in await world.ports_of(server))
 
-    async def _set(self, world: NetworksWorld, server: InstanceUuid, group: str, *, added: bool) -> None:
+    async def _set(self, world: NetworksWorld, server: InstanceUuid, group: str, *, added: bool) -> tuple[Vif, ...]:
         change = GroupChange(instance=server, group=group, added=added)
-        await world.networks.set_group(change, world.context(), world.tokens["demo"])
+        return await world.networks.set_group(change, world.context(), world.tokens["demo"])

@@ -87,7 +87,7 @@ class NoNetworks(NoProxies):
         """Refuse: there is no port."""
         raise NotFound(f"Port id {port_id[:80]} could not be found.")
 
-    async def set_group(self, change: GroupChange, _context: RequestContext, _token: str) -> None:
+    async def set_group(self, change: GroupChange, _context: RequestContext, _token: str) -> tuple[Vif, ...]:
         """Refuse: there is no group."""
         raise NotFound(f"Security group {change.group[:80]} not found: {NOT_CONFIGURED}.")
 

@@ -165,8 +165,10 @@ class NetworksOfUsers(ProxiedGroups, Protocol):
         """
         ...
 
-    async def set_group(self, change: GroupChange, context: RequestContext, token: str) -> None:
+    async def set_group(self, change: GroupChange, context: RequestContext, token: str) -> tuple[Vif, ...]:
         """Give a group to every port of a server, or take it from all that have it; all of it or nothing.
+
+        Return the interfaces of the server as they are then.
 
         Whether the caller may change the server was asked before. Raises NotFound for a group that the caller does not
         see, where the server has no port, and where none has the group that is to be taken; Conflict where several

@@ -39,6 +39,7 @@ ROUTES: tuple[tuple[str, str, Served[ImagesApi]], ...] = (
     ("GET", "/v2/info/stores", imports.show_stores),
     ("POST", "/v2/images/{image_id}/import", imports.start),
     ("PUT", "/v2/images/{image_id}/stage", imports.stage),
+    ("GET", "/v2/images/{image_id}/tasks", imports.list_tasks),
     ("PUT", "/v2/images/{image_id}/tags/{tag}", images.add_tag),
     ("DELETE", "/v2/images/{image_id}/tags/{tag}", images.remove_tag),
 )

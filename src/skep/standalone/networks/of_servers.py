@@ -62,10 +62,14 @@ class EmbeddedNetworks(EmbeddedProxies):
 
         await self._database.write(unit)
 
-    async def set_group(self, change: GroupChange, context: RequestContext, _token: str) -> None:
+    async def set_group(self, change: GroupChange, context: RequestContext, _token: str) -> tuple[Vif, ...]:
         """Give a group to the ports of a server, or take it from them."""
-        caller = caller_of(context)
-        await self._database.write(lambda connection: groups_of_servers.change(self._work(connection, caller), change))
+
+        def unit(connection: Connection) -> tuple[Vif, ...]:
+            groups_of_servers.change(self._work(connection, caller_of(context)), change)
+            return server_ports.vifs_of(connection, [change.instance])[change.instance]
+
+        return await self._database.write(unit)
 
     async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
         """Make the ports of servers: what is plain at once, the others each in a unit of its own."""

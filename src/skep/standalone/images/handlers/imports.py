@@ -43,6 +43,19 @@ async def show_stores(api: ImagesApi, request: Request) -> Response:
     raise NotFound("Multi backend is not supported at this site.")
 
 
+class AnsweredTasks(TypedDict):
+    """The answer with the tasks that are about an image, such as imports: there are none."""
+
+    tasks: list[dict[str, object]]
+
+
+@operation(faults=(404,))
+async def list_tasks(api: ImagesApi, request: Request) -> JsonResponse[AnsweredTasks]:
+    """Tell which tasks are about an image."""
+    await api.images.get(image_id(request), await reader(api, request))
+    return json_response({"tasks": []})
+
+
 @takes(dict[str, object], status=())
 async def start(api: ImagesApi, request: Request, read: Read[dict[str, object]]) -> Response:
     """Refuse an import by the name of its method."""
