@@ -45,6 +45,7 @@ from skep.messages.to_cell_conductor import InstancesChanged, QuestionsAsked
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
 from skep.messages.to_super_conductor import DeleteInstances, OperatorStateChanged, ScheduleAndBuildInstances
 from skep.neighbours.networks.absent import NoNetworks
+from skep.neighbours.networks.base import NetworksOfUsers
 from skep.standalone.images.of_users import EmbeddedOfUsers
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, cell_conductor
 from skep.transport.memory import MemoryTransport
@@ -265,10 +266,12 @@ async def servers_under_test(
     reported: tuple[HostState, ...] = (HOST,),
     reclaim: int = 0,
     evacuate_needs_fence: bool = False,
+    networks: NetworksOfUsers | None = None,
 ) -> AsyncIterator[ServersUnderTest]:
     """Open the API over fresh databases in `directory`; `reported`: the hosts that a scheduler knows.
 
     `reclaim`: for how many seconds deleted servers are kept. `evacuate_needs_fence`: as the setting.
+    `networks`: None: there are none.
     """
     database = new_database(directory / "api.db", "api")
     databases = {uuid: new_database(directory / f"{name}.db", "cell") for uuid, name in NAMES.items()}
@@ -286,7 +289,7 @@ async def servers_under_test(
         images=KnownImages(),
         image_records=images,
         images_of_users=EmbeddedOfUsers(images_over(database, directory)),
-        networks=NoNetworks(),
+        networks=networks or NoNetworks(),
         policy=Policy(),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],

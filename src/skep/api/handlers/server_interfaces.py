@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import structlog
+
 from skep.api.handlers.server_actions import carry_out, check_without_task
 from skep.api.handlers.server_addresses import shown_interface
 from skep.api.handlers.server_lookup import LocatedServer, find
 from skep.api.requests import Answer, ApiRequest
 from skep.domain.actions import ACTIONS
-from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
+from skep.domain.errors import BadRequest, Conflict, SkepError
+from skep.domain.ids import InstanceUuid
 from skep.domain.vifs import RequestedNetwork, Vif
 from skep.neighbours.networks.base import WantedInterface
+
+log = structlog.get_logger("skep.api.servers")
 
 ATTACH, DETACH = ACTIONS["attach_interface"], ACTIONS["detach_interface"]
 
@@ -39,10 +44,23 @@ async def attach(request: ApiRequest) -> Answer:
         if not await carry_out(request, found, ATTACH, {"vif": vif}):
             raise Conflict(f"Instance {server.uuid} is not ready")
     except SkepError:
-        with contextlib.suppress(NotFound):
-            await networks.detach(server.uuid, vif.id, request.context, request.token)
+        await _undo(request, server.uuid, vif.id)
         raise
     return Answer({"interfaceAttachment": shown_interface(vif)})
+
+
+async def _undo(request: ApiRequest, instance: InstanceUuid, port_id: str) -> None:
+    """Take a port back that the row did not take. Where that fails, too, the server has it and its row is told so."""
+    try:
+        await request.services.networks.detach(instance, port_id, request.context, request.token)
+    except SkepError as error:
+        log.warning(
+            "port not taken back",
+            request=request.context.request_id,
+            instance=instance,
+            port=port_id,
+            error=str(error),
+        )
 
 
 async def detach(request: ApiRequest) -> Answer:
