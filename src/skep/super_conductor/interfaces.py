@@ -54,10 +54,13 @@ class Interfaces:
         """Tell rows of one cell; False where it could not be done: the notes stay."""
         parts = self._parts
         try:
-            access = parts.cell(cell)
-            vifs = await parts.networks.of_servers([one.instance for one in servers])
-            await access.write(partial(interfaces.tell, vifs=vifs, now=parts.clock.now()))
-            await parts.api.write(partial(server_ports.told, servers=servers))
+            access, named = parts.cell(cell), [one.instance for one in servers]
+            known = await access.read(partial(interfaces.stored, uuids=named))
+            vifs = await parts.networks.of_servers(named)
+            unit = partial(interfaces.tell_unchanged, vifs=vifs, known=known, now=parts.clock.now())
+            left = set(await access.write(unit))
+            told = [one for one in servers if one.instance not in left]
+            await parts.api.write(partial(server_ports.told, servers=told))
         except SkepError as error:
             log.warning("rows not told of their interfaces", cell=str(cell), members=len(servers), error=str(error))
             return False

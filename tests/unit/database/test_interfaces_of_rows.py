@@ -69,3 +69,18 @@ def test_a_row_of_a_server_that_may_be_elsewhere_is_left_alone(cell: sa.Connecti
     for state in (State.MOVED, State.STAGED, State.AWAY, State.LEAVING):
         cell.execute(rows.update().values(state=state.value))
         assert interfaces.misbound(cell, 10) == {}, state
+
+
+def test_a_row_that_was_written_meanwhile_is_told_later(cell: sa.Connection) -> None:
+    """What was looked up before it may be older."""
+    bring_to(cell, State.ACTIVE)
+    for before, meanwhile in (((), (VIF,)), ((VIF,), ())):
+        interfaces.tell(cell, {ONE: before}, 5)
+        known = interfaces.stored(cell, [ONE, "another"])
+        assert set(known) == {ONE}
+        assert interfaces.tell_unchanged(cell, {ONE: before}, known, 6) == []
+        interfaces.tell(cell, {ONE: meanwhile}, 7)
+        assert interfaces.tell_unchanged(cell, {ONE: before}, known, 8) == [ONE]
+        found = instances.get(cell, ONE)
+        assert found is not None
+        assert found.vifs == meanwhile

@@ -24,8 +24,36 @@ _ELSEWHERE = row.state.in_(constants(FROZEN | UNSEEN))
 def tell(connection: sa.Connection, vifs: Mapping[InstanceUuid, Sequence[Vif]], now: int) -> None:
     """Write the interfaces of servers into their rows."""
     for uuid, found in vifs.items():
-        values = {**columns(found), "changed_at": now}
-        connection.execute(instances.update().where(row.uuid == uuid, row.deleted_at.is_(None)).values(**values))
+        connection.execute(_telling(uuid, found, now))
+
+
+def stored(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, bytes | None]:
+    """Return what rows say of interfaces, as it is stored, of those of these servers that are here."""
+    query = sa.select(row.uuid, row.vifs).where(row.uuid.in_(uuids), row.deleted_at.is_(None))
+    return {InstanceUuid(one.uuid): one.vifs for one in connection.execute(query)}
+
+
+def tell_unchanged(
+    connection: sa.Connection,
+    vifs: Mapping[InstanceUuid, Sequence[Vif]],
+    known: Mapping[InstanceUuid, bytes | None],
+    now: int,
+) -> list[InstanceUuid]:
+    """Write interfaces into those rows that still say what was `known` before the interfaces were looked up.
+
+    Return the others: who wrote them may know of something newer.
+    """
+    left = []
+    for uuid, before in known.items():
+        telling = _telling(uuid, vifs[uuid], now).where(row.vifs.is_not_distinct_from(before))
+        if not connection.execute(telling).rowcount:
+            left.append(uuid)
+    return left
+
+
+def _telling(uuid: InstanceUuid, vifs: Sequence[Vif], now: int) -> sa.Update:
+    changed = instances.update().where(row.uuid == uuid, row.deleted_at.is_(None))
+    return changed.values(**columns(vifs), changed_at=now)
 
 
 def columns(vifs: Sequence[Vif]) -> dict[str, Any]:
