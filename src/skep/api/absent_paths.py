@@ -12,11 +12,7 @@ PROXIES_LAST = 35
 
 _OF_THE_CLOUD: dict[str, tuple[str, int]] = {
     "os-baremetal-nodes": ("bare metal nodes", PROXIES_LAST),
-    "os-floating-ip-pools": ("floating IP addresses", PROXIES_LAST),
-    "os-floating-ips": ("floating IP addresses", PROXIES_LAST),
-    "os-networks": ("networks", PROXIES_LAST),
     "os-snapshots": ("volume snapshots", PROXIES_LAST),
-    "os-tenant-networks": ("networks", PROXIES_LAST),
     "os-volume-types": ("volume types", PROXIES_LAST),
     "os-volumes": ("volumes", PROXIES_LAST),
     "os-volumes_boot": ("volumes", 102),
@@ -66,7 +62,7 @@ class AbsentFamily(NamedTuple):
 def _families() -> Iterator[AbsentFamily]:
     """Yield what is not there, then what Nova has given up."""
     for word, (noun, last) in _OF_THE_CLOUD.items():
-        yield AbsentFamily("GET" if word in _CHANGES_GIVEN_UP else "ANY", f"/{word}", noun, last, is_gone=False)
+        yield AbsentFamily("ANY", f"/{word}", noun, last, is_gone=False)
     for word, (noun, last) in _OF_A_SERVER.items():
         yield AbsentFamily("ANY", f"/servers/{{id}}/{word}", noun, last, is_gone=False)
     for word, noun in _GIVEN_UP.items():

@@ -1,7 +1,7 @@
 """The actions of `POST /servers/{id}/action`: what only the API needs of them, one row for each key of the body.
 
 What rows and hosts need stands in `domain/actions.py`; a row names its actions there. Routes, policy rules, texts of
-refusals, the table in docs/api.md and the list of what is not there yet come from both.
+refusals and the table in docs/api.md come from both.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import KW_ONLY, dataclass
 
 from skep.api.microversions import MAXIMUM, MINIMUM
 from skep.api.roles import ADMIN, MANAGER_OR_ADMIN, MEMBER_OR_ADMIN
+from skep.api.schemas import network_proxies as proxies
 from skep.api.schemas import servers as bodies
-from skep.api.schemas.consoles import BY_ACTION
 from skep.api.schemas.server_answers import CONSOLE_OUTPUT, EVACUATED, IMAGE_MADE, REBUILT, RESCUED
 from skep.api.schemas.validation import AnswerShape, Body
 
@@ -154,6 +154,15 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
         ActionRow(key, (), f"os_compute_api:os-security-groups:{verb}", body=bodies.named_group(key))
         for key, verb in (("addSecurityGroup", "add"), ("removeSecurityGroup", "remove"))
     ),
+    *(
+        ActionRow(key, (), f"os_compute_api:{rule}", body=body, until=proxies.LAST_OF_ACTIONS)
+        for key, rule, body in (
+            ("addFixedIp", "os-multinic:add", proxies.ADD_FIXED),
+            ("removeFixedIp", "os-multinic:remove", proxies.REMOVE_FIXED),
+            ("addFloatingIp", "os-floating-ips:add", proxies.ADD_FLOATING),
+            ("removeFloatingIp", "os-floating-ips:remove", proxies.REMOVE_FLOATING),
+        )
+    ),
     ActionRow("forceDelete", ("delete",), "os_compute_api:os-deferred-delete:force"),
 )
 
@@ -206,8 +215,3 @@ NOVA_ACTIONS: Mapping[str, tuple[int, int]] = {
 
 GONE_ACTIONS = frozenset({"resetNetwork"})
 """Actions that Nova has given up, and answers with 410 whatever they are asked of."""
-
-ABSENT_ACTIONS: Mapping[str, tuple[int, int]] = {
-    key: versions for key, versions in NOVA_ACTIONS.items() if key not in {*ROWS_BY_KEY, *GONE_ACTIONS, *BY_ACTION}
-}
-"""Actions of Nova that are not there: they are refused by their name, for servers that the caller may see."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS, GONE_ACTIONS, ActionRow
+from skep.api.actions import ACTION_ROWS, GONE_ACTIONS, ActionRow
 from skep.api.marked_pages import replaced
 from skep.api.microversions import MAXIMUM, MINIMUM, text
 from skep.domain import event_types
@@ -37,13 +37,12 @@ HEAD = (
 
 
 def render() -> str:
-    """Return the table, and the list of what is not there yet."""
+    """Return the table, and the list of what Nova has given up."""
     rows = [_line(_key(row), row.rule, ACTIONS[name]) for row in ACTION_ROWS for name in row.actions]
     rows.append(_line("`DELETE`, reclaimed later", "os_compute_api:servers:delete", ACTIONS["soft_delete"]))
     rows.append(_line("`DELETE`", "os_compute_api:servers:delete", ACTIONS["delete"]))
-    absent = ", ".join(f"`{key}`" for key in ABSENT_ACTIONS)
     gone = ", ".join(f"`{key}`" for key in sorted(GONE_ACTIONS))
-    said = f"Not there yet, answered with 400: {absent}. Given up by Nova, answered with 410: {gone}."
+    said = f"Given up by Nova, answered with 410: {gone}."
     return "\n".join([*HEAD, *rows, "", said, "", *_told()])
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from skep.api.handlers import proxied_groups
+from skep.api.handlers import proxied_addresses, proxied_groups, proxied_networks
 from skep.api.routing import Route
 from skep.api.schemas import network_proxies as schemas
 
 _GROUPS = "os_compute_api:os-security-groups"
 _GROUP = "/os-security-groups/{group_id}"
+_FLOATING = "os_compute_api:os-floating-ips"
+_ONE = "/os-floating-ips/{floating_id}"
 
 _proxy = partial(Route, until=schemas.LAST)
 
@@ -50,5 +52,51 @@ NETWORK_PROXY_ROUTES: tuple[Route, ...] = (
     ),
     _proxy(
         "DELETE", "/os-security-group-rules/{rule_id}", proxied_groups.delete_rule, f"{_GROUPS}:rule:delete", status=202
+    ),
+    _proxy(
+        "GET",
+        "/os-floating-ip-pools",
+        proxied_addresses.pools,
+        "os_compute_api:os-floating-ip-pools",
+        response=schemas.POOLS,
+    ),
+    _proxy("GET", "/os-floating-ips", proxied_addresses.index, f"{_FLOATING}:list", response=schemas.FLOATING_LISTED),
+    _proxy(
+        "POST",
+        "/os-floating-ips",
+        proxied_addresses.take,
+        f"{_FLOATING}:create",
+        body=schemas.TAKE,
+        response=schemas.FLOATING_SHOWN,
+    ),
+    _proxy("GET", _ONE, proxied_addresses.show, f"{_FLOATING}:show", response=schemas.FLOATING_SHOWN),
+    _proxy("DELETE", _ONE, proxied_addresses.give_back, f"{_FLOATING}:delete", status=202),
+    _proxy(
+        "GET",
+        "/os-networks",
+        proxied_networks.index,
+        "os_compute_api:os-networks:list",
+        response=schemas.NETWORKS_LISTED,
+    ),
+    _proxy(
+        "GET",
+        "/os-networks/{network_id}",
+        proxied_networks.show,
+        "os_compute_api:os-networks:show",
+        response=schemas.NETWORK_SHOWN,
+    ),
+    _proxy(
+        "GET",
+        "/os-tenant-networks",
+        proxied_networks.index_of_project,
+        "os_compute_api:os-tenant-networks:list",
+        response=schemas.OF_PROJECT_LISTED,
+    ),
+    _proxy(
+        "GET",
+        "/os-tenant-networks/{network_id}",
+        proxied_networks.show_of_project,
+        "os_compute_api:os-tenant-networks:show",
+        response=schemas.OF_PROJECT_SHOWN,
     ),
 )

@@ -139,11 +139,10 @@ _NOUNS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "os_compute_api:os-networks": {READER_OR_ADMIN: ("list", "show")},
     "os_compute_api:os-tenant-networks": {READER_OR_ADMIN: ("list", "show")},
-    "os_compute_api:os-multinic": {MEMBER_OR_ADMIN: ("add", "remove")},
     "os_compute_api:os-floating-ip-pools": {ANYBODY: ("",)},
     "os_compute_api:os-floating-ips": {
         READER_OR_ADMIN: ("list", "show"),
-        MEMBER_OR_ADMIN: ("add", "remove", "create", "delete"),
+        MEMBER_OR_ADMIN: ("create", "delete"),
     },
     "os_compute_api:os-volumes": {
         READER_OR_ADMIN: ("list", "detail", "show", "snapshots:list", "snapshots:detail", "snapshots:show"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from skep.api.absent_paths import FAMILIES, AbsentFamily
-from skep.api.actions import ABSENT_ACTIONS, GONE_ACTIONS
+from skep.api.actions import GONE_ACTIONS
 from skep.api.marked_pages import replaced
 from skep.api.microversions import MAXIMUM, MINIMUM, text
 from skep.api.routes import ROUTES
@@ -52,9 +52,7 @@ def _request(route: Route) -> str:
 
 
 def _state(route: Route) -> str:
-    if route.action in GONE_ACTIONS:
-        return GONE
-    return ABSENT.format(status=400) if route.action in ABSENT_ACTIONS else SERVED
+    return GONE if route.action in GONE_ACTIONS else SERVED
 
 
 def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

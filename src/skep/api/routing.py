@@ -135,12 +135,12 @@ class Router:
                 elsewhen = frozenset(row.action for row in rows) - {row.action for row in there}
                 return Match(there, params, project_id, elsewhen, version)
             raise _unsupported(version)
-        missing = absent(segments)
-        if allowed and missing is None:
-            raise MethodNotAllowed(allowed)
         gone = given_up(method, segments)
         if gone is not None:
             raise Withdrawn(f"This resource is no longer available: {gone} were given up.")
+        missing = absent(segments)
+        if allowed and missing is None:
+            raise MethodNotAllowed(allowed)
         if missing is not None:
             noun, last = missing
             if version > last:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS, GONE_ACTIONS
+from skep.api.actions import ACTION_ROWS, GONE_ACTIONS
 from skep.api.handlers import (
     guest_questions,
     instance_actions,
@@ -100,18 +100,6 @@ _SERVER_ACTIONS = (
             until=row.until,
         )
         for row in ACTION_ROWS
-    ),
-    *(
-        _action(
-            action=key,
-            handler=server_actions.not_there_yet,
-            rule=f"{_RULE}:show",
-            body=Body(Anything()),
-            status=202,
-            since=since,
-            until=until,
-        )
-        for key, (since, until) in ABSENT_ACTIONS.items()
     ),
     *(
         Route(

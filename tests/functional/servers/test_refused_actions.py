@@ -59,10 +59,14 @@ GOOD: dict[str, Any] = {
     "os-resetState": {"state": "error"},
     "addSecurityGroup": {"name": "web"},
     "removeSecurityGroup": {"name": "web"},
+    "addFixedIp": {"networkId": MISSING},
+    "removeFixedIp": {"address": "192.0.2.7"},
+    "addFloatingIp": {"address": "203.0.113.7", "fixed_address": "192.0.2.7"},
+    "removeFloatingIp": {"address": "203.0.113.7"},
     "os-getConsoleOutput": {"length": 10},
     "trigger_crash_dump": None,
 }
-"""Bodies that are right at the newest microversion. Nova does not look at those of other actions."""
+"""Bodies that are right at the last microversion of the action. Nova does not look at those of other actions."""
 
 REQUIRED = {
     "reboot": ("type",),
@@ -75,6 +79,10 @@ REQUIRED = {
     "os-resetState": ("state",),
     "addSecurityGroup": ("name",),
     "removeSecurityGroup": ("name",),
+    "addFixedIp": ("networkId",),
+    "removeFixedIp": ("address",),
+    "addFloatingIp": ("address",),
+    "removeFloatingIp": ("address",),
 }
 
 NULLABLE = {
@@ -95,6 +103,7 @@ _HOSTS: Values = ("", "a b", "host-2\0", LONG, 7, [], {})
 _METADATA: Values = ("x", [], None, {"k": 7}, {"k": None}, {"k": {}}, {"k": LONG}, {"": "v"}, {LONG: "v"}, {"k": "\0"})
 _PASSWORDS: Values = (7, None, [], {}, "a\0b")
 _IDS: Values = ("", "tiny", LONG, 7, None, [], {}, MISSING[:-1], f"{MISSING}\0")
+_ADDRESSES: Values = ("", "x", "192.0.2.256", "192.0.2.7/24", "192.0.2.7\0", "fe80::1%eth0", LONG, 7, None, [], {})
 BAD: dict[str, dict[str, Values]] = {
     "reboot": {"type": ("", "WARM", "SOFT\0", LONG, 7, None, [], {})},
     "createImage": {"name": _TEXTS, "metadata": _METADATA},
@@ -128,6 +137,10 @@ BAD: dict[str, dict[str, Values]] = {
     "os-resetState": {"state": ("", "deleted", "ACTIVE", "error\0", 7, None, [], {})},
     "addSecurityGroup": {"name": ("", LONG, "a\0b", 7, None, [], {})},
     "removeSecurityGroup": {"name": ("", LONG, "a\0b", 7, None, [], {})},
+    "addFixedIp": {"networkId": _IDS},
+    "removeFixedIp": {"address": _ADDRESSES},
+    "addFloatingIp": {"address": _ADDRESSES, "fixed_address": _ADDRESSES},
+    "removeFloatingIp": {"address": _ADDRESSES},
     "os-getConsoleOutput": {"length": (-2, "-2", "x", "", 1.5, 2**70, True, [], {})},
     "trigger_crash_dump": {},
 }
@@ -174,8 +187,12 @@ class Asked:
         await self.cloud.services.cells[CELL1].write(lambda connection: connection.execute(changed))
         return self.uuid
 
-    async def refused(self, server: str, body: Any, token: str = "admin", version: int = MAXIMUM) -> tuple[int, str]:
+    async def refused(
+        self, server: str, body: Any, token: str = "admin", version: int | None = None
+    ) -> tuple[int, str]:
         """Ask for an action; return the status and the message of the fault, which has Nova's form."""
+        if version is None:
+            version = NOVA_ACTIONS[next(iter(body))][1] if _is_of_nova(body) else MAXIMUM
         answer = await self.cloud.ask("POST", f"/servers/{server}/action", body, token=token, version=version)
         assert 400 <= answer.status_code < 500, (body, answer.status_code, answer.text)
         (fault,) = answer.json().values()
@@ -187,6 +204,10 @@ class Asked:
         tables = (cell_tables.instances, cell_tables.migrations, cell_tables.actions, cell_tables.attempts)
         rows = [await self.cloud.services.cells[CELL1].read(partial(_rows, table=table)) for table in tables]
         return [*rows, list(self.cloud.images.made)]
+
+
+def _is_of_nova(body: Any) -> bool:
+    return isinstance(body, dict) and len(body) == 1 and next(iter(body)) in NOVA_ACTIONS
 
 
 def _rows(connection: sa.Connection, table: sa.Table) -> list[Any]:
@@ -267,7 +288,9 @@ async def test_servers_and_callers(asked: Asked, key: str) -> None:
     for token in ("nobody-knows", ""):
         answer = await asked.cloud.ask("POST", f"/servers/{server}/action", body, token=token)
         assert answer.status_code == 401
-    since, _ = NOVA_ACTIONS[key]
+    since, until = NOVA_ACTIONS[key]
+    if until < MAXIMUM:
+        assert (await asked.refused(server, body, version=until + 1))[0] == 404
     if since > 1:
         assert (await asked.refused(server, body, version=since - 1))[0] == 404
     assert await asked.all_there_is() == before
@@ -311,6 +334,10 @@ STATES: dict[str, tuple[str, ...]] = {
     "forceDelete": ANY,
     "addSecurityGroup": ANY,
     "removeSecurityGroup": ANY,
+    "addFixedIp": ANY,
+    "removeFixedIp": ANY,
+    "addFloatingIp": ANY,
+    "removeFloatingIp": ANY,
 }
 """Nova's: in which states of a server an action begins."""
 
@@ -357,6 +384,8 @@ LOCK_IS_NO_BAR = frozenset(
         "os-getConsoleOutput",
         "addSecurityGroup",
         "removeSecurityGroup",
+        "addFloatingIp",
+        "removeFloatingIp",
     }
 )
 

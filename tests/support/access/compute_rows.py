@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from skep.api.actions import ABSENT_ACTIONS, GONE_ACTIONS
+from skep.api.actions import GONE_ACTIONS
 from skep.api.schemas.consoles import BY_ACTION
 from skep.domain.ids import new_uuid
 from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT
@@ -19,6 +19,12 @@ from tests.support.access.matrix import Row, Thing
 from tests.support.public_keys import ssh_key
 
 PUBLIC_KEY = ssh_key()
+ADDRESS_ACTIONS = {
+    "addFixedIp": {"networkId": new_uuid()},
+    "removeFixedIp": {"address": "10.0.0.9"},
+    "addFloatingIp": {"address": "203.0.113.9", "fixed_address": "10.0.0.9"},
+    "removeFloatingIp": {"address": "203.0.113.9"},
+}
 _SERVER = "/servers/{id}"
 NO_PORT = "11111111-2222-4333-8444-555555555555"
 _FLAVOR = "/flavors/{flavor_id}"
@@ -164,8 +170,8 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     for name in GONE_ACTIONS:
         given_up = frozenset({410})
         yield row(action=name, right="token", body={name: None}, served=410, missing=410, hidden=given_up, **own)
-    for name in ABSENT_ACTIONS:
-        yield row(action=name, right="reader", body={name: {}}, served=400, **own)
+    for name, said in ADDRESS_ACTIONS.items():
+        yield row(action=name, right="member", body={name: said}, served=404, **own)
 
 
 def _lists_and_creates(things: Things, server: Thing) -> Iterator[Row]:
@@ -388,6 +394,16 @@ def _networks_by_proxy() -> Iterator[Row]:
     yield row(method="POST", path="/os-security-group-rules", right="member", body={"security_group_rule": rule})
     fill = {"rule_id": new_uuid()}
     yield row(method="DELETE", path="/os-security-group-rules/{rule_id}", right="member", fill=fill)
+    yield row(method="GET", path="/os-floating-ip-pools", right="any")
+    yield row(method="GET", path="/os-floating-ips", right="reader")
+    yield row(method="POST", path="/os-floating-ips", right="member", body={"pool": "public"})
+    floating = partial(row, path="/os-floating-ips/{floating_id}", fill={"floating_id": new_uuid()})
+    yield floating(method="GET", right="reader")
+    yield floating(method="DELETE", right="member")
+    for networks in ("/os-networks", "/os-tenant-networks"):
+        yield row(method="GET", path=networks, right="reader")
+        one = {"network_id": new_uuid()}
+        yield row(method="GET", path=f"{networks}/{{network_id}}", right="reader", fill=one)
 
 
 def _usage(things: Things) -> Iterator[Row]:

@@ -81,7 +81,7 @@ def test_what_nova_has_given_up_is_gone_at_every_microversion(path: str, version
 
 @pytest.mark.parametrize(
     ("path", "last"),
-    [("os-networks", 35), (f"os-volumes/{ID}", 35), ("os-volumes_boot", 102)],
+    [(f"os-volumes/{ID}", 35), ("os-volumes_boot", 102)],
 )
 def test_old_proxies_end_where_novas_end(path: str, last: int) -> None:
     assert "are not part of this release" in str(_refusal("GET", path, last))
@@ -90,4 +90,6 @@ def test_old_proxies_end_where_novas_end(path: str, last: int) -> None:
 
 def test_networks_are_no_longer_made_here() -> None:
     assert isinstance(_refusal("POST", "os-networks", 1), Withdrawn)
+    assert isinstance(_refusal("POST", "os-networks/add", 1), Withdrawn)
     assert isinstance(_refusal("DELETE", f"os-tenant-networks/{ID}", 1), Withdrawn)
+    assert isinstance(_refusal("PUT", "os-networks", 1), MethodNotAllowed)

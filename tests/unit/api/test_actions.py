@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skep.api import actions_page
-from skep.api.actions import ABSENT_ACTIONS, ACTION_ROWS, GONE_ACTIONS, NOVA_ACTIONS, ROWS_BY_KEY
+from skep.api.actions import ACTION_ROWS, GONE_ACTIONS, NOVA_ACTIONS, ROWS_BY_KEY
 from skep.api.console_routes import CONSOLE_ROUTES
 from skep.api.schemas.consoles import BY_ACTION
 from skep.api.server_routes import SERVER_ROUTES
@@ -22,13 +22,12 @@ def test_every_action_is_asked_for_by_one_key() -> None:
     assert sorted([*named, *of_methods]) == sorted(ACTIONS)
 
 
-def test_keys_are_novas_in_novas_versions_and_either_there_or_absent() -> None:
+def test_keys_are_novas_in_novas_versions_and_all_there() -> None:
     assert len(ROWS_BY_KEY) == len(ACTION_ROWS)
     for row in ACTION_ROWS:
         assert (row.since, row.until) == NOVA_ACTIONS[row.key]
-    assert set(ROWS_BY_KEY) | set(ABSENT_ACTIONS) | GONE_ACTIONS | set(BY_ACTION) == set(NOVA_ACTIONS)
+    assert set(ROWS_BY_KEY) | GONE_ACTIONS | set(BY_ACTION) == set(NOVA_ACTIONS)
     assert not set(ROWS_BY_KEY) & GONE_ACTIONS
-    assert not set(ROWS_BY_KEY) & set(ABSENT_ACTIONS)
 
 
 def test_each_key_has_a_route() -> None:

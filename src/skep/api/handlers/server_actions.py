@@ -18,6 +18,7 @@ from skep.api.handlers import (
     guest_questions,
     guest_secrets,
     live_migrations,
+    proxied_addresses,
     server_addresses,
     server_evacuations,
     server_images,
@@ -37,7 +38,7 @@ from skep.database.cell.row_actions import locker
 from skep.domain.actions import ACTIONS, Action, ActionRequest, Kind, Over, ShelveServer
 from skep.domain.clock import SECOND, Clock
 from skep.domain.context import RequestContext
-from skep.domain.errors import BadRequest, Conflict, Forbidden, OutcomeUnknown, SkepError, Unavailable, Withdrawn
+from skep.domain.errors import Conflict, Forbidden, OutcomeUnknown, SkepError, Unavailable, Withdrawn
 from skep.domain.instances import Instance, State, Task
 from skep.domain.moves import Size
 from skep.domain.states import task_state, vm_state
@@ -146,12 +147,6 @@ _CHARGES: dict[str, Callable[[ApiRequest, Instance], Awaitable[None]]] = {
     "reset_state": charges.restore_anyhow,
 }
 """By the name of an action: what it does to the charge of the server, before its row is written."""
-
-
-async def not_there_yet(request: ApiRequest) -> Answer:
-    """Refuse an action of Nova that this release does not have."""
-    await find(request)
-    raise BadRequest(f"The action {next(iter(request.body))} is not available in this cloud")
 
 
 async def given_up(request: ApiRequest) -> Answer:
@@ -408,6 +403,10 @@ _WITHOUT_ROW: dict[str, Handler] = {
     "os-getConsoleOutput": guest_questions.console_output,
     "addSecurityGroup": server_addresses.add_group,
     "removeSecurityGroup": server_addresses.remove_group,
+    "addFloatingIp": proxied_addresses.add_floating,
+    "removeFloatingIp": proxied_addresses.remove_floating,
+    "addFixedIp": proxied_addresses.add_fixed,
+    "removeFixedIp": proxied_addresses.remove_fixed,
 }
 """Keys that change nothing in the row of a server."""
 

@@ -10,14 +10,14 @@ import abc
 import pytest
 
 from skep.contracts.neighbours.networks_world import THEIRS, NetworksWorld
-from skep.contracts.neighbours.proxied_networks import ProxiedGroupsContract
+from skep.contracts.neighbours.proxied_networks import ProxiedAddressesContract, ProxiedGroupsContract
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, QuotaExceeded
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.vifs import RequestedNetwork, Vif
 from skep.neighbours.networks.base import GroupChange
 
 
-class NetworksOfUsersContract(ProxiedGroupsContract, abc.ABC):
+class NetworksOfUsersContract(ProxiedGroupsContract, ProxiedAddressesContract, abc.ABC):
     """Tests of the port `skep.neighbours.networks.base.NetworksOfUsers`."""
 
     async def test_none_is_none(self, world: NetworksWorld) -> None:

@@ -12,8 +12,10 @@ from skep.domain.vifs import Vif
 from skep.neighbours.networks.base import (
     AskedNetworks,
     ChosenNetworks,
+    FloatingOfServer,
     GroupChange,
     GroupOfServer,
+    NamedNetwork,
     PortsRefused,
     WantedInterface,
     WantedPorts,
@@ -23,35 +25,87 @@ from skep.neighbours.networks.base import (
 NOT_CONFIGURED = "no network service is configured"
 EXPECTED = f"'auto' or 'none', since {NOT_CONFIGURED}"
 
+GROUPS, FLOATING, NETWORKS = "security groups", "floating IP addresses", "networks"
+
 
 class NoProxies:
     """What old clients ask the compute API for, where there is none of it: refused by name."""
 
     async def list_groups(self, _context: RequestContext, _token: str, *, of_all: bool) -> list[GroupOfServer]:  # noqa: ARG002
         """Refuse."""
-        raise _none("security groups")
+        raise _none(GROUPS)
 
     async def create_group(self, _name: str, _description: str, _context: RequestContext, _token: str) -> GroupOfServer:
         """Refuse."""
-        raise _none("security groups")
+        raise _none(GROUPS)
 
     async def update_group(
         self, _group: str, _name: str, _description: str, _context: RequestContext, _token: str
     ) -> GroupOfServer:
         """Refuse."""
-        raise _none("security groups")
+        raise _none(GROUPS)
 
     async def delete_group(self, _group: str, _context: RequestContext, _token: str) -> None:
         """Refuse."""
-        raise _none("security groups")
+        raise _none(GROUPS)
 
     async def create_rule(self, _rule: WantedRule, _context: RequestContext, _token: str) -> tuple[str, GroupOfServer]:
         """Refuse."""
-        raise _none("security groups")
+        raise _none(GROUPS)
 
     async def delete_rule(self, _rule: str, _context: RequestContext, _token: str) -> None:
         """Refuse."""
-        raise _none("security groups")
+        raise _none(GROUPS)
+
+    async def floating_pools(self, _context: RequestContext, _token: str) -> list[str]:
+        """Refuse."""
+        raise _none(FLOATING)
+
+    async def floating_ips(self, _context: RequestContext, _token: str) -> list[FloatingOfServer]:
+        """Refuse."""
+        raise _none(FLOATING)
+
+    async def floating_ip(self, _floating: str, _context: RequestContext, _token: str) -> FloatingOfServer:
+        """Refuse."""
+        raise _none(FLOATING)
+
+    async def take_floating_ip(self, _pool: str | None, _context: RequestContext, _token: str) -> FloatingOfServer:
+        """Refuse."""
+        raise _none(FLOATING)
+
+    async def give_floating_ip_back(self, _floating: str, _context: RequestContext, _token: str) -> None:
+        """Refuse."""
+        raise _none(FLOATING)
+
+    async def lead_floating_ip(
+        self, _instance: InstanceUuid, _address: str, _fixed: str | None, _context: RequestContext, _token: str
+    ) -> None:
+        """Refuse."""
+        raise _none(FLOATING)
+
+    async def loosen_floating_ip(
+        self, _instance: InstanceUuid, _address: str, _context: RequestContext, _token: str
+    ) -> None:
+        """Refuse."""
+        raise _none(FLOATING)
+
+    async def list_networks(self, _context: RequestContext, _token: str) -> list[NamedNetwork]:
+        """Refuse."""
+        raise _none(NETWORKS)
+
+    async def network(self, _network: str, _context: RequestContext, _token: str) -> NamedNetwork:
+        """Refuse."""
+        raise _none(NETWORKS)
+
+    async def add_fixed_ip(self, _instance: InstanceUuid, _network: str, _context: RequestContext, _token: str) -> None:
+        """Refuse."""
+        raise _none(NETWORKS)
+
+    async def remove_fixed_ip(
+        self, _instance: InstanceUuid, _address: str, _context: RequestContext, _token: str
+    ) -> None:
+        """Refuse."""
+        raise _none(NETWORKS)
 
 
 def _none(noun: str) -> NotFound:

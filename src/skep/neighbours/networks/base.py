@@ -135,7 +135,113 @@ class ProxiedGroups(Protocol):
         ...
 
 
-class NetworksOfUsers(ProxiedGroups, Protocol):
+class FloatingOfServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A floating address, and the server that it leads to."""
+
+    id: str
+    address: str
+    pool: str
+    """The name of the external network."""
+    fixed_address: str | None = None
+    instance: str | None = None
+
+
+class ProxiedFloatingIps(Protocol):
+    """Floating addresses for clients that ask the compute API for them. `token` is the caller's own.
+
+    Each raises Forbidden where the caller may not, and Unavailable when the service does not answer.
+    """
+
+    async def floating_pools(self, context: RequestContext, token: str) -> list[str]:
+        """Return the names of the networks from which floating addresses come."""
+        ...
+
+    async def floating_ips(self, context: RequestContext, token: str) -> list[FloatingOfServer]:
+        """Return the floating addresses of the caller's project."""
+        ...
+
+    async def floating_ip(self, floating: str, context: RequestContext, token: str) -> FloatingOfServer:
+        """Return one by its id.
+
+        Raises NotFound for one that the caller does not see.
+        """
+        ...
+
+    async def take_floating_ip(self, pool: str | None, context: RequestContext, token: str) -> FloatingOfServer:
+        """Take an address from a pool, named by name or id; None: from the default one, or the only one.
+
+        Raises NotFound where there is no such pool or it has none left, QuotaExceeded, BadRequest for a pool that has
+        none ever.
+        """
+        ...
+
+    async def give_floating_ip_back(self, floating: str, context: RequestContext, token: str) -> None:
+        """Give one back, wherever it leads.
+
+        Raises NotFound for one that the caller does not see.
+        """
+        ...
+
+    async def lead_floating_ip(
+        self, instance: InstanceUuid, address: str, fixed_address: str | None, context: RequestContext, token: str
+    ) -> None:
+        """Lead one, by its address, to a server: to its fixed address, or to the first IPv4 one.
+
+        Raises NotFound for an address that the caller does not have; BadRequest where the server has no such fixed
+        address, where it has a floating one, or where no router leads there.
+        """
+        ...
+
+    async def loosen_floating_ip(
+        self, instance: InstanceUuid, address: str, context: RequestContext, token: str
+    ) -> None:
+        """Lead one, by its address, nowhere.
+
+        Raises NotFound for an address that the caller does not have, Conflict for one that leads not to this server.
+        """
+        ...
+
+
+class NamedNetwork(msgspec.Struct, frozen=True):
+    """A network, and what its owner calls it."""
+
+    id: str
+    name: str
+
+
+class ProxiedNetworks(Protocol):
+    """Networks and fixed addresses for clients that ask the compute API for them. `token` is the caller's own.
+
+    Each raises Forbidden where the caller may not, and Unavailable when the service does not answer.
+    """
+
+    async def list_networks(self, context: RequestContext, token: str) -> list[NamedNetwork]:
+        """Return the networks that the caller sees."""
+        ...
+
+    async def network(self, network: str, context: RequestContext, token: str) -> NamedNetwork:
+        """Return one by its id.
+
+        Raises NotFound for one that the caller does not see.
+        """
+        ...
+
+    async def add_fixed_ip(self, instance: InstanceUuid, network: str, context: RequestContext, token: str) -> None:
+        """Give a server one more address on a network on which it has a port.
+
+        Raises NotFound where it has none there, BadRequest where no address is free or the port has no room.
+        """
+        ...
+
+    async def remove_fixed_ip(self, instance: InstanceUuid, address: str, context: RequestContext, token: str) -> None:
+        """Take an address from a server; floating ones that lead to it lead nowhere then.
+
+        Raises BadRequest for an address that it does not have.
+        """
+        ...
+
+
+class NetworksOfUsers(ProxiedGroups, ProxiedFloatingIps, ProxiedNetworks, Protocol):
     """Looks up what users name of networks, with their rights. `token` is the caller's own."""
 
     async def choose(self, asked: AskedNetworks, context: RequestContext, token: str) -> ChosenNetworks:

@@ -301,6 +301,29 @@ def _change_addresses(work: NetworkWork, port: Port, wanted: Sequence[WantedIp])
     give_addresses(work, port, kept)
 
 
+def add_address(work: NetworkWork, port: Port) -> None:
+    """Give a port one more address of its network: of IPv4 where that is free.
+
+    Raises InvalidInput for a port that has no room, InTheWay where none is free.
+    """
+    had = port_addresses.of_ports(work.connection, [port.id])[port.id]
+    most = work.settings.max_fixed_ips_per_port
+    if len(had) >= most:
+        raise InvalidInput(f"exceeded maximum amount of fixed ips per port: {most}")
+    of_network = subnets.of_network(work.connection, port.network_id)
+    candidates = [one for one in of_network if one.ipv6_address_mode not in AUTO_ADDRESSES]
+    give_any(work, port, sorted(candidates, key=lambda subnet: subnet.ip_version), len(had))
+    store(work, PORTS, _of_server(work, port, changed(work, port)))
+
+
+def remove_address(work: NetworkWork, port: Port, address: str) -> None:
+    """Take an address from a port; a floating address that leads to it leads nowhere then."""
+    had = port_addresses.of_ports(work.connection, [port.id])[port.id]
+    kept = [WantedIp(one.subnet_id, one.ip_address) for one in had if one.ip_address != address]
+    _change_addresses(work, port, kept)
+    store(work, PORTS, _of_server(work, port, changed(work, port)))
+
+
 def _follow_mac(work: NetworkWork, port: Port) -> None:
     """Give a port with a new hardware address those that it makes itself of it."""
     had = port_addresses.of_ports(work.connection, [port.id])[port.id]

@@ -8,15 +8,16 @@ from typing import TypeVar
 
 from skep.database import Connection
 from skep.database.api import network_rows
-from skep.database.api.network_rows import SECURITY_GROUP_RULES, SECURITY_GROUPS
+from skep.database.api.network_rows import FLOATING_IPS, NETWORKS, SECURITY_GROUP_RULES, SECURITY_GROUPS
 from skep.database.engine import Database
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, QuotaExceeded
-from skep.domain.networking import SecurityGroup
+from skep.domain.ids import InstanceUuid
+from skep.domain.networking import FloatingIp, SecurityGroup
 from skep.domain.subnet_addresses import BadSubnet, block_of
-from skep.neighbours.networks.base import GroupOfServer, WantedRule
-from skep.standalone.networks import default_groups, quotas, security_groups
+from skep.neighbours.networks.base import FloatingOfServer, GroupOfServer, NamedNetwork, WantedRule
+from skep.standalone.networks import addresses_of_servers, default_groups, floating_ips, quotas, security_groups
 from skep.standalone.networks.bodies import NewSecurityGroup, NewSecurityGroupRule, SecurityGroupChanges
 from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.refusals import InTheWay
@@ -92,6 +93,60 @@ class EmbeddedProxies:
 
         await self._change(context, unit)
 
+    async def floating_pools(self, context: RequestContext, _token: str) -> list[str]:
+        """Return the names of the external networks."""
+        return await self._look(context, addresses_of_servers.pools)
+
+    async def floating_ips(self, context: RequestContext, _token: str) -> list[FloatingOfServer]:
+        """Return floating addresses."""
+
+        def unit(work: NetworkWork) -> list[FloatingOfServer]:
+            found = network_rows.where(work.connection, FLOATING_IPS, project_id=context.project_id)
+            return addresses_of_servers.shown(work, found)
+
+        return await self._look(context, unit)
+
+    async def floating_ip(self, floating: str, context: RequestContext, _token: str) -> FloatingOfServer:
+        """Return a floating address."""
+        return await self._look(context, lambda work: addresses_of_servers.shown(work, [_floating(work, floating)])[0])
+
+    async def take_floating_ip(self, pool: str | None, context: RequestContext, _token: str) -> FloatingOfServer:
+        """Take a floating address."""
+        return await self._change(context, lambda work: addresses_of_servers.take(work, pool), intake=True)
+
+    async def give_floating_ip_back(self, floating: str, context: RequestContext, _token: str) -> None:
+        """Give a floating address back."""
+        await self._change(context, lambda work: floating_ips.delete(work, _floating(work, floating)))
+
+    async def lead_floating_ip(
+        self, instance: InstanceUuid, address: str, fixed_address: str | None, context: RequestContext, _token: str
+    ) -> None:
+        """Lead a floating address to a server."""
+        await self._change(context, lambda work: addresses_of_servers.lead(work, instance, address, fixed_address))
+
+    async def loosen_floating_ip(
+        self, instance: InstanceUuid, address: str, context: RequestContext, _token: str
+    ) -> None:
+        """Lead a floating address nowhere."""
+        await self._change(context, lambda work: addresses_of_servers.loosen(work, instance, address))
+
+    async def list_networks(self, context: RequestContext, _token: str) -> list[NamedNetwork]:
+        """Return the networks that a caller sees."""
+        return await self._look(context, addresses_of_servers.networks_seen)
+
+    async def network(self, network: str, context: RequestContext, _token: str) -> NamedNetwork:
+        """Return a network."""
+        found = await self._look(context, lambda work: find(work, "Network", NETWORKS, network))
+        return NamedNetwork(found.id, found.name)
+
+    async def add_fixed_ip(self, instance: InstanceUuid, network: str, context: RequestContext, _token: str) -> None:
+        """Give a server one more address."""
+        await self._change(context, lambda work: addresses_of_servers.add(work, instance, network), intake=True)
+
+    async def remove_fixed_ip(self, instance: InstanceUuid, address: str, context: RequestContext, _token: str) -> None:
+        """Take an address from a server."""
+        await self._change(context, lambda work: addresses_of_servers.remove(work, instance, address))
+
     async def _look(self, context: RequestContext, unit: Callable[[NetworkWork], T]) -> T:
         """Do a unit of work that only looks, for a user."""
         caller = caller_of(context)
@@ -154,6 +209,10 @@ def _shown(work: NetworkWork, group: SecurityGroup) -> GroupOfServer:
 
 def _group(work: NetworkWork, group_id: str) -> SecurityGroup:
     return find(work, "Security group", SECURITY_GROUPS, group_id)
+
+
+def _floating(work: NetworkWork, floating_id: str) -> FloatingIp:
+    return find(work, "Floating IP", FLOATING_IPS, floating_id)
 
 
 def _new_rule(rule: WantedRule) -> NewSecurityGroupRule:
