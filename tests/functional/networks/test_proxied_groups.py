@@ -142,6 +142,8 @@ async def test_a_cloud_without_networks_says_so(tmp_path: Path) -> None:
         group = f"{GROUPS}/{new_uuid()}"
         for method, path, body in (
             ("GET", GROUPS, None),
+            ("GET", group, None),
+            ("GET", f"{GROUPS}/web", None),
             ("POST", GROUPS, {"security_group": _named("x")}),
             ("PUT", group, {"security_group": _named("x")}),
             ("DELETE", group, None),

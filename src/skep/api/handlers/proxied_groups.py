@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.fields import is_true
 from skep.api.views.security_groups import group_view, rule_view
-from skep.domain.errors import BadRequest, NotFound
+from skep.domain.errors import BadRequest
 from skep.neighbours.networks.base import GroupOfServer, WantedRule
-
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 ALL_PORTS = (1, 65_535)
 ANY = -1
@@ -31,11 +28,8 @@ async def index(request: ApiRequest) -> Answer:
 
 async def show(request: ApiRequest) -> Answer:
     """`GET /os-security-groups/{group_id}`."""
-    group_id = _path_id(request, "group_id")
-    found = await request.services.networks.security_groups([group_id], request.context, request.token)
-    if not found:
-        raise NotFound(f"Security group {group_id} not found.")
-    return Answer({"security_group": group_view(found[0])})
+    found = await request.services.networks.group(request.params["group_id"], request.context, request.token)
+    return Answer({"security_group": group_view(found)})
 
 
 async def create(request: ApiRequest) -> Answer:
@@ -48,7 +42,7 @@ async def create(request: ApiRequest) -> Answer:
 
 async def update(request: ApiRequest) -> Answer:
     """`PUT /os-security-groups/{group_id}`."""
-    group_id, said = _path_id(request, "group_id"), request.body["security_group"]
+    group_id, said = request.params["group_id"], request.body["security_group"]
     networks = request.services.networks
     changed = await networks.update_group(group_id, said["name"], said["description"], request.context, request.token)
     return Answer({"security_group": group_view(changed)})
@@ -56,7 +50,7 @@ async def update(request: ApiRequest) -> Answer:
 
 async def delete(request: ApiRequest) -> Answer:
     """`DELETE /os-security-groups/{group_id}`."""
-    await request.services.networks.delete_group(_path_id(request, "group_id"), request.context, request.token)
+    await request.services.networks.delete_group(request.params["group_id"], request.context, request.token)
     return Answer()
 
 
@@ -69,16 +63,8 @@ async def create_rule(request: ApiRequest) -> Answer:
 
 async def delete_rule(request: ApiRequest) -> Answer:
     """`DELETE /os-security-group-rules/{rule_id}`."""
-    await request.services.networks.delete_rule(_path_id(request, "rule_id"), request.context, request.token)
+    await request.services.networks.delete_rule(request.params["rule_id"], request.context, request.token)
     return Answer()
-
-
-def _path_id(request: ApiRequest, name: str) -> str:
-    """Return the id that the path names. Raises BadRequest for what is none."""
-    said = request.params[name]
-    if not _UUID.fullmatch(said):
-        raise BadRequest("id should be uuid")
-    return said.lower()
 
 
 def _shown(group: GroupOfServer, rule_id: str) -> dict[str, Any]:

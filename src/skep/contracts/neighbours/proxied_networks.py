@@ -44,11 +44,26 @@ class ProxiedGroupsContract(NetworksContractBase, abc.ABC):
         theirs = await world.make("security-group", by="admin", name="theirs", project_id=THEIRS)
         for group in (theirs["id"], new_uuid()):
             with pytest.raises(NotFound):
+                await world.networks.group(group, *world.asking())
+            with pytest.raises(NotFound):
                 await world.networks.update_group(group, "mine", "", *world.asking())
             with pytest.raises(NotFound):
                 await world.networks.delete_group(group, *world.asking())
             with pytest.raises(NotFound):
                 await world.networks.create_rule(_rule(group), *world.asking())
+
+    async def test_what_is_no_id(self, world: NetworksWorld) -> None:
+        """A name names no group and no rule here."""
+        made = await world.networks.create_group("web", "", *world.asking())
+        assert await world.networks.group(made.id.upper(), *world.asking()) == made
+        with pytest.raises(BadRequest):
+            await world.networks.group("web", *world.asking())
+        with pytest.raises(BadRequest):
+            await world.networks.update_group("web", "net", "", *world.asking())
+        with pytest.raises(BadRequest):
+            await world.networks.delete_group("web", *world.asking())
+        with pytest.raises(BadRequest):
+            await world.networks.delete_rule("web", *world.asking())
 
     async def test_groups_that_cannot_be(self, world: NetworksWorld) -> None:
         """A second default one, one over the quota."""

@@ -35,6 +35,10 @@ class NoProxies:
         """Refuse."""
         raise _none(GROUPS)
 
+    async def group(self, _group: str, _context: RequestContext, _token: str) -> GroupOfServer:
+        """Refuse."""
+        raise _none(GROUPS)
+
     async def create_group(self, _name: str, _description: str, _context: RequestContext, _token: str) -> GroupOfServer:
         """Refuse."""
         raise _none(GROUPS)

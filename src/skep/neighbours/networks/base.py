@@ -89,11 +89,17 @@ class WantedRule(msgspec.Struct, frozen=True, kw_only=True):
 class ProxiedGroups(Protocol):
     """Security groups for clients that ask the compute API for them. `token` is the caller's own.
 
-    Each raises Forbidden where the caller may not, and Unavailable when the service does not answer.
+    Each raises Forbidden where the caller may not, and Unavailable when the service does not answer; those that are
+    told the id of a group or a rule raise BadRequest for what is no id, and NotFound for one that the caller does not
+    see.
     """
 
     async def list_groups(self, context: RequestContext, token: str, *, of_all: bool) -> list[GroupOfServer]:
         """Return the groups of the caller's project, the default one among them; of all projects, for an admin."""
+        ...
+
+    async def group(self, group: str, context: RequestContext, token: str) -> GroupOfServer:
+        """Return a group."""
         ...
 
     async def create_group(self, name: str, description: str, context: RequestContext, token: str) -> GroupOfServer:
@@ -108,30 +114,26 @@ class ProxiedGroups(Protocol):
     ) -> GroupOfServer:
         """Give a group another name and description.
 
-        Raises NotFound for one that the caller does not see, BadRequest for a name that it cannot have.
+        Raises BadRequest for a name that it cannot have.
         """
         ...
 
     async def delete_group(self, group: str, context: RequestContext, token: str) -> None:
         """Delete a group with its rules.
 
-        Raises NotFound for one that the caller does not see, BadRequest while ports have it and for the default one.
+        Raises BadRequest while ports have it, and for the default one.
         """
         ...
 
     async def create_rule(self, rule: WantedRule, context: RequestContext, token: str) -> tuple[str, GroupOfServer]:
         """Make a rule; return its id, and the group as it is then.
 
-        Raises NotFound for a group that the caller does not see, QuotaExceeded, BadRequest for what cannot be and for
-        a rule that the group has.
+        Raises QuotaExceeded; BadRequest for what cannot be, and for a rule that the group has.
         """
         ...
 
     async def delete_rule(self, rule: str, context: RequestContext, token: str) -> None:
-        """Delete a rule.
-
-        Raises NotFound for one that the caller does not see.
-        """
+        """Delete a rule."""
         ...
 
 

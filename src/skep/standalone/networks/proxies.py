@@ -13,7 +13,7 @@ from skep.database.engine import Database
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, QuotaExceeded
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import InstanceUuid, is_uuid
 from skep.domain.networking import FloatingIp, SecurityGroup
 from skep.domain.subnet_addresses import BadSubnet, block_of
 from skep.neighbours.networks.base import FloatingOfServer, GroupOfServer, NamedNetwork, WantedRule
@@ -45,6 +45,10 @@ class EmbeddedProxies:
             return with_rules(work.connection, network_rows.where(work.connection, SECURITY_GROUPS, **of_project))
 
         return await self._look(context, unit)
+
+    async def group(self, group: str, context: RequestContext, _token: str) -> GroupOfServer:
+        """Return a group."""
+        return await self._look(context, lambda work: _shown(work, _group(work, group)))
 
     async def create_group(self, name: str, description: str, context: RequestContext, _token: str) -> GroupOfServer:
         """Make a group."""
@@ -87,7 +91,7 @@ class EmbeddedProxies:
         """Delete a rule."""
 
         def unit(work: NetworkWork) -> None:
-            found = find(work, "Security group rule", SECURITY_GROUP_RULES, rule)
+            found = find(work, "Security group rule", SECURITY_GROUP_RULES, _id(rule))
             check_owner(work, found, "delete_security_group_rule")
             security_groups.delete_rule(work, found)
 
@@ -208,7 +212,14 @@ def _shown(work: NetworkWork, group: SecurityGroup) -> GroupOfServer:
 
 
 def _group(work: NetworkWork, group_id: str) -> SecurityGroup:
-    return find(work, "Security group", SECURITY_GROUPS, group_id)
+    return find(work, "Security group", SECURITY_GROUPS, _id(group_id))
+
+
+def _id(said: str) -> str:
+    """Return the id of a group or a rule. Raises BadRequest for what is none."""
+    if not is_uuid(said):
+        raise BadRequest(f"Invalid id {said[:80]}: id should be UUID")
+    return said.lower()
 
 
 def _floating(work: NetworkWork, floating_id: str) -> FloatingIp:
