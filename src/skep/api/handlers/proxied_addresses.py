@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Any
 
+from skep.api.handlers.server_addresses import tell_row
 from skep.api.handlers.server_lookup import find, refuse_if_locked
 from skep.api.requests import Answer, ApiRequest
 from skep.neighbours.networks.base import FloatingOfServer
@@ -44,38 +45,46 @@ async def give_back(request: ApiRequest) -> Answer:
 
 
 async def add_floating(request: ApiRequest) -> Answer:
-    """Lead a floating address to a server; its row is told of it afterwards."""
-    server = (await find(request)).instance
+    """Lead a floating address to a server, and tell its row."""
+    found = await find(request)
     said = request.body["addFloatingIp"]
     fixed = _address(said["fixed_address"]) if "fixed_address" in said else None
     networks = request.services.networks
-    await networks.lead_floating_ip(server.uuid, _address(said["address"]), fixed, request.context, request.token)
+    vifs = await networks.lead_floating_ip(
+        found.instance.uuid, _address(said["address"]), fixed, request.context, request.token
+    )
+    await tell_row(request, found, vifs)
     return Answer(status=202)
 
 
 async def remove_floating(request: ApiRequest) -> Answer:
-    """Lead a floating address of a server nowhere; its row is told of it afterwards."""
-    server = (await find(request)).instance
+    """Lead a floating address of a server nowhere, and tell its row."""
+    found = await find(request)
     address = _address(request.body["removeFloatingIp"]["address"])
-    await request.services.networks.loosen_floating_ip(server.uuid, address, request.context, request.token)
+    vifs = await request.services.networks.loosen_floating_ip(
+        found.instance.uuid, address, request.context, request.token
+    )
+    await tell_row(request, found, vifs)
     return Answer(status=202)
 
 
 async def add_fixed(request: ApiRequest) -> Answer:
-    """Give a server one more address on a network; its row is told of it afterwards."""
-    server = (await find(request)).instance
-    refuse_if_locked(request, server)
+    """Give a server one more address on a network, and tell its row."""
+    found = await find(request)
+    refuse_if_locked(request, found.instance)
     network = request.body["addFixedIp"]["networkId"].lower()
-    await request.services.networks.add_fixed_ip(server.uuid, network, request.context, request.token)
+    vifs = await request.services.networks.add_fixed_ip(found.instance.uuid, network, request.context, request.token)
+    await tell_row(request, found, vifs)
     return Answer(status=202)
 
 
 async def remove_fixed(request: ApiRequest) -> Answer:
-    """Take an address from a server; its row is told of it afterwards."""
-    server = (await find(request)).instance
-    refuse_if_locked(request, server)
+    """Take an address from a server, and tell its row."""
+    found = await find(request)
+    refuse_if_locked(request, found.instance)
     address = _address(request.body["removeFixedIp"]["address"])
-    await request.services.networks.remove_fixed_ip(server.uuid, address, request.context, request.token)
+    vifs = await request.services.networks.remove_fixed_ip(found.instance.uuid, address, request.context, request.token)
+    await tell_row(request, found, vifs)
     return Answer(status=202)
 
 

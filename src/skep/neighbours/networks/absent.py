@@ -83,13 +83,13 @@ class NoProxies:
 
     async def lead_floating_ip(
         self, _instance: InstanceUuid, _address: str, _fixed: str | None, _context: RequestContext, _token: str
-    ) -> None:
+    ) -> tuple[Vif, ...]:
         """Refuse."""
         raise _none(FLOATING)
 
     async def loosen_floating_ip(
         self, _instance: InstanceUuid, _address: str, _context: RequestContext, _token: str
-    ) -> None:
+    ) -> tuple[Vif, ...]:
         """Refuse."""
         raise _none(FLOATING)
 
@@ -101,13 +101,15 @@ class NoProxies:
         """Refuse."""
         raise _none(NETWORKS)
 
-    async def add_fixed_ip(self, _instance: InstanceUuid, _network: str, _context: RequestContext, _token: str) -> None:
+    async def add_fixed_ip(
+        self, _instance: InstanceUuid, _network: str, _context: RequestContext, _token: str
+    ) -> tuple[Vif, ...]:
         """Refuse."""
         raise _none(NETWORKS)
 
     async def remove_fixed_ip(
         self, _instance: InstanceUuid, _address: str, _context: RequestContext, _token: str
-    ) -> None:
+    ) -> tuple[Vif, ...]:
         """Refuse."""
         raise _none(NETWORKS)
 

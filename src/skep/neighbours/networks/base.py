@@ -186,8 +186,8 @@ class ProxiedFloatingIps(Protocol):
 
     async def lead_floating_ip(
         self, instance: InstanceUuid, address: str, fixed_address: str | None, context: RequestContext, token: str
-    ) -> None:
-        """Lead one, by its address, to a server: to its fixed address, or to the first IPv4 one.
+    ) -> tuple[Vif, ...]:
+        """Lead one, by its address, to a server: to its fixed address, or to the first IPv4 one; return its interfaces.
 
         Raises NotFound for an address that the caller does not have; BadRequest where the server has no such fixed
         address, where it has a floating one, or where no router leads there.
@@ -196,8 +196,8 @@ class ProxiedFloatingIps(Protocol):
 
     async def loosen_floating_ip(
         self, instance: InstanceUuid, address: str, context: RequestContext, token: str
-    ) -> None:
-        """Lead one, by its address, nowhere.
+    ) -> tuple[Vif, ...]:
+        """Lead one, by its address, nowhere; return the interfaces of the server.
 
         Raises NotFound for an address that the caller does not have, Conflict for one that leads not to this server.
         """
@@ -228,15 +228,19 @@ class ProxiedNetworks(Protocol):
         """
         ...
 
-    async def add_fixed_ip(self, instance: InstanceUuid, network: str, context: RequestContext, token: str) -> None:
-        """Give a server one more address on a network on which it has a port.
+    async def add_fixed_ip(
+        self, instance: InstanceUuid, network: str, context: RequestContext, token: str
+    ) -> tuple[Vif, ...]:
+        """Give a server one more address on a network on which it has a port; return its interfaces.
 
         Raises NotFound where it has none there, BadRequest where no address is free or the port has no room.
         """
         ...
 
-    async def remove_fixed_ip(self, instance: InstanceUuid, address: str, context: RequestContext, token: str) -> None:
-        """Take an address from a server; floating ones that lead to it lead nowhere then.
+    async def remove_fixed_ip(
+        self, instance: InstanceUuid, address: str, context: RequestContext, token: str
+    ) -> tuple[Vif, ...]:
+        """Take an address from a server; floating ones that lead to it lead nowhere then. Return its interfaces.
 
         Raises BadRequest for an address that it does not have.
         """

@@ -16,8 +16,6 @@ from skep.standalone.networks.callers import NetworkWork
 from skep.standalone.networks.refusals import InTheWay, Missing
 from skep.standalone.networks.resources import fresh
 
-NONE_FREE = "IpAddressGenerationFailure"
-
 
 def networks_seen(work: NetworkWork) -> list[NamedNetwork]:
     """Return the networks that the caller sees."""
@@ -58,7 +56,7 @@ def take(work: NetworkWork, pool: str | None) -> FloatingOfServer:
     try:
         made = floating_ips.create(work, said, fresh(work, work.caller.project_id))
     except InTheWay as error:
-        if error.type != NONE_FREE:
+        if error.type != ports.NO_MORE_ADDRESSES:
             raise
         raise NotFound(f"No more floating IPs in pool {_name(network)}.") from error
     return shown(work, [made])[0]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from skep.database import Connection
-from skep.database.api import network_rows
+from skep.database.api import network_rows, server_ports
 from skep.database.api.network_rows import FLOATING_IPS, NETWORKS, SECURITY_GROUP_RULES, SECURITY_GROUPS
 from skep.database.engine import Database
 from skep.domain.clock import Clock
@@ -16,6 +16,7 @@ from skep.domain.errors import BadRequest, QuotaExceeded
 from skep.domain.ids import InstanceUuid, is_uuid
 from skep.domain.networking import FloatingIp, SecurityGroup
 from skep.domain.subnet_addresses import BadSubnet, block_of
+from skep.domain.vifs import Vif
 from skep.neighbours.networks.base import FloatingOfServer, GroupOfServer, NamedNetwork, WantedRule
 from skep.standalone.networks import addresses_of_servers, default_groups, floating_ips, quotas, security_groups
 from skep.standalone.networks.bodies import NewSecurityGroup, NewSecurityGroupRule, SecurityGroupChanges
@@ -124,15 +125,19 @@ class EmbeddedProxies:
 
     async def lead_floating_ip(
         self, instance: InstanceUuid, address: str, fixed_address: str | None, context: RequestContext, _token: str
-    ) -> None:
+    ) -> tuple[Vif, ...]:
         """Lead a floating address to a server."""
-        await self._change(context, lambda work: addresses_of_servers.lead(work, instance, address, fixed_address))
+        return await self._change_of(
+            instance, context, lambda work: addresses_of_servers.lead(work, instance, address, fixed_address)
+        )
 
     async def loosen_floating_ip(
         self, instance: InstanceUuid, address: str, context: RequestContext, _token: str
-    ) -> None:
+    ) -> tuple[Vif, ...]:
         """Lead a floating address nowhere."""
-        await self._change(context, lambda work: addresses_of_servers.loosen(work, instance, address))
+        return await self._change_of(
+            instance, context, lambda work: addresses_of_servers.loosen(work, instance, address)
+        )
 
     async def list_networks(self, context: RequestContext, _token: str) -> list[NamedNetwork]:
         """Return the networks that a caller sees."""
@@ -143,13 +148,21 @@ class EmbeddedProxies:
         found = await self._look(context, lambda work: find(work, "Network", NETWORKS, network))
         return NamedNetwork(found.id, found.name)
 
-    async def add_fixed_ip(self, instance: InstanceUuid, network: str, context: RequestContext, _token: str) -> None:
+    async def add_fixed_ip(
+        self, instance: InstanceUuid, network: str, context: RequestContext, _token: str
+    ) -> tuple[Vif, ...]:
         """Give a server one more address."""
-        await self._change(context, lambda work: addresses_of_servers.add(work, instance, network), intake=True)
+        return await self._change_of(
+            instance, context, lambda work: addresses_of_servers.add(work, instance, network), intake=True
+        )
 
-    async def remove_fixed_ip(self, instance: InstanceUuid, address: str, context: RequestContext, _token: str) -> None:
+    async def remove_fixed_ip(
+        self, instance: InstanceUuid, address: str, context: RequestContext, _token: str
+    ) -> tuple[Vif, ...]:
         """Take an address from a server."""
-        await self._change(context, lambda work: addresses_of_servers.remove(work, instance, address))
+        return await self._change_of(
+            instance, context, lambda work: addresses_of_servers.remove(work, instance, address)
+        )
 
     async def _look(self, context: RequestContext, unit: Callable[[NetworkWork], T]) -> T:
         """Do a unit of work that only looks, for a user."""
@@ -165,6 +178,22 @@ class EmbeddedProxies:
                 return unit(self._work(connection, caller))
 
         return await self._database.write(within, intake=intake)
+
+    async def _change_of(
+        self,
+        instance: InstanceUuid,
+        context: RequestContext,
+        unit: Callable[[NetworkWork], None],
+        *,
+        intake: bool = False,
+    ) -> tuple[Vif, ...]:
+        """Do a unit of work that changes interfaces of a server; return them as they are then."""
+
+        def within(work: NetworkWork) -> tuple[Vif, ...]:
+            unit(work)
+            return server_ports.vifs_of(work.connection, [instance])[instance]
+
+        return await self._change(context, within, intake=intake)
 
     def _work(self, connection: Connection, caller: NetworkCaller) -> NetworkWork:
         return NetworkWork(connection=connection, caller=caller, settings=self._settings, now=self._clock.now())
@@ -203,7 +232,7 @@ def _as_nova_says() -> Iterator[None]:
     try:
         yield
     except InTheWay as error:
-        raise (QuotaExceeded if error.type == "OverQuota" else BadRequest)(str(error)) from error
+        raise (QuotaExceeded if error.type == quotas.OVER_QUOTA else BadRequest)(str(error)) from error
 
 
 def _shown(work: NetworkWork, group: SecurityGroup) -> GroupOfServer:
