@@ -31,3 +31,5 @@ async def test_a_server_gets_a_group_and_loses_it(tmp_path: Path) -> None:
         assert await act("removeSecurityGroup", group["id"]) == 202
         assert all(group["id"] not in port["security_groups"] for port in await demo.ports(server["id"]))
         assert await shows("default")
+        assert await act("removeSecurityGroup", "default") == 202
+        assert "security_groups" not in await demo.server(server["id"])

@@ -231,7 +231,7 @@ async def test_a_rule_is_there_once(networks: NetworkSession) -> None:
     said = {"security_group_id": group["id"], "direction": "ingress", "protocol": "TCP"}
     ports: dict[str, Any] = {"port_range_min": 22, "port_range_max": 22}
     made = await networks.make("security_group_rule", **said, **ports, remote_ip_prefix="10.0.0.7/8")
-    assert (made["protocol"], made["remote_ip_prefix"]) == ("tcp", "10.0.0.0/8")
+    assert (made["protocol"], made["remote_ip_prefix"]) == ("tcp", "10.0.0.7/8")
     again = {"security_group_rule": {**said, **ports, "remote_ip_prefix": "10.0.0.0/8"}}
     assert (await networks.refused("POST", "/security-group-rules", again))[:2] == (409, "SecurityGroupRuleExists")
     assert (await networks.refused("PUT", f"/security-group-rules/{made['id']}", _rule(protocol="udp")))[0] == 400

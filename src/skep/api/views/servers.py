@@ -94,7 +94,7 @@ class ServerView:
             "OS-EXT-STS:task_state": task_state(instance.state, instance.task),
             "OS-EXT-STS:vm_state": vm_state(instance.state),
             "OS-EXT-STS:power_state": int(instance.power_state),
-            "security_groups": security_groups(instance),
+            **({"security_groups": named} if (named := security_groups(instance)) else {}),
             "os-extended-volumes:volumes_attached": [],
             "server_groups": list(groups),
         }
@@ -205,7 +205,7 @@ def addresses(instance: Instance) -> dict[str, list[Json]]:
 
 
 def security_groups(instance: Instance) -> list[dict[str, str]]:
-    """Show the security groups of a server's interfaces, each once."""
+    """Show the security groups of a server's interfaces, each once. Without any, Nova shows no list either."""
     if not instance.vifs:
         return [DEFAULT_SECURITY_GROUP]
     names = dict.fromkeys(group.name for vif in instance.vifs for group in vif.groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from ipaddress import ip_interface
 
 from msgspec import UNSET
 
@@ -158,7 +159,7 @@ def _means(rule: SecurityGroupRule) -> tuple[object, ...]:
         rule.protocol,
         rule.port_range_min,
         rule.port_range_max,
-        rule.remote_ip_prefix,
+        None if rule.remote_ip_prefix is None else block_of(rule.remote_ip_prefix),
         rule.remote_group_id,
     )
 
@@ -178,6 +179,7 @@ def _protocol(said: NewSecurityGroupRule) -> str | None:
 
 
 def _prefix(said: NewSecurityGroupRule) -> str | None:
+    """Return the addresses of a rule as Neutron keeps them: with the bits behind the prefix."""
     if said.remote_ip_prefix is None:
         return None
     if said.remote_group_id is not None:
@@ -188,7 +190,7 @@ def _prefix(said: NewSecurityGroupRule) -> str | None:
         raise InvalidInput(f"'{said.remote_ip_prefix}' is not a valid CIDR") from error
     if f"IPv{prefix.version}" != said.ethertype:
         raise InvalidInput(f"Conflicting value ethertype {said.ethertype} for CIDR {prefix} (remote_ip_prefix)")
-    return str(prefix)
+    return str(ip_interface(said.remote_ip_prefix))
 
 
 def _check_range(rule: SecurityGroupRule) -> None:
