@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import structlog
@@ -70,9 +69,11 @@ async def detach(request: ApiRequest) -> Answer:
     check_without_task(request, server, DETACH)
     port_id = request.params["port_id"]
     await request.services.networks.detach(server.uuid, port_id, request.context, request.token)
-    with contextlib.suppress(Conflict):
-        # What begins on the server meanwhile finds the port gone; the row is told of it.
+    try:
         await carry_out(request, found, DETACH, {"vif": _known(found, port_id)})
+    except SkepError as error:
+        # The port is gone: the row is told of it later, whatever has begun on the server or happened to its cell.
+        log.warning("row told later of its interfaces", request=request.context.request_id, error=str(error))
     return Answer(status=202)
 
 
