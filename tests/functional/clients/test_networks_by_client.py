@@ -150,6 +150,8 @@ async def test_interfaces_of_a_server_that_is_there(cloud: AllInOneCloud) -> Non
     await run("server add network one mine")
     assert (await addresses())[:2] == ["10.7.0.7", "10.7.0.9"]
     assert len(await addresses()) == 3
+    await run("server remove fixed ip --os-compute-api-version 2.43 one 10.7.0.9")
+    assert "10.7.0.9" not in await addresses()
     await run("server remove port one brought")
     assert "10.7.0.7" not in await addresses()
     await run("server remove network one mine")

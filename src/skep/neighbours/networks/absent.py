@@ -145,7 +145,7 @@ class NoNetworks(NoProxies):
 
     async def detach(self, _instance: InstanceUuid, port_id: str, _context: RequestContext, _token: str) -> None:
         """Refuse: there is no port."""
-        raise NotFound(f"Port id {port_id[:80]} could not be found.")
+        raise NotFound(f"Port id {port_id[:80]} could not be found: {NOT_CONFIGURED}.")
 
     async def set_group(self, change: GroupChange, _context: RequestContext, _token: str) -> tuple[Vif, ...]:
         """Refuse: there is no group."""
