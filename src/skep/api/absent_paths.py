@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from skep.api.microversions import MAXIMUM
-
-PROXIES_LAST = 35
-"""Microversion until which the compute API hands requests on to networks and volumes (Nova's history, 2.36)."""
+from skep.api.microversions import MAXIMUM, PROXIES_LAST
 
 _OF_THE_CLOUD: dict[str, tuple[str, int]] = {
     "os-baremetal-nodes": ("bare metal nodes", PROXIES_LAST),

@@ -13,6 +13,8 @@ from skep.domain.errors import BadRequest, SkepError
 
 MINIMUM = 1
 MAXIMUM = 104
+PROXIES_LAST = 35
+"""Until which the compute API hands requests on to images, networks and volumes (Nova's history, 2.36)."""
 
 HEADER = "OpenStack-API-Version"
 LEGACY_HEADER = "X-OpenStack-Nova-API-Version"

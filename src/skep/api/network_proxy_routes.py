@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from skep.api.handlers import proxied_addresses, proxied_groups, proxied_networks
+from skep.api.microversions import PROXIES_LAST
 from skep.api.routing import Route
 from skep.api.schemas import network_proxies as schemas
 
@@ -13,7 +14,7 @@ _GROUP = "/os-security-groups/{group_id}"
 _FLOATING = "os_compute_api:os-floating-ips"
 _ONE = "/os-floating-ips/{floating_id}"
 
-_proxy = partial(Route, until=schemas.LAST)
+_proxy = partial(Route, until=PROXIES_LAST)
 
 NETWORK_PROXY_ROUTES: tuple[Route, ...] = (
     _proxy(

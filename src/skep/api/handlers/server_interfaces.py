@@ -8,12 +8,12 @@ import structlog
 
 from skep.api.handlers.server_actions import carry_out, check_without_task
 from skep.api.handlers.server_addresses import shown_interface
-from skep.api.handlers.server_lookup import LocatedServer, find
+from skep.api.handlers.server_lookup import find
 from skep.api.requests import Answer, ApiRequest
 from skep.domain.actions import ACTIONS
 from skep.domain.errors import BadRequest, Conflict, SkepError
 from skep.domain.ids import InstanceUuid
-from skep.domain.vifs import RequestedNetwork, Vif
+from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.networks.base import WantedInterface
 
 log = structlog.get_logger("skep.api.servers")
@@ -70,7 +70,7 @@ async def detach(request: ApiRequest) -> Answer:
     port_id = request.params["port_id"]
     await request.services.networks.detach(server.uuid, port_id, request.context, request.token)
     try:
-        await carry_out(request, found, DETACH, {"vif": _known(found, port_id)})
+        await carry_out(request, found, DETACH, {"port_id": port_id})
     except SkepError as error:
         # The port is gone: the row is told of it later, whatever has begun on the server or happened to its cell.
         log.warning("row told later of its interfaces", request=request.context.request_id, error=str(error))
@@ -91,9 +91,3 @@ def _wanted(asked: dict[str, Any]) -> RequestedNetwork:
         fixed_ip=addresses[0]["ip_address"] if addresses else None,
         tag=asked.get("tag"),
     )
-
-
-def _known(found: LocatedServer, port_id: str) -> Vif:
-    """Return an interface as the row has it; one that it was not told of yet has an id alone."""
-    unknown = Vif(id=port_id, mac_address="", network_id="", network_name="", mtu=0)
-    return next((vif for vif in found.instance.vifs if vif.id == port_id), unknown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skep.api.microversions import PROXIES_LAST
 from skep.api.schemas.fields import Array, Map, fields
 from skep.api.schemas.servers import METADATA_ITEM, METADATA_SET
 from skep.api.schemas.shared import (
@@ -18,7 +19,7 @@ from skep.api.schemas.shared import (
 )
 from skep.api.schemas.validation import AnswerShape, Parameter, Query
 
-LAST, LAST_OF_METADATA = 35, 38
+LAST, LAST_OF_METADATA = PROXIES_LAST, 38
 """Microversions until which images, and their metadata, are in the compute API."""
 
 OWN_PROPERTY = "property-"

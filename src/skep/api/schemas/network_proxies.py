@@ -6,10 +6,8 @@ from skep.api.schemas.fields import Anything, Array, Either, Integer, String, fi
 from skep.api.schemas.shared import ANY_TEXT, COUNT, INTEGER_OR_NULL, TEXT, TEXT_OR_NULL, asked, shown
 from skep.api.schemas.validation import AnswerShape, Body, Parameter, Query
 
-LAST = 35
-"""Microversion until which they are in the compute API."""
 LAST_OF_ACTIONS = 43
-"""Likewise of the actions that give addresses to servers."""
+"""Microversion until which the actions that give addresses to servers are in the compute API."""
 
 LIST = Query(
     (

@@ -38,8 +38,6 @@ from skep.domain.vifs import Vif
 
 row = instance_rows.c
 
-ATTACH = "attach_interface"
-
 Values = dict[str, Any]
 Change = Callable[[sa.Connection, Instance, ActionRequest, int], Values | None]
 """From a server as it is, what was asked of it and the time to the columns to write; None: nothing is to be done.
@@ -177,13 +175,22 @@ def _confirm_resize(connection: sa.Connection, before: Instance, _request: Actio
     return {"state": cold_moves.confirm(connection, before, now).value}
 
 
-def _interfaces(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
-    """Write the interfaces that a server has with, or without, the one that the action is about."""
+def _attach_interface(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
+    """Write one more interface."""
+    vif: Vif = request.arguments["vif"]
+    return interfaces.columns([*_interfaces_without(before, request, vif.id), vif])
+
+
+def _detach_interface(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
+    """Write the interfaces without one."""
+    return interfaces.columns(_interfaces_without(before, request, request.arguments["port_id"]))
+
+
+def _interfaces_without(before: Instance, request: ActionRequest, port_id: str) -> list[Vif]:
+    """Return the interfaces but one. Raises Conflict while anything is done to the server."""
     if before.task is not None:
         raise Conflict(f"Cannot '{request.action}' instance {before.uuid} while it is in task_state {before.task}")
-    vif: Vif = request.arguments["vif"]
-    others = [one for one in before.vifs if one.id != vif.id]
-    return interfaces.columns([*others, vif] if request.action == ATTACH else others)
+    return [one for one in before.vifs if one.id != port_id]
 
 
 def _nothing(_connection: sa.Connection, _before: Instance, _request: ActionRequest, _now: int) -> None:
@@ -204,9 +211,9 @@ def _live_complete(connection: sa.Connection, before: Instance, request: ActionR
 
 
 CHANGES: Mapping[str, Change] = {
-    "attach_interface": _interfaces,
+    "attach_interface": _attach_interface,
     "confirm_resize": _confirm_resize,
-    "detach_interface": _interfaces,
+    "detach_interface": _detach_interface,
     "live_abort": _live_abort,
     "live_complete": _live_complete,
     "reset_state": _reset_state,

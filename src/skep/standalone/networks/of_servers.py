@@ -55,12 +55,7 @@ class EmbeddedNetworks(EmbeddedProxies):
 
     async def detach(self, instance: InstanceUuid, port_id: str, context: RequestContext, _token: str) -> None:
         """Take an interface from a server."""
-        caller = NetworkCaller(project_id=context.project_id, is_admin=context.is_admin)
-
-        def unit(connection: Connection) -> None:
-            attachments.detach(self._work(connection, caller), instance, port_id)
-
-        await self._database.write(unit)
+        await self._change(context, lambda work: attachments.detach(work, instance, port_id))
 
     async def set_group(self, change: GroupChange, context: RequestContext, _token: str) -> tuple[Vif, ...]:
         """Give a group to the ports of a server, or take it from them."""
