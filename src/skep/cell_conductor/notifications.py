@@ -27,7 +27,7 @@ def create_start(notifier: Notifier, work: Work) -> None:
         "instance.create.start",
         notifications.create(instance, work.context),
         publisher_id=publisher(instance),
-        request=work.context.request_id,
+        context=work.context,
     )
 
 
@@ -41,7 +41,7 @@ def create_end(notifier: Notifier, work: Work, launched_at: int, power_state: Po
         "instance.create.end",
         notifications.create(instance, work.context),
         publisher_id=publisher(instance),
-        request=work.context.request_id,
+        context=work.context,
     )
 
 
@@ -52,7 +52,7 @@ def create_error(notifier: Notifier, work: Work, message: str, now: int) -> None
         "instance.create.error",
         notifications.create(work.instance, work.context, fault),
         publisher_id=publisher(work.instance),
-        request=work.context.request_id,
+        context=work.context,
         priority="ERROR",
     )
 
@@ -64,7 +64,7 @@ def exhausted(notifier: Notifier, work: Work, message: str) -> None:
         "compute_task.build_instances.error",
         notifications.compute_task_error(instance, work.spec, message),
         publisher_id=CONDUCTOR,
-        request=work.context.request_id,
+        context=work.context,
         priority="ERROR",
     )
     _update(notifier, instance, State.SCHEDULED, work.context)
@@ -80,7 +80,7 @@ def action_start(notifier: Notifier, request: ActionRequest, instance: Instance)
         f"instance.{notification}.start",
         notifications.action(instance, request.context, arguments=request.arguments),
         publisher_id=publisher(instance),
-        request=request.context.request_id,
+        context=request.context,
     )
 
 
@@ -90,7 +90,7 @@ def rebuild_scheduled(notifier: Notifier, notification: str, instance: Instance,
         f"instance.{notification}",
         notifications.rebuild(instance, context),
         publisher_id=CONDUCTOR,
-        request=context.request_id,
+        context=context,
     )
 
 
@@ -100,7 +100,7 @@ def rebuild_step(notifier: Notifier, notification: str, when: str, instance: Ins
         f"instance.{notification}.{when}",
         notifications.rebuild(instance, context),
         publisher_id=publisher(instance),
-        request=context.request_id,
+        context=context,
     )
 
 
@@ -113,7 +113,7 @@ def move_step(
         f"instance.{notification}" if notification in ONCE else f"instance.{notification}.{when}",
         told,
         publisher_id=publisher(instance),
-        request=context.request_id,
+        context=context,
     )
 
 
@@ -123,7 +123,7 @@ def no_host(notifier: Notifier, event_type: str, work: Work, context: RequestCon
         event_type,
         notifications.compute_task_error(work.instance, work.spec, message),
         publisher_id=CONDUCTOR,
-        request=context.request_id,
+        context=context,
         priority="ERROR",
     )
 
@@ -149,10 +149,10 @@ def delete_start(notifier: Notifier, instance: Instance, context: RequestContext
         "instance.delete.start",
         notifications.action(instance, context),
         publisher_id=publisher(instance),
-        request=context.request_id,
+        context=context,
     )
 
 
 def _update(notifier: Notifier, instance: Instance, old: State, context: RequestContext) -> None:
     payload = notifications.update(instance, old)
-    notifier.emit("instance.update", payload, publisher_id=publisher(instance), request=context.request_id)
+    notifier.emit("instance.update", payload, publisher_id=publisher(instance), context=context)

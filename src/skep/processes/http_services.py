@@ -330,7 +330,7 @@ class HttpServices:
 
     def _tell(self, event_type: str, payload: Mapping[str, Any], context: RequestContext) -> None:
         publisher_id = f"nova-api:{self.process.host}"
-        self.process.notifier.emit(event_type, payload, publisher_id=publisher_id, request=context.request_id)
+        self.process.notifier.emit(event_type, payload, publisher_id=publisher_id, context=context)
 
     def _observe(self, method: str, template: str, status: int, seconds: float) -> None:
         self.process.metrics.http_request_seconds.labels("compute", method, template, str(status)).observe(seconds)

@@ -23,35 +23,33 @@ PUBLISHER = "nova-conductor:super"
 def select(notifier: Notifier, phase: Literal["start", "end"], spec: RequestSpec, members: Sequence[Taken]) -> None:
     """Emit `scheduler.select_destinations.start` or `.end` (none at the end when there is no valid host)."""
     payload = notifications.request_spec(spec, members[0].instance.uuid, len(members))
-    request = members[0].context.request_id
+    context = members[0].context
     notifier.emit(
-        f"scheduler.select_destinations.{phase}", payload, publisher_id="nova-scheduler:skep", request=request
+        f"scheduler.select_destinations.{phase}", payload, publisher_id="nova-scheduler:skep", context=context
     )
 
 
 def staged(notifier: Notifier, one: Staged) -> None:
     """Emit `instance.update` for a server that got its row, and the error of one that got no host."""
-    request = one.context.request_id
     update = notifications.update(one.on_host(), None)
-    notifier.emit("instance.update", update, publisher_id=PUBLISHER, request=request)
+    notifier.emit("instance.update", update, publisher_id=PUBLISHER, context=one.context)
     if one.instance.fault is not None:
-        _no_host(
-            notifier, notifications.compute_task_error(one.instance, one.spec, one.instance.fault.message), request
-        )
+        payload = notifications.compute_task_error(one.instance, one.spec, one.instance.fault.message)
+        _no_host(notifier, payload, one.context)
 
 
 def stays(notifier: Notifier, work: Work, fault: Fault) -> None:
     """Emit the error of a server for which no other cell has a host."""
     payload = notifications.compute_task_error(work.instance, work.spec, fault.message)
-    _no_host(notifier, payload, work.context.request_id)
+    _no_host(notifier, payload, work.context)
 
 
 def no_host_for_move(notifier: Notifier, work: Work, name: str, context: RequestContext, message: str) -> None:
     """Emit the error `name` of a move for which no cell has a host."""
     payload = notifications.compute_task_error(work.instance, work.spec, message)
-    notifier.emit(name, payload, publisher_id=CONDUCTOR, request=context.request_id, priority="ERROR")
+    notifier.emit(name, payload, publisher_id=CONDUCTOR, context=context, priority="ERROR")
 
 
-def _no_host(notifier: Notifier, payload: dict[str, Any], request: str) -> None:
+def _no_host(notifier: Notifier, payload: dict[str, Any], context: RequestContext) -> None:
     name = "compute_task.build_instances.error"
-    notifier.emit(name, payload, publisher_id=PUBLISHER, request=request, priority="ERROR")
+    notifier.emit(name, payload, publisher_id=PUBLISHER, context=context, priority="ERROR")

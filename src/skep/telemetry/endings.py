@@ -47,7 +47,7 @@ def asked(notifier: Notifier, notification: str, instance: Instance, context: Re
         f"instance.{notification}",
         notifications.action(instance, context),
         publisher_id=f"nova-api:{host}",
-        request=context.request_id,
+        context=context,
     )
 
 
@@ -65,9 +65,8 @@ def _notify(notifier: Notifier, instance: Instance, over: Ended) -> None:
         # Its steps have told of it.
         return
     if action.notification is None:
-        publisher_id, request = publisher(instance), over.context.request_id
         payload = notifications.update(instance, instance.state, action.task)
-        notifier.emit("instance.update", payload, publisher_id=publisher_id, request=request)
+        notifier.emit("instance.update", payload, publisher_id=publisher(instance), context=over.context)
         return
     fault = None if over.error is None else Fault(code=500, message=over.error, created_at=over.ended_at)
     if action.kind is Kind.REBUILD:
@@ -78,21 +77,21 @@ def _notify(notifier: Notifier, instance: Instance, over: Ended) -> None:
         f"instance.{action.notification}.{'end' if fault is None else 'error'}",
         payload,
         publisher_id=publisher(instance),
-        request=over.context.request_id,
+        context=over.context,
         priority="INFO" if fault is None else "ERROR",
     )
 
 
 def _notify_written(notifier: Notifier, action: Action, instance: Instance, over: Ended) -> None:
     """Tell of an action that was one write: in the name of the API, of one that begins in that of its host, as Nova."""
-    publisher_id, request = publisher(instance) if action.begins else f"nova-api:{over.host}", over.context.request_id
+    publisher_id = publisher(instance) if action.begins else f"nova-api:{over.host}"
     if action.begins and over.before is not None:
         before = msgspec.structs.replace(instance, state=over.before, task=over.before_task)
         begun = notifications.action(before, over.context)
-        notifier.emit(f"instance.{action.notification}.start", begun, publisher_id=publisher_id, request=request)
+        notifier.emit(f"instance.{action.notification}.start", begun, publisher_id=publisher_id, context=over.context)
     if action.notification is None:
         name, payload = "update", notifications.update(instance, over.before, over.before_task)
     else:
         name = f"{action.notification}.end" if action.begins else action.notification
         payload = notifications.action(instance, over.context)
-    notifier.emit(f"instance.{name}", payload, publisher_id=publisher_id, request=request)
+    notifier.emit(f"instance.{name}", payload, publisher_id=publisher_id, context=over.context)

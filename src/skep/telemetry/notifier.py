@@ -10,6 +10,7 @@ import msgspec
 
 from skep.domain import ids
 from skep.domain.clock import Clock, isoformat_micro
+from skep.domain.context import RequestContext
 from skep.telemetry.logs import get_logger
 
 Priority = Literal["DEBUG", "INFO", "WARN", "ERROR"]
@@ -27,8 +28,13 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     payload: Mapping[str, Any]
     timestamp: str
     message_id: str
-    request: str
-    """The id of the request that it tells of."""
+    context: RequestContext
+    """The request that it tells of."""
+
+    @property
+    def request(self) -> str:
+        """The id of that request."""
+        return self.context.request_id
 
 
 Sink = Callable[[Notification], None]
@@ -71,10 +77,10 @@ class Notifier:
         payload: Mapping[str, Any],
         *,
         publisher_id: str,
-        request: str,
+        context: RequestContext,
         priority: Priority = "INFO",
     ) -> None:
-        """Emit one notification, such as `instance.create.end` from `nova-compute:host1`, of the request `request`."""
+        """Emit one notification, such as `instance.create.end` from `nova-compute:host1`, of a request."""
         notification = Notification(
             event_type=event_type,
             publisher_id=publisher_id,
@@ -82,7 +88,7 @@ class Notifier:
             payload=payload,
             timestamp=isoformat_micro(self._clock.now()).replace("T", " "),
             message_id=ids.new_uuid(),
-            request=request,
+            context=context,
         )
         for sink in self._sinks:
             sink(notification)

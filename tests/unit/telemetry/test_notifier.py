@@ -8,10 +8,13 @@ import json
 import pytest
 
 from skep.domain.clock import Clock, Timestamp
-from skep.domain.ids import is_uuid
+from skep.domain.context import RequestContext
+from skep.domain.ids import RequestId, is_uuid
 from skep.domain.notifications import payload as versioned
 from skep.telemetry import logs, notifier
 from skep.telemetry.notifier import Notification, Notifier
+
+CONTEXT = RequestContext(request_id=RequestId("req-1"))
 
 
 class Stopped(Clock):
@@ -26,8 +29,8 @@ def test_each_sink_gets_the_notification_in_order() -> None:
     second: list[Notification] = []
     both = Notifier(Stopped(), [first.append, second.append])
     payload = versioned("InstanceCreatePayload", "1.13", {"uuid": "i"})
-    both.emit("instance.create.start", payload, publisher_id="nova-compute:h", request="req-1")
-    both.emit("instance.create.error", payload, publisher_id="nova-compute:h", request="req-1", priority="ERROR")
+    both.emit("instance.create.start", payload, publisher_id="nova-compute:h", context=CONTEXT)
+    both.emit("instance.create.error", payload, publisher_id="nova-compute:h", context=CONTEXT, priority="ERROR")
     assert first == second
     assert [(one.event_type, one.priority) for one in first] == [
         ("instance.create.start", "INFO"),
@@ -50,7 +53,7 @@ def test_the_first_sink_is_the_log(level: logs.Level, carries: bool, monkeypatch
     logs.configure(level, "json", stream)
     monkeypatch.setattr(notifier, "_log", logs.get_logger("skep.notifications"))  # whatever the old one has cached
     payload = versioned("InstanceUpdatePayload", "2.1", {"uuid": "i"})
-    Notifier(Stopped()).emit("instance.update", payload, publisher_id="nova-conductor:c", request="req-1")
+    Notifier(Stopped()).emit("instance.update", payload, publisher_id="nova-conductor:c", context=CONTEXT)
     line = json.loads(stream.getvalue())
     assert (line["source"], line["event"], line["instance"]) == ("skep.notifications", "instance.update", "i")
     assert (line["publisher_id"], line["priority"], is_uuid(line["message_id"])) == ("nova-conductor:c", "INFO", True)
