@@ -21,6 +21,7 @@ from skep.config.metadata import MetadataSettings
 from skep.config.nats_security import NatsSecurity
 from skep.config.neighbours import GlanceSection, KeystoneSection
 from skep.config.networks import NetworksSettings
+from skep.config.notifications import NotificationsSettings
 from skep.config.pci import PciSettings
 from skep.config.placement_options import MetricsSettings
 from skep.config.scheduler import SchedulerSettings
@@ -541,6 +542,7 @@ class Config(Section, frozen=True, kw_only=True):
     consoles: ConsolesSettings = ConsolesSettings()
     image_cache: ImageCacheSettings = ImageCacheSettings()
     retention: RetentionSettings = RetentionSettings()
+    notifications: NotificationsSettings = NotificationsSettings()
     tracing: TracingSettings = TracingSettings()
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from skep.processes.directory import StateDirectory
 from skep.processes.http_services import HttpServices
 from skep.processes.installation import open_installation
 from skep.processes.metadata_listener import MetadataListener
+from skep.processes.notifying import BrokerNotifications
 from skep.processes.process import new_process
 from skep.telemetry.steps import Steps
 
@@ -50,6 +51,7 @@ class AllInOneCloud:
         self._databases: Databases | None = None
         self._http: HttpServices | None = None
         self._metadata: MetadataListener | None = None
+        self._notifications = BrokerNotifications(self.process)
         self._planted = False
 
     @property
@@ -125,6 +127,7 @@ class AllInOneCloud:
                 "choose another directory (SKEP_STATE__DIRECTORY) for one of one process"
             )
         self._check_listening()
+        self._notifications.start()
         self._http = http = HttpServices(self.process, self.directory)
         if self.config.metadata.service_metadata_proxy:
             self._metadata = MetadataListener(self.process)
@@ -187,6 +190,8 @@ class AllInOneCloud:
         if self._databases is not None:
             await self._databases.close()
             self._databases = None
+        # The other parts tell something to the last.
+        await self._notifications.stop()
         self.directory.close()
 
 

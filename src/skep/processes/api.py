@@ -26,6 +26,7 @@ class ApiProcess(Role):
     """
 
     name = "api"
+    notifies = True
 
     def __init__(self, process: Process) -> None:
         """Raises Misconfigured when it could reach no other process."""

@@ -18,6 +18,7 @@ class CellConductorProcess(Role):
     """Reaches its cell's database and messaging, nothing else. Any number may run for a cell."""
 
     name = "cell-conductor"
+    notifies = True
 
     def __init__(self, process: Process, cell: str) -> None:
         """Take the name of the cell. Raises Misconfigured when no other process could reach it."""

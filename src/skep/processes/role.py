@@ -11,6 +11,7 @@ from typing import TypeVar
 from skep.domain.errors import Unavailable
 from skep.processes.health import health_app
 from skep.processes.listener import Listener
+from skep.processes.notifying import BrokerNotifications
 from skep.processes.process import Process
 from skep.processes.stopping import stop_part
 from skep.standalone.binding import check_bind
@@ -28,6 +29,8 @@ class Role(ABC):
     """What all roles have. A role opens its parts in `_open`, each by `_wait_for`, and lets `_on_stop` close them."""
 
     name = "role"
+    notifies = False
+    """Whether it tells of what happens to servers and other things."""
 
     def __init__(self, process: Process, *, health_port: int = 0, setting: str = "") -> None:
         """`setting` names the setting of the port of its health and metrics; a port of 0 means none."""
@@ -49,9 +52,15 @@ class Role(ABC):
     async def start(self) -> None:
         """Start, and return once work is taken; parts that are away are waited for.
 
-        Raises Misconfigured when the port is taken, or a part says that it can never serve; nothing runs then.
+        Raises Misconfigured when the port is taken, the broker of notifications cannot be used as configured, or a
+        part says that it can never serve; nothing runs then.
         """
         try:
+            if self.notifies:
+                told = BrokerNotifications(self.process)
+                # Named first: the other parts tell something to the last.
+                self._on_stop("notifications", told.stop)
+                told.start()
             await self._listen()
             await self._open()
         except BaseException:

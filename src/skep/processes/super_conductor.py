@@ -21,6 +21,7 @@ class SuperConductorProcess(Role):
     """Reaches the API database, all cells and NATS. Any number may run."""
 
     name = "super-conductor"
+    notifies = True
 
     def __init__(self, process: Process) -> None:
         """Raises Misconfigured when no other process could reach it."""

@@ -150,6 +150,27 @@ class Metrics:
             ("database",),
             registry=self.registry,
         )
+        self.notifications_sent = Counter(
+            "skep_notifications_sent",
+            "Notifications that the broker has taken",
+            registry=self.registry,
+        )
+        self.notifications_dropped = Counter(
+            "skep_notifications_dropped",
+            "Notifications that no broker gets, by reason (full: the queue was; unsendable; stopped: the process did)",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.notifications_waiting = Gauge(
+            "skep_notifications_waiting",
+            "Notifications that wait for the broker in this process",
+            registry=self.registry,
+        )
+        self.notifications_broker_away = Gauge(
+            "skep_notifications_broker_away",
+            "1 while the broker of notifications does not take what this process sends",
+            registry=self.registry,
+        )
         self.driver_calls_hung = Gauge(
             "skep_driver_calls_hung",
             "Calls of the driver of a host of this process that are past their limit, by host and kind of call",

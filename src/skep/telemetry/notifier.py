@@ -71,6 +71,14 @@ class Notifier:
         self._clock = clock
         self._sinks = tuple(sinks)
 
+    def add(self, sink: Sink) -> None:
+        """Let a sink have every notification from now on, too."""
+        self._sinks = (*self._sinks, sink)
+
+    def remove(self, sink: Sink) -> None:
+        """Let a sink have no more."""
+        self._sinks = tuple(one for one in self._sinks if one is not sink)
+
     def emit(
         self,
         event_type: str,

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from skep.config.compute import ComputeSettings, HostImagesSettings
+from skep.config.notifications import NotificationsSettings
 from skep.config.sections import (
     CellSettings,
     Config,
@@ -47,6 +48,18 @@ def test_one_api_process_serves_networks_and_the_others_know_where() -> None:
     assert (first["SKEP_NETWORKS__PORT"], "SKEP_NETWORKS__LISTEN" in first) == ("9696", False)
     assert (second["SKEP_NETWORKS__PORT"], second["SKEP_NETWORKS__LISTEN"]) == ("9696", "false")
     assert not any("NETWORKS" in name for order in orders() for name, _ in order.settings)
+
+
+def test_only_roles_that_tell_of_something_know_the_broker() -> None:
+    url = "rabbit://skep:secret@broker/"
+    config = replace(CONFIG, notifications=NotificationsSettings(transport_url=url))
+    ports = {**PORTS, "metadata": 8775}
+    above = orders_above(config, ProcessNumbers(), ports, (8774,), "http://identity/v3")
+    planned = (*above, *orders_inside(config, ProcessNumbers(), CELL1, ("host1",)))
+    assert {order.role for order in planned if url in dict(order.settings).values()} == {
+        *("api", "super-conductor", "cell-conductor")
+    }
+    assert len({order.role for order in planned}) == 6
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from skep.config.http import HttpSettings
+from skep.config.notifications import NotificationsSettings
 from skep.config.sections import LOOPBACK, Config
 from skep.contracts.eventually import eventually
 from skep.domain.errors import Misconfigured, Unreachable
@@ -113,3 +114,31 @@ async def test_the_port_of_health_has_the_limits_of_all_ports() -> None:
             )
     finally:
         await role.stop()
+
+
+class Telling(Waiting):
+    """Tells of something."""
+
+    name = "telling"
+    notifies = True
+
+
+async def test_a_broker_that_cannot_be_used_is_refused_by_roles_that_need_it() -> None:
+    wrong = Config(notifications=NotificationsSettings(transport_url="rabbit://skep:secret@host:0/"))
+    telling, waiting = Telling(wrong), Waiting(wrong)
+    with pytest.raises(Misconfigured, match=r"notifications\.transport_url: a port"):
+        await telling.start()
+    assert telling.log == []
+    waiting.here = True
+    await waiting.start()
+    await waiting.stop()
+
+
+async def test_notifications_end_last() -> None:
+    away = NotificationsSettings(transport_url=f"rabbit://127.0.0.1:{free_ports(LOOPBACK, 1)[0]}/", flush_seconds=0)
+    role = Telling(Config(notifications=away))
+    role.here = True
+    await role.start()
+    await role.stop()
+    assert role.log == ["second", "first"]
+    assert role.process.metrics.registry.get_sample_value("skep_notifications_waiting") == 0

@@ -30,6 +30,7 @@ from skep.processes.installation import (
     open_installation,
     renew_addresses,
 )
+from skep.processes.notifying import check_notifications
 from skep.processes.ports import free_ports
 from skep.processes.process import new_process
 from skep.processes.stopping import stop_part
@@ -46,7 +47,10 @@ POLL_SECONDS = 0.1
 LOOK_SECONDS = 2.0
 """How long a cell that was made or deleted stays unnoticed."""
 
-NOT_FOR_ALL = ("SKEP_DATABASE__API_URL", "SKEP_DATABASE__CELL0_URL", "SKEP_CELLS", "SKEP_SYNCHRONIZER__URL")
+NOT_FOR_ALL = (
+    *("SKEP_DATABASE__API_URL", "SKEP_DATABASE__CELL0_URL", "SKEP_CELLS", "SKEP_SYNCHRONIZER__URL"),
+    "SKEP_NOTIFICATIONS__TRANSPORT_URL",
+)
 """Variables that hold what some roles must not know."""
 
 log = get_logger(__name__)
@@ -150,6 +154,7 @@ class SupervisedCloud:
 
     async def _start(self) -> None:
         self._hold()
+        check_notifications(self.config)
         config = await self._with_servers()
         config, names = await self._with_cells(config)
         found, ports = await self._make(config, names)

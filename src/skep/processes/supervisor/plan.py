@@ -39,11 +39,19 @@ def orders_above(
             for number in _count(numbers.scheduler)
         ),
         *(
-            ChildTask(f"super-conductor-{number}", "super-conductor", settings=(*above, *_images(ports)))
+            ChildTask(
+                f"super-conductor-{number}",
+                "super-conductor",
+                settings=(*above, *_images(ports), *_notifications(config)),
+            )
             for number in _count(numbers.super_conductor)
         ),
         *(
-            ChildTask(f"api-{number}", "api", settings=(*above, *_ports(ports, port, identity_url)))
+            ChildTask(
+                f"api-{number}",
+                "api",
+                settings=(*above, *_ports(ports, port, identity_url), *_notifications(config)),
+            )
             for number, port in enumerate(api_ports, 1)
         ),
         *(
@@ -56,7 +64,7 @@ def orders_above(
 
 def orders_inside(config: Config, numbers: ProcessNumbers, cell: Cell, hosts: Sequence[str]) -> tuple[ChildTask, ...]:
     """Return the children of one cell: its conductors, and the agents of its hosts."""
-    inside = (*_shared(config), ("SKEP_CELLS", _cells(config, cell.name)))
+    inside = (*_shared(config), ("SKEP_CELLS", _cells(config, cell.name)), *_notifications(config))
     host = (*_shared(config), *_host(config, cell))
     return (
         *(
@@ -103,6 +111,12 @@ def _above(config: Config) -> tuple[tuple[str, str], ...]:
 def _networks(config: Config) -> tuple[tuple[str, str], ...]:
     """All that make or show ports of servers have to agree on whether there are any."""
     return (("SKEP_NETWORKS__KIND", config.networks.kind),) if config.networks.kind else ()
+
+
+def _notifications(config: Config) -> tuple[tuple[str, str], ...]:
+    """Only processes that tell of something know the broker: its address holds a password."""
+    url = config.notifications.transport_url
+    return (("SKEP_NOTIFICATIONS__TRANSPORT_URL", url),) if url else ()
 
 
 def _scheduler(config: Config) -> tuple[tuple[str, str], ...]:
