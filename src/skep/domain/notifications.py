@@ -20,6 +20,7 @@ from skep.domain.instances import Fault, Instance, State, Task, instance_name
 from skep.domain.key_pairs import KeyPair
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import task_state, vm_state
+from skep.domain.vifs import Vif, VifAddress, VifSubnet, fixed_addresses
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 IMAGE_ID = "image_id"
@@ -94,13 +95,27 @@ def _instance(of: Instance) -> dict[str, Any]:
         "power_state": of.power_state.name.lower(),
         "task_state": task_state(of.state, of.task),
         "progress": 0,
-        "ip_addresses": [],
+        "ip_addresses": [address(vif, subnet, one) for vif, subnet, one in fixed_addresses(of.vifs)],
         "block_devices": [],
         "metadata": of.metadata,
         "locked": of.locked,
         "locked_reason": of.locked_reason,
         "auto_disk_config": of.disk_config,
     }
+
+
+def address(of: Vif, subnet: VifSubnet, at: VifAddress) -> dict[str, Any]:
+    """Return an IpPayload."""
+    data = {
+        "mac": of.mac_address,
+        "meta": {},
+        "port_uuid": of.id,
+        "version": subnet.version,
+        "address": at.address,
+        "device_name": of.device_name,
+        "label": of.network_name,
+    }
+    return payload("IpPayload", "1.0", data)
 
 
 def update(of: Instance, old_state: State | None, old_task: Task | None = None) -> dict[str, Any]:

@@ -91,6 +91,14 @@ class ShownAddress(msgspec.Struct, frozen=True):
     mac_address: str
 
 
+def fixed_addresses(vifs: Sequence[Vif]) -> Iterator[tuple[Vif, VifSubnet, VifAddress]]:
+    """Yield the fixed addresses of interfaces, each with its interface and subnet."""
+    for vif in vifs:
+        for subnet in vif.subnets:
+            for one in subnet.addresses:
+                yield vif, subnet, one
+
+
 def addresses_of(vifs: Sequence[Vif]) -> dict[str, list[ShownAddress]]:
     """Return the addresses by the names of their networks: of each first the fixed ones of all interfaces (Nova's
     order).
@@ -106,9 +114,7 @@ def has_fixed_address(vifs: Sequence[Vif], patterns: Mapping[int, Pattern]) -> b
     """Tell whether a fixed address is found by the pattern for its IP version."""
     return any(
         subnet.version in patterns and patterns[subnet.version].found_in(one.address)
-        for vif in vifs
-        for subnet in vif.subnets
-        for one in subnet.addresses
+        for _, subnet, one in fixed_addresses(vifs)
     )
 
 
