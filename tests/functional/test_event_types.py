@@ -16,7 +16,7 @@ from skep.compute.drivers.fake import FailureRule, FakeDriver
 from skep.config.sections import RetentionSettings
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config
-from skep.domain import event_types
+from skep.domain import event_table, event_types
 from skep.domain.actions import ACTIONS
 from tests.functional.test_lives import World
 
@@ -95,6 +95,10 @@ class Told:
             if one.get("source") == "skep.notifications" and one["request"] == request
         )
 
+    def all_types(self) -> set[str]:
+        """Return every event type that was told."""
+        return {str(one["event"]) for one in self._lines if one.get("source") == "skep.notifications"}
+
     async def becomes(self, request: str, wanted: tuple[str, ...], what: str) -> None:
         """Wait until nothing but this was told of a request."""
 
@@ -161,6 +165,7 @@ async def test_what_is_told_of_each_action(tmp_path: Path) -> None:
             await returns(world, lost)
             gone = await ask(world, case("delete", "forceDelete"))
             await told.becomes(gone, event_types.sent(ACTIONS["delete"]), "delete")
+            assert told.all_types() <= event_table.SENT, "docs/notifications.md lists what is sent"
         finally:
             await world.stop()
     seen = {one.action for one in LIFE} | {*UNDER_COPY, "evacuate", "delete"}

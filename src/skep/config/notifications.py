@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -27,6 +27,13 @@ class NotificationsSettings(Section, frozen=True, kw_only=True):
     topics: Annotated[
         tuple[str, ...], Meta(description="Topics that versioned notifications are sent to (Nova's default)")
     ] = ("versioned_notifications",)
+    format: Annotated[
+        Literal["versioned", "unversioned", "both"],
+        Meta(description="Which of Nova's two forms is sent (Nova's notification_format)"),
+    ] = "versioned"
+    unversioned_topics: Annotated[
+        tuple[str, ...], Meta(description="Topics that unversioned notifications are sent to (Nova's default)")
+    ] = ("notifications",)
     queue_length: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Most notifications that wait in one process; more are dropped")
     ] = 10_000
@@ -40,6 +47,7 @@ class NotificationsSettings(Section, frozen=True, kw_only=True):
             # Its text may hold a password.
             raise ValueError(f"transport_url must begin with `{SCHEME}`")
         _check_topics("topics", self.topics)
+        _check_topics("unversioned_topics", self.unversioned_topics)
 
 
 def _check_topics(name: str, topics: tuple[str, ...]) -> None:

@@ -85,3 +85,14 @@ def _of_move(action: Action, first: str) -> Iterator[str]:
 
 ALL = frozenset(one for action in ACTIONS.values() for one in (*sent(action), *sent_in_error(action)))
 """All event types that actions send."""
+
+OTHERS = frozenset(
+    {
+        *(f"instance.create.{when}" for when in ("start", "end", "error")),
+        *(f"scheduler.select_destinations.{when}" for when in ("start", "end")),
+        "compute_task.build_instances.error",
+        *(f"keypair.{what}.{when}" for what in ("create", "import", "delete") for when in ("start", "end")),
+        *(f"aggregate.cache_images.{when}" for when in ("start", "progress", "end")),
+    }
+)
+"""All other event types that are sent: of builds, key pairs and the caching of images."""

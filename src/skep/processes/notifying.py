@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from skep.config.notifications import NotificationsSettings
 from skep.config.sections import Config
 from skep.processes.process import Process
 from skep.telemetry.notification_queue import NotificationQueue
-from skep.telemetry.oslo_broker import OsloBroker, versioned
+from skep.telemetry.oslo_broker import Form, OsloBroker, unversioned, versioned
 
 
 class BrokerNotifications:
@@ -47,4 +49,9 @@ def check_notifications(config: Config) -> None:
 
 def broker_of(settings: NotificationsSettings) -> OsloBroker:
     """Return the configured broker, not connected yet. Raises Misconfigured when it cannot be."""
-    return OsloBroker(settings.transport_url, [(versioned, settings.topics)])
+    forms: list[tuple[Form, Sequence[str]]] = []
+    if settings.format in {"versioned", "both"}:
+        forms.append((versioned, settings.topics))
+    if settings.format in {"unversioned", "both"}:
+        forms.append((unversioned, settings.unversioned_topics))
+    return OsloBroker(settings.transport_url, forms)

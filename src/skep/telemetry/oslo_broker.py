@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from skep.domain import unversioned_notifications
 from skep.domain.context import RequestContext
 from skep.domain.errors import Misconfigured, Unavailable
 from skep.telemetry.notifier import Notification
@@ -40,12 +41,29 @@ Form = Callable[[Notification], dict[str, Any] | None]
 
 def versioned(notification: Notification) -> dict[str, Any]:
     """Return a notification in the envelope of oslo.messaging, its payload as it is."""
+    return _envelope(notification, notification.publisher_id, notification.event_type, notification.payload)
+
+
+def unversioned(notification: Notification) -> dict[str, Any] | None:
+    """Return a notification in the form that Nova had before versions; None where it had none."""
+    found = unversioned_notifications.unversioned(notification.event_type, notification.payload, notification.context)
+    if found is None:
+        return None
+    event_type, payload = found
+    return _envelope(
+        notification, unversioned_notifications.publisher(event_type, notification.publisher_id), event_type, payload
+    )
+
+
+def _envelope(
+    notification: Notification, publisher_id: str, event_type: str, payload: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         "message_id": notification.message_id,
-        "publisher_id": notification.publisher_id,
-        "event_type": notification.event_type,
+        "publisher_id": publisher_id,
+        "event_type": event_type,
         "priority": notification.priority,
-        "payload": msgspec.to_builtins(notification.payload),
+        "payload": msgspec.to_builtins(payload),
         "timestamp": notification.timestamp,
     }
 

@@ -15,10 +15,11 @@ from skep.config.notifications import NotificationsSettings
 from skep.config.sections import Config
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.domain import event_table
 from skep.domain.ids import is_uuid
 from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.supervisor.cloud import SupervisedCloud
-from tests.support.notification_listener import Heard, listening
+from tests.support.notification_listener import Endpoint, Heard, listening
 from tests.support.rabbitmq import PROGRAM, RabbitServer
 
 pytestmark = pytest.mark.needs_part(PROGRAM)
@@ -179,3 +180,62 @@ async def is_all_sent(cloud: AllInOneCloud) -> None:
         return count(cloud, "broker_away") == 0 and count(cloud, "waiting") == 0
 
     await eventually(probe, "all is sent")
+
+
+async def test_consumers_of_the_form_of_old_are_told_too(tmp_path: Path, rabbit: RabbitServer) -> None:
+    config = told_to(http_config(tmp_path), rabbit.url, format="both")
+    with listening(rabbit.url, "notifications") as before, listening(rabbit.url, TOPIC) as versioned:
+        async with serving_cloud(config, cells=1, hosts=2) as cloud, signed_in(cloud) as admin:
+            server = await built(cloud, admin)
+            heard = await before.hears(server, "compute.instance.create.end")
+            updates = [f"compute.{one}" for one in UPDATES]
+            assert [one.event_type for one in before.of(server) if "request_spec" not in one.payload] == updates
+            shown = await becomes_active(admin, server)
+            last = heard[-1]
+            host = shown["OS-EXT-SRV-ATTR:host"]
+            assert (last.publisher_id, last.payload["host"], last.payload["state"]) == (
+                f"compute.{host}",
+                host,
+                "active",
+            )
+            addresses = {(name, one["addr"]) for name, many in shown["addresses"].items() for one in many}
+            assert addresses
+            assert {(one["label"], one["address"]) for one in last.payload["fixed_ips"]} == addresses
+            same = [
+                one.event_type for one in versioned.heard if one.metadata["message_id"] == last.metadata["message_id"]
+            ]
+            assert same == ["instance.create.end"]
+            pair = await admin.ask("POST", "/os-keypairs", {"keypair": {"name": "k"}})
+            assert pair.status_code in {200, 201}, pair.text
+            await is_heard(before, "keypair.create.end")
+            assert (await admin.ask("DELETE", "/os-keypairs/k")).is_success
+            await is_heard(versioned, "keypair.delete.end")
+            await finds_no_host(cloud, admin)
+            failed = await is_heard(before, "compute_task.build_instances")
+            assert (failed.priority, failed.publisher_id) == ("ERROR", "compute_task.super")
+            assert failed.payload["reason"].startswith("No valid host")
+            assert {one.event_type for one in versioned.heard} <= event_table.SENT
+            names = {event_table.unversioned(one.event_type) for one in versioned.heard} - {None}
+            assert {one.event_type for one in before.heard} <= names
+
+
+async def finds_no_host(cloud: AllInOneCloud, session: ComputeSession) -> None:
+    """Ask for a server that is larger than any host."""
+    flavor = {"name": "huge", "ram": 4, "vcpus": 100_000, "disk": 0}
+    made = await session.ask("POST", "/flavors", {"flavor": flavor})
+    assert made.is_success, made.text
+    quotas = {"quota_set": {"cores": -1}}
+    asked = {"name": "two", "flavorRef": made.json()["flavor"]["id"], "imageRef": await image_of(cloud, session)}
+    own = (await session.ask("GET", "/servers/detail")).json()["servers"][0]["tenant_id"]
+    assert (await session.ask("PUT", f"/os-quota-sets/{own}", quotas)).is_success
+    answer = await session.ask("POST", "/servers", {"server": asked})
+    assert answer.status_code == 202, answer.text
+
+
+async def is_heard(consumer: Endpoint, event_type: str) -> Heard:
+    async def probe() -> Heard | None:
+        return next((one for one in consumer.heard if one.event_type == event_type), None)
+
+    found = await eventually(probe, f"{event_type} is heard")
+    assert found is not None
+    return found
