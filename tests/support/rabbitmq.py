@@ -30,8 +30,10 @@ class RabbitServer(ChildServer):
 
     program = PROGRAM
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, config: str = "") -> None:
+        """Prepare a server that keeps all it writes in `folder`; `config` is the text of its configuration file."""
         super().__init__()
+        self._config = config
         self.folder = folder
         self.log = folder / "rabbitmq.log"
         self._names: subprocess.Popen[bytes] | None = None
@@ -60,6 +62,7 @@ class RabbitServer(ChildServer):
         self.port = self.port or free_port()
         self._names_port = self._names_port or free_port()
         self._nodes_port = self._nodes_port or free_port()
+        (self.folder / "rabbitmq.conf").write_text(self._config, encoding="utf-8")
         environment = self._environment()
         with self.log.open("ab") as log:
             if self._names is None:
@@ -88,7 +91,7 @@ class RabbitServer(ChildServer):
             "RABBITMQ_LOG_BASE": str(folder / "logs"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
-            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
             "RABBITMQ_CONF_ENV_FILE": str(folder / "environment"),
             # The script becomes the server, which then has the number of our child.
             "RABBITMQ_ALLOW_INPUT": "1",

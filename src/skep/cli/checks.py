@@ -25,6 +25,8 @@ MINIMUM_SQLITE = (3, 35, 0)
 LOW_DISK = 1 << 30
 FULL_DISK = 100 << 20
 
+BROKER_SECONDS = 2.0
+
 Verdict = Literal["good", "warning", "bad", "skipped"]
 
 
@@ -52,6 +54,8 @@ def of_installation(config: Config, *, running: bool) -> Iterator[Check]:
     yield disk(directory)
     yield stopped(directory) if is_stopped(directory) else databases(config)
     yield secrets(directory)
+    if config.notifications.transport_url:
+        yield notifications(config)
     config = with_networks(config)
     embedded = [name for name in ("identity", "images", "networks") if getattr(config, name).kind == "embedded"]
     for name in ("api", *embedded):
@@ -153,6 +157,26 @@ def databases(config: Config) -> Check:
             "databases", "warning", f"other schema than this release's: {', '.join(behind)}; `skep db upgrade`"
         )
     return Check("databases", "good", f"{len(rows)} at this release's schema" if rows else "none yet")
+
+
+def notifications(config: Config) -> Check:
+    """Whether the broker of notifications can be used as configured, and one of its hosts takes connections."""
+    from skep.domain.errors import Misconfigured
+    from skep.processes.notifying import broker_of
+
+    try:
+        hosts = broker_of(config.notifications).hosts
+    except Misconfigured as error:
+        return Check("notifications", "bad", str(error))
+    failed = []
+    for host, port in hosts:
+        try:
+            socket.create_connection((host, port), timeout=BROKER_SECONDS).close()
+        except OSError as error:
+            failed.append(f"{host}:{port}: {error.strerror or error}")
+        else:
+            return Check("notifications", "good", f"{host}:{port} takes connections")
+    return Check("notifications", "warning", f"no broker takes connections, {'; '.join(failed)}")
 
 
 def port_free(name: str, host: str, port: int, *, running: bool) -> Check:

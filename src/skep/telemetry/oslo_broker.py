@@ -19,6 +19,7 @@ from skep.telemetry.notifier import Notification
 
 EXCHANGE = "nova"
 SETTING = "notifications.transport_url"
+DEFAULT_PORT = 5672
 
 _EXTRA = "it needs packages that are not installed: `pip install 'skep[notifications]'`"
 _RABBIT = "oslo_messaging_rabbit"
@@ -98,9 +99,9 @@ class OsloBroker:
         self._forms = tuple((form, tuple(topics)) for form, topics in forms)
         messaging = _loaded()
         self._target = messaging.Target
-        self._transport, hosts = _transport(messaging, url)
-        # Each of several hosts gets a try before the queue pauses; there is none among them.
-        self._retries = hosts - 1
+        self._transport, self.hosts = _transport(messaging, url)
+        # Each of several hosts gets a try before the queue pauses; the library does not pause between them.
+        self._retries = len(self.hosts) - 1
 
     def messages(self, notification: Notification) -> list[Message]:
         """Return the messages that tell of a notification."""
@@ -148,8 +149,8 @@ def _loaded() -> Any:
     return oslo_messaging
 
 
-def _transport(messaging: Any, url: str) -> tuple[Any, int]:
-    """Return the transport to a broker, which is not connected yet, and how many hosts the address names."""
+def _transport(messaging: Any, url: str) -> tuple[Any, list[tuple[str, int]]]:
+    """Return the transport to a broker, which is not connected yet, and the hosts and ports of the address."""
     from oslo_config import cfg
 
     conf = cfg.ConfigOpts()
@@ -157,12 +158,12 @@ def _transport(messaging: Any, url: str) -> tuple[Any, int]:
     conf([], project="skep", default_config_files=[], default_config_dirs=[], use_env=False)
     try:
         parsed = messaging.TransportURL.parse(conf, url)
-        hosts = [(host.hostname, host.port) for host in parsed.hosts]
+        hosts = [(host.hostname, DEFAULT_PORT if host.port is None else host.port) for host in parsed.hosts]
     except (messaging.exceptions.MessagingException, ValueError) as error:
         raise Misconfigured(f"{SETTING}: no address of a broker: {type(error).__name__}") from None
     if not hosts or not all(name for name, _ in hosts):
         raise Misconfigured(f"{SETTING}: it names no host")
-    if any(port is not None and not 0 < port < 65536 for _, port in hosts):
+    if any(not 0 < port < 65536 for _, port in hosts):
         raise Misconfigured(f"{SETTING}: a port must be from 1 to 65535")
     try:
         transport = messaging.get_notification_transport(conf, parsed)
@@ -170,4 +171,4 @@ def _transport(messaging: Any, url: str) -> tuple[Any, int]:
         raise Misconfigured(f"{SETTING}: there is no option `{error.opt_name}` behind `?`") from None
     except (ValueError, RuntimeError, messaging.exceptions.MessagingException) as error:
         raise Misconfigured(f"{SETTING}: an option behind `?` cannot be used: {error}") from None
-    return transport, len(hosts)
+    return transport, hosts

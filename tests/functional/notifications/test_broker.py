@@ -36,7 +36,7 @@ UPDATES = tuple(event_type for _, event_type in BUILT)
 SELECTED = ("scheduler.select_destinations.start", "scheduler.select_destinations.end")
 DELETED = ("instance.delete.start", "instance.delete.end")
 AWAY_SECONDS = 60.0
-STOP_SECONDS = 10.0
+STOP_SECONDS = 20.0
 """Far below what a stop may take, far above the second in which what waits is sent."""
 
 

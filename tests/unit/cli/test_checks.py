@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 from skep.cli import checks
+from skep.config.notifications import NotificationsSettings
 from skep.config.sections import (
     ApiSettings,
     Config,
@@ -85,3 +86,25 @@ def test_a_cloud_that_runs_holds_its_directory(tmp_path: Path) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert checks.is_running(tmp_path)
     assert not checks.is_running(tmp_path)
+
+
+def test_the_broker_of_notifications(tmp_path: Path) -> None:
+    def looked_at(url: str) -> list[tuple[str, str]]:
+        config = Config(
+            state=StateSettings(directory=str(tmp_path)), notifications=NotificationsSettings(transport_url=url)
+        )
+        found = [one for one in checks.of_installation(config, running=True) if one.name == "notifications"]
+        return [(one.verdict, one.message) for one in found]
+
+    assert looked_at("") == []
+    [(verdict, message)] = looked_at("rabbit://skep:s3cret@host:0/")
+    assert (verdict, message) == ("bad", "notifications.transport_url: a port must be from 1 to 65535")
+    with socket.create_server(("127.0.0.1", 0)) as there, socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # it does not listen
+        port, closed = there.getsockname()[1], bound.getsockname()[1]
+        both = f"rabbit://skep:s3cret@127.0.0.1:{closed},skep:s3cret@127.0.0.1:{port}/"
+        assert looked_at(both) == [("good", f"127.0.0.1:{port} takes connections")]
+        [(verdict, message)] = looked_at(f"rabbit://skep:s3cret@127.0.0.1:{closed}/")
+        assert verdict == "warning"
+        assert message.startswith(f"no broker takes connections, 127.0.0.1:{closed}: ")
+        assert "s3cret" not in message
