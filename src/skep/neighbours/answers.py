@@ -19,7 +19,7 @@ log = structlog.get_logger("skep.neighbours")
 
 BodyT = TypeVar("BodyT")
 
-IDENTITY, IMAGES = "the identity service", "the image service"
+IDENTITY, IMAGES, NETWORKS = "the identity service", "the image service", "the network service"
 """What users read of a service: its address is for the log."""
 
 MOST_BYTES = 16 << 20

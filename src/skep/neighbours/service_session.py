@@ -184,16 +184,32 @@ class ServiceSession:
         return response
 
     async def as_user(
-        self, method: str, url: str, token: str, headers: dict[str, str], body: Any = None
+        self, method: str, url: str, token: str, headers: dict[str, str], body: Any = None, *, service: str = ""
     ) -> httpx.Response:
         """Send a request with a user's token; only a GET is tried again. The answer may be a refusal.
 
-        Raises Unreachable when the service does not answer, Unavailable when it fails.
+        `service` is what errors call whom is asked. Raises Unreachable when the service does not answer, Unavailable
+        when it fails.
         """
         given = {**headers, "X-Auth-Token": token}
         if method == "GET":
-            return await self._send(method, url, headers=given)
-        return await self._try(method, url, given, body)
+            return await self._send(method, url, headers=given, service=service)
+        return await self._try(method, url, given, body, service)
+
+    async def as_skep(
+        self, method: str, url: str, headers: dict[str, str], body: Any = None, *, service: str
+    ) -> httpx.Response:
+        """Send a request with Skep's token; when the token is refused, once more with a new one: nothing was done.
+
+        Raises as `as_user`, Unavailable too when the service refuses Skep's own user.
+        """
+        for _ in range(2):
+            session = await self._current()
+            response = await self.as_user(method, url, session.token, headers, body, service=service)
+            if response.status_code != 401:
+                return response
+            self._forget(session)
+        raise self._refused(url, service)
 
     async def delete(self, url: str) -> bool:
         """Send a DELETE with Skep's token; return whether there was something to delete.
@@ -212,8 +228,8 @@ class ServiceSession:
     def _service(self, url: str) -> str:
         return IDENTITY if url.startswith(f"{self.credentials.v3}/") else IMAGES
 
-    def _refused(self, url: str) -> Unavailable:
-        service = self._service(url)
+    def _refused(self, url: str, service: str = "") -> Unavailable:
+        service = service or self._service(url)
         log.error("neighbour refuses Skep's own user", service=service, url=url, user=self.credentials.username)
         return Unavailable(f"{service} refuses the credentials of Skep's own user")
 
@@ -265,13 +281,13 @@ class ServiceSession:
         return _Session(subject, time_of(IDENTITY, token.expires_at), token.catalog)
 
     async def _send(
-        self, method: str, url: str, *, headers: dict[str, str] | None = None, json: Any = None
+        self, method: str, url: str, *, headers: dict[str, str] | None = None, json: Any = None, service: str = ""
     ) -> httpx.Response:
         """Send a request that may be repeated; try again when there is no good answer."""
         pause = FIRST_PAUSE
         for left in range(self.credentials.retries, -1, -1):
             try:
-                return await self._try(method, url, headers, json)
+                return await self._try(method, url, headers, json, service)
             except Unavailable as error:
                 if not left:
                     raise
@@ -280,15 +296,19 @@ class ServiceSession:
             pause *= 2
         raise AssertionError("the last try returned or raised")
 
-    async def _try(self, method: str, url: str, headers: dict[str, str] | None, json: Any) -> httpx.Response:
-        response = await self._once(method, url, headers, json)
+    async def _try(
+        self, method: str, url: str, headers: dict[str, str] | None, json: Any, service: str = ""
+    ) -> httpx.Response:
+        response = await self._once(method, url, headers, json, service)
         if _fails(response):
-            raise failed(self._service(url), url, response.status_code)
+            raise failed(service or self._service(url), url, response.status_code)
         return response
 
-    async def _once(self, method: str, url: str, headers: dict[str, str] | None, json: Any) -> httpx.Response:
-        seconds = self.credentials.timeout
-        return await ask(self._service(url), self._client, method, url, seconds=seconds, headers=headers, json=json)
+    async def _once(
+        self, method: str, url: str, headers: dict[str, str] | None, json: Any, service: str = ""
+    ) -> httpx.Response:
+        asked, seconds = service or self._service(url), self.credentials.timeout
+        return await ask(asked, self._client, method, url, seconds=seconds, headers=headers, json=json)
 
 
 def _fails(response: httpx.Response) -> bool:

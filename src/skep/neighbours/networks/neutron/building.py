@@ -1,0 +1,148 @@
+"""The ports of servers that are built: all of a server, or none."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.parse
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from skep.domain.errors import Unavailable
+from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork
+from skep.neighbours.answers import NETWORKS as SERVICE
+from skep.neighbours.networks.base import PortsRefused, WantedPorts
+from skep.neighbours.networks.neutron.calls import OVER_QUOTA, NeutronCalls, NeutronRefused, read
+from skep.neighbours.networks.neutron.forms import COUNTED_PORTS, Kind, NeutronPort, Resource
+from skep.neighbours.networks.neutron.interfaces import order, ports_of
+from skep.neighbours.networks.neutron.ports import Place, ServerPorts
+
+T = TypeVar("T")
+
+AT_ONCE = 8
+"""Servers whose ports are made at the same time."""
+UNLIMITED = -1
+
+
+class _Quota(msgspec.Struct):
+    network: int = UNLIMITED
+    subnet: int = UNLIMITED
+    port: int = UNLIMITED
+
+
+class _Topology(msgspec.Struct):
+    id: str
+
+
+async def room(caller: NeutronCalls, project_id: str, kind: Kind[Resource] = COUNTED_PORTS) -> int | None:
+    """Return how many of a kind a project may have more; None: as many as it likes.
+
+    Raises NeutronRefused, Unavailable.
+    """
+    project = urllib.parse.quote(project_id, safe="")
+    quota: _Quota = read((await caller.answer("GET", f"/quotas/{project}")).get("quota"), _Quota)
+    limit = int(getattr(quota, kind.member))
+    if limit <= UNLIMITED:
+        return None
+    return limit - len(await caller.listed(kind, ("project_id", project_id), ("fields", "id")))
+
+
+async def check_room(caller: NeutronCalls, project_id: str, *kinds: Kind[Resource]) -> None:
+    """Raise NeutronRefused, as Neutron does, where a project may have no more of one of these kinds."""
+    for kind in kinds:
+        left = await room(caller, project_id, kind)
+        if left is not None and left < 1:
+            raise NeutronRefused(409, OVER_QUOTA, f"Quota exceeded for resources: ['{kind.member}'].")
+
+
+async def topology(caller: NeutronCalls, project_id: str, *, dry_run: bool = False) -> str:
+    """Return the network that a project has without asking for one; it is made unless it is only tried.
+
+    Raises NeutronRefused, Unavailable.
+    """
+    path = f"/auto-allocated-topology/{urllib.parse.quote(project_id, safe='')}"
+    answer = await caller.answer("GET", f"{path}?fields=dry-run" if dry_run else path)
+    return str(read(answer.get("auto_allocated_topology"), _Topology).id)
+
+
+async def at_once(work: Iterable[Awaitable[T]]) -> list[T]:
+    """Return what all of it returns, in its order; all of it has ended when one of its errors is raised."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(awaited: Awaitable[T]) -> T:
+        async with places:
+            return await awaited
+
+    found = await asyncio.gather(*(one(awaited) for awaited in work), return_exceptions=True)
+    errors = [error for error in found if isinstance(error, BaseException)]
+    # What cannot be explained by the service goes first: it is a bug.
+    for error in sorted(errors, key=lambda error: isinstance(error, Unavailable)):
+        raise error
+    return found  # type: ignore[return-value]
+
+
+class Building:
+    """Makes the ports of servers."""
+
+    def __init__(self, skep: NeutronCalls, ports: ServerPorts) -> None:
+        self._skep = skep
+        self._ports = ports
+
+    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsRefused | None]:
+        """Make what is missing of the ports of servers, all of a server or none. Raises Unavailable."""
+        there = await ports_of(self._skep, [one.instance for one in wanted if one.networks != "none"])
+        return await at_once(self._allocate(one, there.get(one.instance, [])) for one in wanted)
+
+    async def _allocate(self, wanted: WantedPorts, there: list[NeutronPort]) -> PortsRefused | None:
+        if wanted.networks == "none":
+            return None
+        kept = list(there)
+        try:
+            await self._complete(wanted, kept)
+        except NeutronRefused as error:
+            await self._give_up(wanted, kept)
+            return PortsRefused(str(error))
+        return None
+
+    async def _give_up(self, wanted: WantedPorts, kept: Sequence[NeutronPort]) -> None:
+        try:
+            for port in kept:
+                await self._ports.give_up(wanted.instance, port)
+        except NeutronRefused as error:
+            raise Unavailable(f"{SERVICE} does not release ports: {error}") from error
+
+    async def _complete(self, wanted: WantedPorts, kept: list[NeutronPort]) -> None:
+        """Make what is missing beside ports that are kept, to which it is added."""
+        by_position: dict[int, NeutronPort] = {}
+        for port in sorted(kept, key=order):
+            position = order(port)[0]
+            if position in by_position:
+                # Asked for twice: the answer to the first request was lost, and the request was slow.
+                await self._ports.give_up(wanted.instance, port)
+            else:
+                by_position[position] = port
+                await self._ports.bind(port, wanted.host)
+        if wanted.networks != NETWORKS_NAMED and 0 in by_position:
+            return
+        for position, one in enumerate(await self._named(wanted)):
+            if position not in by_position:
+                kept.append(await self._ports.take(_place(wanted, position), one))
+
+    async def _named(self, wanted: WantedPorts) -> Sequence[RequestedNetwork]:
+        if wanted.networks == NETWORKS_NAMED:
+            return wanted.named
+        # Said before there is a network that nothing needs.
+        await check_room(self._skep, wanted.project_id, COUNTED_PORTS)
+        return (RequestedNetwork(network_id=await topology(self._skep, wanted.project_id)),)
+
+
+def _place(wanted: WantedPorts, position: int) -> Place:
+    return Place(
+        instance=wanted.instance,
+        project_id=wanted.project_id,
+        host=wanted.host,
+        zone=wanted.zone,
+        position=position,
+        security_groups=wanted.security_groups,
+    )

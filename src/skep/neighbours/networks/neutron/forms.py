@@ -1,0 +1,145 @@
+"""What Neutron says of its resources, as far as Skep reads it."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import field
+
+from skep.domain.decoding import convert
+from skep.domain.networking import Direction, EtherType, FixedIp, HostRoute
+
+FormT = TypeVar("FormT", bound="Resource")
+
+LABEL = "skep"
+"""Key of `binding:profile`, which only admins change, that says what of a server a port is."""
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
+    """What all have."""
+
+    id: str
+    project_id: str = ""
+
+
+class NeutronNetwork(Resource, frozen=True, kw_only=True):
+    """A network."""
+
+    name: str
+    subnets: tuple[str, ...]
+    shared: bool = False
+    external: bool = field(name="router:external", default=False)
+    mtu: int = 1500
+
+
+class NeutronSubnet(Resource, frozen=True, kw_only=True):
+    """A subnet."""
+
+    network_id: str
+    ip_version: int
+    cidr: str
+    gateway_ip: str | None = None
+    enable_dhcp: bool = True
+    ipv6_address_mode: str | None = None
+    dns_nameservers: tuple[str, ...] = ()
+    host_routes: tuple[HostRoute, ...] = ()
+
+
+class Label(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a server a port is."""
+
+    server: str
+    """As the port's `device_id`, which its owner may change: then the port is the server's no more."""
+    made: bool
+    position: int
+    tag: str | None = None
+
+
+class NeutronPort(Resource, frozen=True, kw_only=True):
+    """A port. Where it is bound to is shown to admins only."""
+
+    network_id: str
+    mac_address: str
+    device_id: str
+    fixed_ips: tuple[FixedIp, ...]
+    security_groups: tuple[str, ...] = ()
+    port_security_enabled: bool = True
+    created_at: str = ""
+    revision_number: int | None = None
+    vnic_type: str = field(name="binding:vnic_type", default="normal")
+    vif_type: str = field(name="binding:vif_type", default="unbound")
+    host_id: str | None = field(name="binding:host_id", default=None)
+    profile: dict[str, Any] | None = field(name="binding:profile", default=None)
+
+    @property
+    def label(self) -> Label | None:
+        """What of a server it is; None: nothing."""
+        try:
+            found = convert((self.profile or {}).get(LABEL), Label)
+        except msgspec.ValidationError:
+            return None
+        return found if found.server == self.device_id else None
+
+
+class NeutronRule(Resource, frozen=True, kw_only=True):
+    """A rule of a security group."""
+
+    security_group_id: str
+    direction: Direction
+    ethertype: EtherType = "IPv4"
+    description: str | None = None
+    protocol: str | None = None
+    port_range_min: int | None = None
+    port_range_max: int | None = None
+    remote_ip_prefix: str | None = None
+    remote_group_id: str | None = None
+    revision_number: int = 0
+    created_at: str | None = None
+    updated_at: str | None = None
+
+
+class NeutronGroup(Resource, frozen=True, kw_only=True):
+    """A security group."""
+
+    name: str
+    description: str | None = None
+    stateful: bool = True
+    rules: tuple[NeutronRule, ...] = field(name="security_group_rules", default=())
+
+
+class NeutronFloating(Resource, frozen=True, kw_only=True):
+    """A floating address."""
+
+    floating_ip_address: str
+    fixed_ip_address: str | None = None
+    port_id: str | None = None
+
+
+class Kind(msgspec.Struct, Generic[FormT], frozen=True):
+    """Resources of one kind."""
+
+    noun: str
+    """As errors call one."""
+    path: str
+    form: type[FormT]
+
+    @property
+    def members(self) -> str:
+        """The key of many, in bodies."""
+        return self.path.replace("-", "_")
+
+    @property
+    def member(self) -> str:
+        """The key of one, in bodies."""
+        return self.members.removesuffix("s")
+
+
+NETWORKS = Kind("network", "networks", NeutronNetwork)
+SUBNETS = Kind("subnet", "subnets", NeutronSubnet)
+PORTS = Kind("port", "ports", NeutronPort)
+COUNTED_NETWORKS = Kind("network", "networks", Resource)
+COUNTED_SUBNETS = Kind("subnet", "subnets", Resource)
+COUNTED_PORTS = Kind("port", "ports", Resource)
+GROUPS = Kind("security group", "security-groups", NeutronGroup)
+FLOATING = Kind("floating address", "floatingips", NeutronFloating)

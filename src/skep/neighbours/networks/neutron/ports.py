@@ -1,0 +1,174 @@
+"""Ports that servers get and lose: made or taken, bound, deleted or given back.
+
+What of a server a port is stands on the port from its first moment, in the same request by which the server has it. So
+a repeat finds whatever a request before did, also one whose answer was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+import structlog
+
+from skep.domain.errors import Unavailable
+from skep.domain.ids import InstanceUuid
+from skep.domain.vifs import RequestedNetwork
+from skep.neighbours.networks.neutron.calls import CHANGED, NeutronCalls, NeutronRefused
+from skep.neighbours.networks.neutron.forms import GROUPS, LABEL, PORTS, Label, NeutronPort
+from skep.neighbours.networks.neutron.interfaces import ports_of
+
+log = structlog.get_logger("skep.neighbours")
+
+DEFAULT_GROUP = "default"
+
+TRIES = 5
+"""To change a port that others change meanwhile."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an interface is to be: the server, its host, and the place among its interfaces."""
+
+    instance: InstanceUuid
+    project_id: str
+    host: str
+    zone: str
+    position: int
+    security_groups: tuple[str, ...] = ()
+
+    def fields(self, *, made: bool, tag: str | None, profile: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return what makes a port the server's."""
+        label = Label(server=self.instance, made=made, position=self.position, tag=tag)
+        return {
+            "device_id": self.instance,
+            "device_owner": f"compute:{self.zone}",
+            "binding:host_id": self.host,
+            "binding:profile": {**(profile or {}), LABEL: msgspec.to_builtins(label)},
+        }
+
+
+class ServerPorts:
+    """Does it in Skep's own name."""
+
+    def __init__(self, skep: NeutronCalls) -> None:
+        self._skep = skep
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def turn(self, name: str) -> asyncio.Lock:
+        """Return what one at a time holds of those in this process who change the same."""
+        lock = self._turns.get(name)
+        if lock is None:
+            lock = self._turns[name] = asyncio.Lock()
+        return lock
+
+    async def take(self, place: Place, wanted: RequestedNetwork) -> NeutronPort:
+        """Make a port for a server, or take a user's. Raises NeutronRefused, Unavailable."""
+        if wanted.port_id is not None:
+            return await self._take_own(place, wanted.port_id, wanted.tag)
+        fields: dict[str, Any] = {
+            "network_id": wanted.network_id,
+            "project_id": place.project_id,
+            "admin_state_up": True,
+            **place.fields(made=True, tag=wanted.tag),
+        }
+        if wanted.fixed_ip is not None:
+            fields["fixed_ips"] = [{"ip_address": wanted.fixed_ip}]
+        if place.security_groups:
+            fields["security_groups"] = [await self._group(place.project_id, one) for one in place.security_groups]
+        try:
+            return await self._skep.made(PORTS, **fields)
+        except Unavailable:
+            made = await self._made_unseen(place)
+            if made is None:
+                raise
+            log.info("port found whose making had no answer", instance=place.instance, port=made.id)
+            return made
+
+    async def _made_unseen(self, place: Place) -> NeutronPort | None:
+        """Return a port that was made although no answer came."""
+        [there] = (await ports_of(self._skep, [place.instance])).values()
+        return next((one for one in there if one.label is not None and one.label.position == place.position), None)
+
+    async def _group(self, project_id: str, name: str) -> str:
+        """Return the id of a group that was chosen; the default one may not have been there yet."""
+        if name != DEFAULT_GROUP:
+            return name
+        found = await self._skep.listed(GROUPS, ("project_id", project_id), ("name", name))
+        if not found:
+            raise NeutronRefused(404, "SecurityGroupNotFound", f"Project {project_id} has no default security group.")
+        return found[0].id
+
+    async def _take_own(self, place: Place, port_id: str, tag: str | None) -> NeutronPort:
+        def fields(port: NeutronPort) -> dict[str, Any]:
+            if port.project_id != place.project_id:
+                raise _absent(port_id)
+            if port.device_id:
+                raise NeutronRefused(409, "PortInUse", f"Port {port.id} is still in use.")
+            return place.fields(made=False, tag=tag, profile=port.profile)
+
+        try:
+            return await self.change(port_id, fields)
+        except Unavailable:
+            port = await self._skep.shown(PORTS, port_id)
+            if port is None or port.label is None or port.device_id != place.instance:
+                raise
+            return port
+
+    async def change(
+        self, port_id: str, fields: Callable[[NeutronPort], dict[str, Any]], *, by: NeutronCalls | None = None
+    ) -> NeutronPort:
+        """Change a port, whatever else changes of it meanwhile. `fields` may raise what speaks against it.
+
+        `by`: with the rights of a user. Raises NeutronRefused, Unavailable.
+        """
+        caller = by or self._skep
+        async with self.turn(port_id):
+            for left in range(TRIES - 1, -1, -1):
+                port = await self._skep.shown(PORTS, port_id)
+                if port is None:
+                    raise _absent(port_id)
+                try:
+                    return await caller.changed(PORTS, port_id, fields(port), revision=port.revision_number)
+                except NeutronRefused as error:
+                    if error.status != CHANGED or not left:
+                        raise
+        raise AssertionError("the last try returned or raised")
+
+    async def bind(self, port: NeutronPort, host: str) -> None:
+        """Bind a port of a server to a host; empty: to none. One that is gone is left out."""
+        if (port.host_id or "") == host:
+            return
+        try:
+            await self._skep.changed(PORTS, port.id, {"binding:host_id": host})
+        except NeutronRefused as error:
+            if error.status != 404:
+                raise
+
+    async def give_up(self, instance: InstanceUuid, port: NeutronPort) -> bool:
+        """Delete a port that was made for a server, or give a user's back; return whether it was the server's.
+
+        Raises NeutronRefused, Unavailable.
+        """
+        if port.label is not None and port.label.made:
+            return await self._skep.deleted(PORTS, port.id)
+
+        def fields(found: NeutronPort) -> dict[str, Any]:
+            if found.label is None or found.device_id != instance:
+                raise _absent(port.id)
+            profile = {key: value for key, value in (found.profile or {}).items() if key != LABEL}
+            return {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": profile}
+
+        try:
+            await self.change(port.id, fields)
+        except NeutronRefused as error:
+            if error.status != 404:
+                raise
+            return False
+        return True
+
+
+def _absent(port_id: str) -> NeutronRefused:
+    return NeutronRefused(404, "PortNotFound", f"Port {port_id} could not be found.")

@@ -1,0 +1,122 @@
+"""Neutron behind both of Skep's ports towards networks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from skep.domain.context import RequestContext
+from skep.domain.errors import NotFound, Unavailable
+from skep.domain.ids import InstanceUuid
+from skep.domain.vifs import Vif
+from skep.neighbours.answers import NETWORKS as SERVICE
+from skep.neighbours.networks.base import (
+    AskedNetworks,
+    ChosenNetworks,
+    GroupChange,
+    GroupOfServer,
+    PortsRefused,
+    WantedInterface,
+    WantedPorts,
+)
+from skep.neighbours.networks.neutron import attaching, choosing, groups, interfaces
+from skep.neighbours.networks.neutron.building import Building, at_once
+from skep.neighbours.networks.neutron.calls import NeutronCalls, NeutronRefused
+from skep.neighbours.networks.neutron.choosing import Chooser
+from skep.neighbours.networks.neutron.ports import ServerPorts
+from skep.neighbours.service_session import ServiceSession
+
+
+class NeutronNetworks:
+    """A `NetworksOfUsers` and `NetworkPorts` over Neutron's v2.0 API.
+
+    What users name is looked up with their own tokens; ports are made, bound and given up by Skep's own user, who has
+    to be an admin there. It knows of ports only: of a lower attempt, or a server that is gone, it is not to be asked.
+    """
+
+    def __init__(self, session: ServiceSession, endpoint: str = "") -> None:
+        """`endpoint` is Neutron's address without `/v2.0`; empty: what the catalogue says."""
+        self._skep = NeutronCalls(session, endpoint)
+        self._ports = ServerPorts(self._skep)
+        self._building = Building(self._skep, self._ports)
+        self._groups = groups.GroupsOfServers(self._skep, self._ports)
+
+    async def choose(self, asked: AskedNetworks, context: RequestContext, token: str) -> ChosenNetworks:
+        """Return what the servers of a create are to have."""
+        with _told_to_users():
+            return await choosing.chosen(self._chooser(context, token), asked)
+
+    async def attach(self, wanted: WantedInterface, context: RequestContext, token: str) -> Vif:
+        """Give a server an interface."""
+        chooser = msgspec.structs.replace(self._chooser(context, token), project_id=wanted.project_id)
+        with _told_to_users():
+            port = await attaching.attach(self._skep, self._ports, chooser, wanted)
+            vifs = await interfaces.vifs_of(self._skep, [port])
+            if port.id not in vifs:
+                raise NotFound(f"Network {port.network_id} could not be found.")
+            return vifs[port.id]
+
+    async def detach(self, instance: InstanceUuid, port_id: str, _context: RequestContext, _token: str) -> None:
+        """Take an interface from a server."""
+        with _told_to_users():
+            await attaching.detach(self._skep, self._ports, instance, port_id)
+
+    async def set_group(self, change: GroupChange, context: RequestContext, token: str) -> None:
+        """Give a group to the ports of a server, or take it from them."""
+        with _told_to_users():
+            await self._groups.change(self._chooser(context, token), change)
+
+    async def security_groups(self, ids: Sequence[str], _context: RequestContext, token: str) -> list[GroupOfServer]:
+        """Return security groups with their rules."""
+        with _told_to_users():
+            return await groups.described(self._skep.of_user(token), self._skep, ids)
+
+    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
+        """Make what is missing of the ports of servers."""
+        with _told_to_skep():
+            refused = await self._building.allocate(wanted)
+        given = [one.instance for one, refusal in zip(wanted, refused, strict=True) if refusal is None]
+        vifs = await self.of_servers(given)
+        return [
+            vifs[one.instance] if refusal is None else refusal for one, refusal in zip(wanted, refused, strict=True)
+        ]
+
+    async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:
+        """Delete the ports that were made for servers, and give those of users back."""
+        with _told_to_skep():
+            found = await interfaces.ports_of(self._skep, [instance for instance, _ in held])
+            await at_once(self._ports.give_up(one, port) for one, ports in found.items() for port in ports)
+
+    async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:
+        """Bind the ports of servers to their hosts."""
+        with _told_to_skep():
+            found = await interfaces.ports_of(self._skep, list(hosts))
+            await at_once(self._ports.bind(port, hosts[one]) for one, ports in found.items() for port in ports)
+
+    async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
+        """Return the interfaces of servers."""
+        with _told_to_skep():
+            return await interfaces.of_servers(self._skep, servers)
+
+    def _chooser(self, context: RequestContext, token: str) -> Chooser:
+        return Chooser(calls=self._skep.of_user(token), project_id=context.project_id, is_admin=context.is_admin)
+
+
+@contextlib.contextmanager
+def _told_to_users() -> Iterator[None]:
+    """Turn a refusal into an error that users are told."""
+    try:
+        yield
+    except NeutronRefused as error:
+        raise error.for_user from error
+
+
+@contextlib.contextmanager
+def _told_to_skep() -> Iterator[None]:
+    """Turn a refusal of what cannot be refused into an error after which it is asked again."""
+    try:
+        yield
+    except NeutronRefused as error:
+        raise Unavailable(f"{SERVICE} refuses it to Skep's own user: {error}") from error
