@@ -8,8 +8,10 @@ from typing import Literal, Protocol
 import msgspec
 
 from skep.domain.context import RequestContext
-from skep.domain.ids import InstanceUuid, ProjectId
-from skep.domain.networking import SecurityGroupRule
+from skep.domain.errors import BadRequest
+from skep.domain.ids import InstanceUuid, ProjectId, is_uuid
+from skep.domain.networking import EtherType, SecurityGroupRule
+from skep.domain.subnet_addresses import BadSubnet, block_of
 from skep.domain.vifs import RequestedNetwork, Vif
 
 
@@ -84,6 +86,23 @@ class WantedRule(msgspec.Struct, frozen=True, kw_only=True):
     cidr: str | None
     remote_group: str | None
     """Of whose ports it lets in what they send, instead of the addresses of `cidr`."""
+
+    @property
+    def ethertype(self) -> EtherType:
+        """The version of its addresses; without addresses: IPv4. Raises BadRequest for what is no block of them."""
+        if self.cidr is None:
+            return "IPv4"
+        try:
+            return "IPv4" if block_of(self.cidr).version == 4 else "IPv6"
+        except BadSubnet as error:
+            raise BadRequest(f"Invalid cidr {self.cidr[:80]}.") from error
+
+
+def id_said(said: str) -> str:
+    """Return the id of a group or a rule. Raises BadRequest for what is none."""
+    if not is_uuid(said):
+        raise BadRequest(f"Invalid id {said[:80]}: id should be UUID")
+    return said.lower()
 
 
 class ProxiedGroups(Protocol):

@@ -13,11 +13,10 @@ from skep.database.engine import Database
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, QuotaExceeded
-from skep.domain.ids import InstanceUuid, is_uuid
+from skep.domain.ids import InstanceUuid
 from skep.domain.networking import FloatingIp, SecurityGroup
-from skep.domain.subnet_addresses import BadSubnet, block_of
 from skep.domain.vifs import Vif
-from skep.neighbours.networks.base import FloatingOfServer, GroupOfServer, NamedNetwork, WantedRule
+from skep.neighbours.networks.base import FloatingOfServer, GroupOfServer, NamedNetwork, WantedRule, id_said
 from skep.standalone.networks import addresses_of_servers, default_groups, floating_ips, quotas, security_groups
 from skep.standalone.networks.bodies import NewSecurityGroup, NewSecurityGroupRule, SecurityGroupChanges
 from skep.standalone.networks.callers import NetworkCaller, NetworkWork
@@ -92,7 +91,7 @@ class EmbeddedProxies:
         """Delete a rule."""
 
         def unit(work: NetworkWork) -> None:
-            found = find(work, "Security group rule", SECURITY_GROUP_RULES, _id(rule))
+            found = find(work, "Security group rule", SECURITY_GROUP_RULES, id_said(rule))
             check_owner(work, found, "delete_security_group_rule")
             security_groups.delete_rule(work, found)
 
@@ -241,14 +240,7 @@ def _shown(work: NetworkWork, group: SecurityGroup) -> GroupOfServer:
 
 
 def _group(work: NetworkWork, group_id: str) -> SecurityGroup:
-    return find(work, "Security group", SECURITY_GROUPS, _id(group_id))
-
-
-def _id(said: str) -> str:
-    """Return the id of a group or a rule. Raises BadRequest for what is none."""
-    if not is_uuid(said):
-        raise BadRequest(f"Invalid id {said[:80]}: id should be UUID")
-    return said.lower()
+    return find(work, "Security group", SECURITY_GROUPS, id_said(group_id))
 
 
 def _floating(work: NetworkWork, floating_id: str) -> FloatingIp:
@@ -257,16 +249,10 @@ def _floating(work: NetworkWork, floating_id: str) -> FloatingIp:
 
 def _new_rule(rule: WantedRule) -> NewSecurityGroupRule:
     """Return a rule as the network service takes it. Raises BadRequest."""
-    version = 4
-    if rule.cidr is not None:
-        try:
-            version = block_of(rule.cidr).version
-        except BadSubnet as error:
-            raise BadRequest(f"Invalid cidr {rule.cidr[:80]}.") from error
     return NewSecurityGroupRule(
         security_group_id=rule.group,
         direction="ingress",
-        ethertype="IPv4" if version == 4 else "IPv6",
+        ethertype=rule.ethertype,
         protocol=rule.protocol,
         port_range_min=rule.ports[0],
         port_range_max=rule.ports[1],

@@ -29,7 +29,8 @@ from skep.neighbours.service_session import ServiceSession
 MOST_OF_QUERY = 6500
 """Bytes: services and what stands before them take URLs of 8 KB."""
 
-OVER_QUOTA, NO_MORE_ADDRESSES = "OverQuota", "IpAddressGenerationFailure"
+OVER_QUOTA = "OverQuota"
+NO_MORE_ADDRESSES = ("IpAddressGenerationFailure", "ExternalIpAddressExhausted")
 """Types of refusals."""
 
 CHANGED = 412
@@ -53,7 +54,7 @@ class NeutronRefused(SkepError):
         """The same as an error that users are told."""
         if self.type == OVER_QUOTA:
             return QuotaExceeded("Maximum number of ports exceeded")
-        if self.type == NO_MORE_ADDRESSES:
+        if self.type in NO_MORE_ADDRESSES:
             return BadRequest(str(self))
         return ERRORS[self.status](str(self))
 

@@ -30,6 +30,8 @@ class NeutronNetwork(Resource, frozen=True, kw_only=True):
     subnets: tuple[str, ...]
     shared: bool = False
     external: bool = field(name="router:external", default=False)
+    is_default: bool = False
+    """Of external ones: whether it is taken where none is named."""
     mtu: int = 1500
 
 
@@ -52,6 +54,8 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     """As the port's `device_id`, which its owner may change: then the port is the server's no more."""
     made: bool
+    attempt: int = 0
+    """Of the build that has it; 0: it was attached later."""
     position: int
     tag: str | None = None
 
@@ -112,6 +116,7 @@ class NeutronFloating(Resource, frozen=True, kw_only=True):
     """A floating address."""
 
     floating_ip_address: str
+    floating_network_id: str
     fixed_ip_address: str | None = None
     port_id: str | None = None
 
@@ -142,4 +147,5 @@ COUNTED_NETWORKS = Kind("network", "networks", Resource)
 COUNTED_SUBNETS = Kind("subnet", "subnets", Resource)
 COUNTED_PORTS = Kind("port", "ports", Resource)
 GROUPS = Kind("security group", "security-groups", NeutronGroup)
+RULES = Kind("security group rule", "security-group-rules", NeutronRule)
 FLOATING = Kind("floating address", "floatingips", NeutronFloating)

@@ -22,9 +22,8 @@ from skep.neighbours.networks.neutron.ports import ServerPorts
 log = structlog.get_logger("skep.neighbours")
 
 
-async def described(user: NeutronCalls, skep: NeutronCalls, ids: Sequence[str]) -> list[GroupOfServer]:
-    """Return those of these groups that a user sees. Raises NeutronRefused, Unavailable."""
-    found = await user.listed(GROUPS, values=ids)
+async def described(skep: NeutronCalls, found: Sequence[NeutronGroup]) -> list[GroupOfServer]:
+    """Return groups with the names of those that their rules name. Raises NeutronRefused, Unavailable."""
     remote = [rule.remote_group_id for one in found for rule in one.rules if rule.remote_group_id is not None]
     names = {one.id: one.name for one in await skep.listed(GROUPS, values=remote)}
     return [

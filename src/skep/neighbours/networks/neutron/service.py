@@ -25,11 +25,12 @@ from skep.neighbours.networks.neutron import attaching, choosing, groups, interf
 from skep.neighbours.networks.neutron.building import Building, at_once
 from skep.neighbours.networks.neutron.calls import NeutronCalls, NeutronRefused
 from skep.neighbours.networks.neutron.choosing import Chooser
-from skep.neighbours.networks.neutron.ports import ServerPorts
+from skep.neighbours.networks.neutron.forms import GROUPS
+from skep.neighbours.networks.neutron.proxies import NeutronProxies
 from skep.neighbours.service_session import ServiceSession
 
 
-class NeutronNetworks:
+class NeutronNetworks(NeutronProxies):
     """A `NetworksOfUsers` and `NetworkPorts` over Neutron's v2.0 API.
 
     What users name is looked up with their own tokens; ports are made, bound and given up by Skep's own user, who has
@@ -38,8 +39,7 @@ class NeutronNetworks:
 
     def __init__(self, session: ServiceSession, endpoint: str = "") -> None:
         """`endpoint` is Neutron's address without `/v2.0`; empty: what the catalogue says."""
-        self._skep = NeutronCalls(session, endpoint)
-        self._ports = ServerPorts(self._skep)
+        super().__init__(NeutronCalls(session, endpoint))
         self._building = Building(self._skep, self._ports)
         self._groups = groups.GroupsOfServers(self._skep, self._ports)
 
@@ -63,15 +63,16 @@ class NeutronNetworks:
         with _told_to_users():
             await attaching.detach(self._skep, self._ports, instance, port_id)
 
-    async def set_group(self, change: GroupChange, context: RequestContext, token: str) -> None:
+    async def set_group(self, change: GroupChange, context: RequestContext, token: str) -> tuple[Vif, ...]:
         """Give a group to the ports of a server, or take it from them."""
         with _told_to_users():
             await self._groups.change(self._chooser(context, token), change)
+            return await self._vifs(change.instance)
 
     async def security_groups(self, ids: Sequence[str], _context: RequestContext, token: str) -> list[GroupOfServer]:
         """Return security groups with their rules."""
         with _told_to_users():
-            return await groups.described(self._skep.of_user(token), self._skep, ids)
+            return await groups.described(self._skep, await self._skep.of_user(token).listed(GROUPS, values=ids))
 
     async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
         """Make what is missing of the ports of servers."""
