@@ -19,6 +19,8 @@ from skep.domain.ids import CellUuid, Incarnation, NodeUuid, ProjectId
 from skep.domain.nested.aliases import DeviceAlias
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.images.base import ImageService
+from skep.neighbours.networks.absent import NoNetworks
+from skep.neighbours.networks.base import NetworkPorts
 from skep.transport.base import Transport
 
 CELL_SECONDS = 2.0
@@ -97,6 +99,8 @@ class AdminServices:
     """What a new host of a cell is told of its messaging. It raises Misconfigured where none can join."""
     aliases: Mapping[str, DeviceAlias] = field(default_factory=dict)
     """What the names of devices in flavors mean, as to the compute API."""
+    networks: NetworkPorts = field(default_factory=NoNetworks)
+    """Whose ports the audit compares with the rows of servers."""
     images: ImageService | None = None
     """Where dry runs find images; None: they know of none."""
     filters: Collection[str] = ()
@@ -108,7 +112,12 @@ class AdminServices:
     def sources(self) -> Sources:
         """What an audit reads."""
         return Sources(
-            api=self.database, cells=self.cells, names=self.names, transport=self.transport, ended=self.ended
+            api=self.database,
+            cells=self.cells,
+            names=self.names,
+            transport=self.transport,
+            networks=self.networks,
+            ended=self.ended,
         )
 
     def cell(self, uuid: CellUuid) -> Database:

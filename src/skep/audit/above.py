@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from skep.audit import doubts
 from skep.audit.difference import Difference, Kind
 from skep.database import Connection
-from skep.database.api import build_requests, host_mappings, quotas, server_groups, server_ports
+from skep.database.api import build_requests, host_mappings, quotas, server_groups
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
 from skep.domain.quotas import COUNTED
@@ -26,7 +26,6 @@ def differences(connection: Connection) -> list[Difference]:
         *_sums(connection),
         *_charges_without_server(connection),
         *_servers_without_charge(connection),
-        *_ports_without_server(connection),
         *doubts.above(connection),
     ]
 
@@ -90,8 +89,3 @@ def _servers_without_charge(connection: Connection) -> Iterator[Difference]:
             subject=one.instance,
             evidence={"project": one.project_id, "cell": one.cell},
         )
-
-
-def _ports_without_server(connection: Connection) -> Iterator[Difference]:
-    for server, ports in server_ports.orphans(connection).items():
-        yield Difference(kind="port_without_server", subject=server, evidence={"ports": ports})

@@ -7,9 +7,8 @@ from functools import partial
 
 from skep.audit.difference import Difference
 from skep.audit.sources import Sources
-from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
-from skep.database.api import lost_ports, server_ports
+from skep.database.api import server_ports
 from skep.database.cell import instances, interfaces
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
@@ -30,6 +29,20 @@ async def differences(sources: Sources, cell: Cell) -> list[Difference]:
     return found
 
 
+async def orphans(sources: Sources) -> list[Difference]:
+    """Return the ports of servers that do not live."""
+    found = await sources.networks.orphans()
+    return [
+        Difference(kind="port_without_server", subject=server, evidence={"ports": ports})
+        for server, ports in found.items()
+    ]
+
+
+async def release(sources: Sources, difference: Difference) -> bool:
+    """Release the ports of a server that does not live."""
+    return await sources.networks.release_orphans(InstanceUuid(difference.subject))
+
+
 async def tell(sources: Sources, difference: Difference) -> bool:
     """Have the row of a server told of its interfaces, once the ports are made again that only the row knows.
 
@@ -40,20 +53,16 @@ async def tell(sources: Sources, difference: Difference) -> bool:
     if cell is None or not await _of(sources, cell, name, [InstanceUuid(difference.subject)]):
         return False
     server = await sources.read_cell(cell, partial(instances.get, uuid=InstanceUuid(difference.subject)))
-    now = Clock().now()
-
-    def mend(connection: Connection) -> None:
-        if server is not None and mappings.is_living(connection, server.uuid):
-            lost_ports.remake(connection, server, now)
-        server_ports.note_server(connection, now, difference.subject)
-
-    await sources.api.write(mend)
+    if server is not None:
+        await sources.networks.remake(server)
+    await sources.api.write(partial(server_ports.note_server, now=Clock().now(), instance=difference.subject))
     return True
 
 
 async def _of(sources: Sources, cell: CellUuid, name: str, servers: Sequence[InstanceUuid]) -> list[Difference]:
     rows = await sources.read_cell(cell, partial(interfaces.told, uuids=servers))
-    right = await sources.api.read(partial(server_ports.settled, instances=[*rows]))
+    right = await sources.networks.of_servers([*rows])
+    noted = await sources.api.read(partial(server_ports.noted, instances=[*rows]))
     return [
         Difference(
             kind="interfaces_differ",
@@ -61,7 +70,7 @@ async def _of(sources: Sources, cell: CellUuid, name: str, servers: Sequence[Ins
             evidence={"cell": name, "row": _shown(rows[server]), "ports": _shown(vifs)},
         )
         for server, vifs in right.items()
-        if rows[server] != vifs
+        if rows[server] != vifs and server not in noted
     ]
 
 

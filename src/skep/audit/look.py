@@ -47,6 +47,10 @@ async def look_once(sources: Sources) -> Look:
         states = await host_states(sources.transport)
     members: list[OpenMember] = []
     found += await sources.api.read(above.differences)
+    try:
+        found += await interfaces.orphans(sources)
+    except SkepError as error:
+        unread["networks"] = f"networks: {error}"
     for cell in await sources.api.read(cells.every):
         try:
             missing, servers = await rows.mappings_without_row(sources, cell)

@@ -5,10 +5,9 @@ whether it was.
 from __future__ import annotations
 
 from skep.database import Connection
-from skep.database.api import aggregates, host_mappings, quotas, server_ports
+from skep.database.api import aggregates, host_mappings, quotas
 from skep.database.api import instance_mappings as mappings
 from skep.database.cell import deletes
-from skep.domain.clock import Clock
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 
@@ -16,14 +15,6 @@ from skep.domain.instances import Instance
 def credit(connection: Connection, instance: str) -> bool:
     """Take back the charge of a server that does not live."""
     return not mappings.is_living(connection, instance) and quotas.credit(connection, [InstanceUuid(instance)]) > 0
-
-
-def release_ports(connection: Connection, instance: str) -> bool:
-    """Release the ports of a server that does not live."""
-    if mappings.is_living(connection, instance) or not server_ports.ports_of(connection, [instance]):
-        return False
-    server_ports.release(connection, [instance], Clock().now())
-    return True
 
 
 def charge(connection: Connection, server: Instance) -> bool:

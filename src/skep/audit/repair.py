@@ -198,7 +198,7 @@ AUTOMATIC: dict[Kind, Mend] = {
     "quota_charge_without_server": _above(mends.credit),
     "server_without_quota_charge": _charge,
     "quota_charge_differs": _recharge,
-    "port_without_server": _above(mends.release_ports),
+    "port_without_server": interfaces.release,
     "interfaces_differ": interfaces.tell,
 }
 """Claims, slots, quota and ports: mended by the super conductor itself when two looks agree."""

@@ -17,6 +17,7 @@ from skep.domain.errors import StorageUnavailable, Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Instance
 from skep.messages.to_scheduler import GetHostStates, ListClaims, ListClaimsReply
+from skep.neighbours.networks.base import NetworkPorts
 from skep.transport.base import SCHEDULER, Transport
 
 CELL_SECONDS = 10.0
@@ -31,6 +32,7 @@ class Sources:
     cells: Mapping[CellUuid, Database]
     names: Mapping[CellUuid, Cell]
     transport: Transport
+    networks: NetworkPorts
     ended: Callable[[Iterable[Over]], None]
     """Is told of actions that are over with a mend."""
 

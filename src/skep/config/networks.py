@@ -15,15 +15,23 @@ def _quota(of: str) -> Meta:
 
 
 class NetworksSettings(Section, frozen=True, kw_only=True):
-    """The embedded network service, in the dialect of Neutron."""
+    """The network service of which servers have their ports: the embedded one, or Neutron."""
 
     kind: Annotated[
-        Literal["", "none", "embedded"],
+        Literal["", "none", "embedded", "neutron"],
         Meta(
-            description="`none`: there is no network service; `embedded`: Skep's own; empty: `skep up` takes Skep's "
-            "own beside its own identity service, and roles that are started one by one have none"
+            description="`none`: there is no network service; `embedded`: Skep's own; `neutron`: a Neutron beside "
+            "Keystone; empty: `skep up` takes Skep's own beside its own identity service, and roles that are started "
+            "one by one have none"
         ),
     ] = ""
+    endpoint: Annotated[
+        str, Meta(description="Address of Neutron without `/v2.0`; empty: what Keystone's catalogue says")
+    ] = ""
+    look_seconds: Annotated[
+        float,
+        Meta(gt=0, description="Seconds between two looks at what a server has of Neutron, beside what Neutron tells"),
+    ] = 3600.0
     port: Annotated[int, tcp_port("Port of the network service; 0 takes a free one")] = 9696
     listen: Annotated[bool, Meta(description="Whether API processes serve it")] = True
     public_url: Annotated[str, Meta(description="URL for clients; empty: its own address")] = ""
@@ -43,7 +51,11 @@ class NetworksSettings(Section, frozen=True, kw_only=True):
     quota_floatingip: Annotated[int, _quota("Floating addresses")] = 50
 
     def __post_init__(self) -> None:
-        """Refuses addresses that make no subnet."""
+        """Refuses addresses that make no subnet, and one that would be ignored."""
+        if self.endpoint and self.kind != "neutron":
+            raise ValueError(f"endpoint is read only with kind = `neutron`, and kind is `{self.kind}`")
+        if self.endpoint and not self.endpoint.startswith(("http://", "https://")):
+            raise ValueError("endpoint must begin with http:// or https://")
         try:
             network = IPv4Network(self.auto_allocated_cidr)
         except ValueError as error:

@@ -546,10 +546,14 @@ class Config(Section, frozen=True, kw_only=True):
     tracing: TracingSettings = TracingSettings()
 
     def __post_init__(self) -> None:
-        """Refuses two cells of one name, and Glance without Keystone."""
+        """Refuses two cells of one name, and Glance or Neutron without Keystone."""
         if self.images.kind == "glance" and self.identity.kind != "keystone":
             raise ValueError(
                 "images.kind is `glance`, which needs identity.kind = `keystone`: Glance checks its tokens"
+            )
+        if self.networks.kind == "neutron" and self.identity.kind != "keystone":
+            raise ValueError(
+                "networks.kind is `neutron`, which needs identity.kind = `keystone`: Neutron checks its tokens"
             )
         if self.quota.driver == "unified" and (self.identity.kind != "keystone" or not self.quota.endpoint_id):
             raise ValueError(

@@ -82,5 +82,6 @@ def make_super_conductor(
         seal=sealing_by(key),
         images_url=images_url,
         networks=networks,
+        look_seconds=process.config.networks.look_seconds,
     )
     return SuperConductor(parts, process.config.retention)

@@ -35,7 +35,6 @@ from skep.processes.listener import Listener
 from skep.processes.nats_accounts import messaging_of_hosts
 from skep.processes.nats_users import host_user
 from skep.processes.neighbours import Neighbours, keystone_settings
-from skep.processes.networking import network_ports
 from skep.processes.process import Process
 from skep.processes.roster import Roster
 from skep.reconciler.loop import Loop
@@ -251,7 +250,7 @@ class HttpServices:
             images=self.neighbours.images,
             image_records=self.neighbours.image_records,
             images_of_users=self.neighbours.images_of_users,
-            networks=network_ports(config, self._api, self.process.clock),
+            networks=self.neighbours.networking.ports,
             policy=self._policy,
             seal=self._seal.encrypt,
             unseal=self._seal.decrypt,
@@ -299,6 +298,7 @@ class HttpServices:
             cell_work=cell_work,
             messaging=self._messaging,
             aliases=mapping.device_aliases(self.process.config.pci),
+            networks=self.neighbours.networking.ports,
             images=self.neighbours.images,
             filters=self.process.config.scheduler.enabled_filters,
             fence_grace_seconds=self.process.config.conductor.fence_grace_seconds,

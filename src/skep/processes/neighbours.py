@@ -1,4 +1,4 @@
-"""Which services answer for identity and images: the embedded ones or Keystone and Glance, by the configuration."""
+"""Which services answer for identity, images and networks: embedded ones or others, by the configuration."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.images.base import ImageRecords, ImageService, ImagesOfUsers
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.images.glance_of_users import GlanceOfUsers
-from skep.neighbours.service_session import CredentialsRefused, ServiceCredentials
+from skep.neighbours.service_session import CredentialsRefused
 from skep.neighbours.unified_limits import EndpointHidden, UnifiedLimits
 from skep.processes import mapping
 from skep.processes.directory import StateDirectory
+from skep.processes.keystone import keystone_credentials
+from skep.processes.networking import Networking
 from skep.standalone.identity.service import StandaloneIdentity
 from skep.standalone.identity.settings import standard_catalogue
 from skep.standalone.images.embedded import EmbeddedImages
@@ -29,7 +31,7 @@ from skep.telemetry.metrics import Metrics
 
 
 class Neighbours:
-    """Identity and images of one process. `store` and `users` are there where the embedded services are."""
+    """Identity, images and networks of one process. `store` and `users` are there where the embedded services are."""
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class Neighbours:
                 settings, api, clock, said=lambda outcome: metrics.sign_ins.labels(outcome).inc()
             )
             metrics.sign_ins_waiting.set_function(lambda: users.passwords.waiting)
+        self.networking = Networking(config, api, clock)
         self.limits = None
         if config.quota.driver == "unified" and self._keystone is not None:
             quota = config.quota
@@ -102,6 +105,8 @@ class Neighbours:
                 await self._keystone.session.sign_in()
                 if self.store is None and not self._config.images.endpoint:
                     await self._keystone.session.endpoint("image")
+                if self.networking.session is not None and not self._config.networks.endpoint:
+                    await self.networking.session.endpoint("network")
                 if self.limits is not None:
                     await self.limits.find_service()
             except CredentialsRefused as error:
@@ -124,23 +129,13 @@ class Neighbours:
             self.users.close()
         if self._http is not None:
             await self._http.aclose()
+        await self.networking.close()
 
 
 def keystone_settings(section: IdentitySettings) -> KeystoneSettings:
     """Return how Keystone is asked."""
-    credentials = ServiceCredentials(
-        auth_url=section.auth_url,
-        username=section.username,
-        password=section.password,
-        project_name=section.project_name,
-        user_domain_name=section.user_domain_name,
-        project_domain_name=section.project_domain_name,
-        region_name=section.region_name,
-        timeout=section.timeout,
-        retries=section.retries,
-    )
     return KeystoneSettings(
-        credentials=credentials,
+        credentials=keystone_credentials(section),
         cache_seconds=section.token_cache_seconds,
         change_cache_seconds=section.token_cache_seconds_for_changes,
     )

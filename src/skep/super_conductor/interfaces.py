@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
-from skep.database.api import server_ports
+from skep.database.api import port_holders, server_ports
 from skep.database.api.server_ports import ChangedServer
 from skep.database.cell import interfaces
 from skep.domain.errors import SkepError
@@ -65,6 +66,29 @@ class Interfaces:
             log.warning("rows not told of their interfaces", cell=str(cell), members=len(servers), error=str(error))
             return False
         return True
+
+    async def look(self) -> bool:
+        """Look at servers that may have ports of a service that is not Skep's own: those that are gone lose theirs."""
+        parts, now = self._parts, self._parts.clock.now()
+        due = await parts.api.write(partial(port_holders.take_due, now=now, limit=BATCH))
+        if not due:
+            return False
+        living, gone = [one.instance for one in due if one.lives], [one for one in due if not one.lives]
+        try:
+            await parts.networks.drop_doubles(living)
+            await parts.networks.release([(one.instance, one.attempt) for one in gone])
+        except SkepError as error:
+            log.warning("interfaces not looked at", members=len(due), error=str(error))
+            return False
+
+        def unit(connection: Connection) -> None:
+            for instance in living:
+                server_ports.note_server(connection, now, instance)
+            port_holders.looked_at(connection, living, parts.after(parts.look_seconds))
+            port_holders.released(connection, gone, now)
+
+        await parts.api.write(unit)
+        return len(due) >= BATCH
 
     async def bind(self) -> bool:
         """Bind ports to the hosts that their servers have."""

@@ -88,6 +88,8 @@ class Parts:
     notifier: Notifier
     settings: ConductorSettings
     networks: NetworkPorts = field(default_factory=NoNetworks)
+    look_seconds: float = 3600.0
+    """Between two looks at the interfaces of a server, where others may change them untold."""
     max_attempts: int = 3
     max_cells: int = 2
     judges_disabled: bool = True
@@ -118,6 +120,7 @@ class Parts:
             cells=LiveMapping(lambda: {uuid: access.database for uuid, access in self.cells.items()}),
             names=LiveMapping(lambda: {uuid: access.cell for uuid, access in self.cells.items()}),
             transport=self.transport,
+            networks=self.networks,
             ended=partial(endings.ended, self.steps.metrics, self.notifier),
         )
 

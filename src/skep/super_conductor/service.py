@@ -65,6 +65,7 @@ class SuperConductor:
         self._moves = Loop("moves", Moves(parts).run, every=resend)
         self._between_cells = Loop("between cells", BetweenCells(parts).run, every=resend)
         self._interfaces = Loop("interfaces", of_servers.tell, every=min(1.0, resend))
+        self._looks_at_ports = Loop("looks at ports", of_servers.look, every=min(1.0, resend))
         self._bindings = Loop("bindings", of_servers.bind, every=resend)
         self._leftovers = Loop("leftovers", Leftovers(parts).run, every=resend)
         self._sweeper = Loop("sweeper", Sweeper(parts).run, every=parts.settings.sweep_seconds)
@@ -102,6 +103,7 @@ class SuperConductor:
             self._between_cells,
             self._interfaces,
             self._bindings,
+            self._looks_at_ports,
             self._leftovers,
             self._sweeper,
             self._auditor,

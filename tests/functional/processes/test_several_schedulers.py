@@ -18,6 +18,7 @@ from skep.contracts.eventually import eventually
 from skep.domain.actions import Over
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State
+from skep.processes.networking import Networking
 from skep.processes.servers.nats import NatsServer
 from tests.support.scheduler_process import SchedulerProcess
 
@@ -105,6 +106,7 @@ async def all_active(cloud: Cloud, uuids: list[InstanceUuid]) -> None:
         cells=databases,
         names=cloud.plane.cells,
         transport=cloud.plane.transport,
+        networks=Networking(cloud.plane.config, cloud.plane.databases.api, cloud.plane.clock).ports,
         ended=ended.extend,
     )
     look = await look_twice(sources, 2.0)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from skep.database.api import instance_mappings, quotas, server_groups, server_ports
+from skep.database.api import instance_mappings, port_holders, quotas, server_groups, server_ports
 from skep.domain.ids import InstanceUuid
 
 
@@ -31,3 +31,4 @@ def _let_go(connection: sa.Connection, instances: Sequence[InstanceUuid], now: i
     quotas.credit(connection, instances)
     server_groups.remove_members(connection, instances)
     server_ports.release(connection, instances, now)
+    port_holders.look_soon(connection, instances, now)

@@ -89,6 +89,16 @@ changed_interfaces = sa.Table(
 )
 """Servers whose rows have to be told of their interfaces. `changes` grows: what comes later is not forgotten."""
 
+port_holders = sa.Table(
+    "port_holders",
+    metadata,
+    sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("look_at", sa.BigInteger, nullable=False, index=True),
+    sa.Column("released_at", sa.BigInteger),
+)
+"""Servers that may have ports of a network service that is not Skep's own. `released_at`: first, of one that is gone.
+"""
+
 port_addresses = sa.Table(
     "port_addresses",
     metadata,

@@ -23,7 +23,7 @@ from skep.database.api.network_rows import (
     Condition,
     portions,
 )
-from skep.database.api.network_tables import changed_interfaces, floating_ips, ports
+from skep.database.api.network_tables import changed_interfaces, floating_ips, port_holders, ports
 from skep.database.api.tables import instance_mappings
 from skep.database.upsert import insert
 from skep.domain.ids import CellUuid, InstanceUuid
@@ -211,9 +211,11 @@ def changed(connection: sa.Connection, limit: int, without: Sequence[CellUuid] =
 
 
 def note_servers(connection: sa.Connection, now: int, instances: Sequence[str]) -> None:
-    """Note that servers have to be told, those of them that have ports."""
+    """Note that servers have to be told, those of them that have ports, or may have some."""
     for some in portions(list(instances)):
         note(connection, now, ports.c.server.in_(some))
+        held = sa.select(port_holders.c.instance).where(port_holders.c.instance.in_(some))
+        _note(connection, now, connection.scalars(held).all())
 
 
 def told(connection: sa.Connection, servers: Sequence[ChangedServer]) -> None:
@@ -229,23 +231,21 @@ def note_server(connection: sa.Connection, now: int, instance: str) -> None:
     _note(connection, now, [instance])
 
 
-def orphans(connection: sa.Connection) -> dict[str, list[str]]:
+def orphans(connection: sa.Connection) -> dict[InstanceUuid, list[str]]:
     """Return the ids of ports by their servers, where those do not live."""
     query = sa.select(ports.c.server, ports.c.id).where(ports.c.server.is_not(None), ~lives(ports.c.server))
-    found: dict[str, list[str]] = {}
+    found: dict[InstanceUuid, list[str]] = {}
     for one in connection.execute(query.order_by(ports.c.server, ports.c.id)):
-        found.setdefault(one.server, []).append(one.id)
+        found.setdefault(InstanceUuid(one.server), []).append(one.id)
     return found
 
 
-def settled(connection: sa.Connection, instances: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:
-    """Return the interfaces of those of these servers that need not be told of any."""
-    noted: set[str] = set()
-    for some in portions(list(instances)):
-        noted |= set(
-            connection.scalars(sa.select(changed_interfaces.c.instance).where(changed_interfaces.c.instance.in_(some)))
-        )
-    return vifs_of(connection, [one for one in instances if one not in noted])
+def noted(connection: sa.Connection, instances: Sequence[str]) -> set[str]:
+    """Return those of these servers that are to be told of their interfaces."""
+    row = changed_interfaces.c.instance
+    return {
+        one for some in portions(list(instances)) for one in connection.scalars(sa.select(row).where(row.in_(some)))
+    }
 
 
 def _changed(port: Port, now: int, **values: object) -> Port:

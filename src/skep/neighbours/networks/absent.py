@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, NotFound
 from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance
 from skep.domain.invalid_input import invalid_field
 from skep.domain.vifs import Vif
 from skep.neighbours.networks.base import (
@@ -165,3 +166,17 @@ class NoNetworks(NoProxies):
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
         """Return that no server has any."""
         return dict.fromkeys(servers, ())
+
+    async def drop_doubles(self, _servers: Sequence[InstanceUuid]) -> None:
+        """There is nothing to delete."""
+
+    async def remake(self, _server: Instance) -> None:
+        """There is nowhere to make it."""
+
+    async def orphans(self) -> dict[InstanceUuid, list[str]]:
+        """Return that there are none."""
+        return {}
+
+    async def release_orphans(self, _server: InstanceUuid) -> bool:
+        """Say that there are none."""
+        return False

@@ -10,6 +10,7 @@ import msgspec
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid, ProjectId, is_uuid
+from skep.domain.instances import Instance
 from skep.domain.networking import EtherType, SecurityGroupRule
 from skep.domain.subnet_addresses import BadSubnet, block_of
 from skep.domain.vifs import RequestedNetwork, Vif
@@ -354,7 +355,8 @@ class NetworkPorts(Protocol):
         """Delete the ports that were made for servers that no host takes, and give back those of users.
 
         Each server comes with the attempt of its mapping that found so; where that was raised, nothing is done. A
-        repeat changes nothing. Raises Unavailable when the service does not answer.
+        server that is gone loses its ports whatever the attempt. A repeat changes nothing. Raises Unavailable when the
+        service does not answer.
         """
         ...
 
@@ -367,6 +369,34 @@ class NetworkPorts(Protocol):
 
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
         """Return the interfaces of servers as they are now; every server has an entry.
+
+        Raises Unavailable when the service does not answer.
+        """
+        ...
+
+    async def drop_doubles(self, servers: Sequence[InstanceUuid]) -> None:
+        """Delete what builds made twice, because a request was slow and was not waited for.
+
+        Raises Unavailable when the service does not answer.
+        """
+        ...
+
+    async def remake(self, server: Instance) -> None:
+        """Make the ports anew that only a server's row knows, where the service has forgotten them and can.
+
+        Raises Unavailable when the service does not answer.
+        """
+        ...
+
+    async def orphans(self) -> dict[InstanceUuid, list[str]]:
+        """Return the ids of the ports that are interfaces of servers that do not live, by those servers.
+
+        Raises Unavailable when the service does not answer.
+        """
+        ...
+
+    async def release_orphans(self, server: InstanceUuid) -> bool:
+        """Release the ports of a server that does not live; False where that cannot be said, or it has none.
 
         Raises Unavailable when the service does not answer.
         """

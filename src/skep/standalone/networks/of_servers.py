@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from skep.database import Connection
-from skep.database.api import instance_mappings, network_rows, server_ports
+from skep.database.api import instance_mappings, lost_ports, network_rows, server_ports
 from skep.database.api.network_rows import SECURITY_GROUPS
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance
 from skep.domain.vifs import Vif
 from skep.neighbours.networks.base import (
     AskedNetworks,
@@ -96,6 +97,34 @@ class EmbeddedNetworks(EmbeddedProxies):
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
         """Return the interfaces of servers."""
         return await self._database.read(partial(server_ports.vifs_of, instances=servers))
+
+    async def drop_doubles(self, _servers: Sequence[InstanceUuid]) -> None:
+        """Nothing is made twice: all ports of a server are made in one transaction."""
+
+    async def remake(self, server: Instance) -> None:
+        """Make the ports anew that only a living server's row knows."""
+
+        def unit(connection: Connection) -> None:
+            if instance_mappings.is_living(connection, server.uuid):
+                lost_ports.remake(connection, server, self._clock.now())
+
+        await self._database.write(unit)
+
+    async def orphans(self) -> dict[InstanceUuid, list[str]]:
+        """Return the ids of the ports of servers that do not live."""
+        return await self._database.read(server_ports.orphans)
+
+    async def release_orphans(self, server: InstanceUuid) -> bool:
+        """Release the ports of a server that does not live."""
+
+        def unit(connection: Connection) -> bool:
+            lives = instance_mappings.is_living(connection, server)
+            if lives or not server_ports.ports_of(connection, [server]):
+                return False
+            server_ports.release(connection, [server], self._clock.now())
+            return True
+
+        return await self._database.write(unit)
 
     async def _allocate(self, wanted: WantedPorts) -> tuple[Vif, ...] | PortsRefused:
         caller = NetworkCaller(project_id=wanted.project_id, is_admin=wanted.is_admin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.domain.errors import BadRequest, Conflict, NotFound
-from skep.domain.ids import InstanceUuid, is_uuid
+from skep.domain.ids import InstanceUuid, is_uuid, new_uuid
 from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.networks.base import WantedInterface
 from skep.neighbours.networks.neutron import choosing
@@ -32,6 +32,7 @@ async def attach(skep: NeutronCalls, ports: ServerPorts, chooser: Chooser, wante
             host=wanted.host,
             zone=wanted.zone,
             position=max((order(port)[0] + 1 for port in of_server), default=0),
+            request=new_uuid(),
         )
         return await ports.take(place, one)
 

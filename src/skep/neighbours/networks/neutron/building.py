@@ -15,7 +15,7 @@ from skep.neighbours.answers import NETWORKS as SERVICE
 from skep.neighbours.networks.base import PortsRefused, WantedPorts
 from skep.neighbours.networks.neutron.calls import OVER_QUOTA, NeutronCalls, NeutronRefused, read
 from skep.neighbours.networks.neutron.forms import COUNTED_PORTS, Kind, NeutronPort, Resource
-from skep.neighbours.networks.neutron.interfaces import order, ports_of
+from skep.neighbours.networks.neutron.interfaces import doubles_among, order, ports_of
 from skep.neighbours.networks.neutron.ports import Place, ServerPorts
 
 T = TypeVar("T")
@@ -97,37 +97,38 @@ class Building:
     async def _allocate(self, wanted: WantedPorts, there: list[NeutronPort]) -> PortsRefused | None:
         if wanted.networks == "none":
             return None
-        kept = list(there)
         try:
-            await self._complete(wanted, kept)
+            await self._complete(wanted, there)
         except NeutronRefused as error:
-            await self._give_up(wanted, kept)
+            await self._give_up(wanted)
             return PortsRefused(str(error))
         return None
 
-    async def _give_up(self, wanted: WantedPorts, kept: Sequence[NeutronPort]) -> None:
+    async def _give_up(self, wanted: WantedPorts) -> None:
+        """Give up what this attempt has; what a later one has by now stays."""
         try:
-            for port in kept:
-                await self._ports.give_up(wanted.instance, port)
+            for port in (await ports_of(self._skep, [wanted.instance]))[wanted.instance]:
+                mine = port.label is not None and port.label.attempt == wanted.attempt
+                if mine and not await self._ports.give_up_unchanged(wanted.instance, port):
+                    raise Unavailable(f"port {port.id} changed while it was released")
         except NeutronRefused as error:
             raise Unavailable(f"{SERVICE} does not release ports: {error}") from error
 
-    async def _complete(self, wanted: WantedPorts, kept: list[NeutronPort]) -> None:
-        """Make what is missing beside ports that are kept, to which it is added."""
-        by_position: dict[int, NeutronPort] = {}
-        for port in sorted(kept, key=order):
-            position = order(port)[0]
-            if position in by_position:
-                # Asked for twice: the answer to the first request was lost, and the request was slow.
+    async def _complete(self, wanted: WantedPorts, there: Sequence[NeutronPort]) -> None:
+        """Make what is missing beside ports that are there."""
+        doubles = {port.id for port in doubles_among(there)}
+        kept = [port for port in there if port.id not in doubles]
+        for port in kept:
+            await self._ports.adopt(port, wanted.host, wanted.attempt)
+        for port in there:
+            if port.id in doubles:
                 await self._ports.give_up(wanted.instance, port)
-            else:
-                by_position[position] = port
-                await self._ports.bind(port, wanted.host)
-        if wanted.networks != NETWORKS_NAMED and 0 in by_position:
+        positions = {order(port)[0] for port in kept}
+        if wanted.networks != NETWORKS_NAMED and 0 in positions:
             return
         for position, one in enumerate(await self._named(wanted)):
-            if position not in by_position:
-                kept.append(await self._ports.take(_place(wanted, position), one))
+            if position not in positions:
+                await self._ports.take(_place(wanted, position), one)
 
     async def _named(self, wanted: WantedPorts) -> Sequence[RequestedNetwork]:
         if wanted.networks == NETWORKS_NAMED:
@@ -144,5 +145,6 @@ def _place(wanted: WantedPorts, position: int) -> Place:
         host=wanted.host,
         zone=wanted.zone,
         position=position,
+        attempt=wanted.attempt,
         security_groups=wanted.security_groups,
     )

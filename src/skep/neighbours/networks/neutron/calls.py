@@ -126,16 +126,19 @@ class NeutronCalls:
     ) -> FormT:
         """Change one, where a revision is given only that. Raises NeutronRefused; Unavailable: it may be changed."""
         path = f"/{kind.path}/{urllib.parse.quote(resource_id, safe='')}"
-        headers = {} if revision is None else {"If-Match": f"revision_number={revision}"}
-        answer = await self.answer("PUT", path, {kind.member: fields}, headers=headers)
+        answer = await self.answer("PUT", path, {kind.member: fields}, headers=_only_if(revision))
         found: FormT = read(answer.get(kind.member), kind.form)
         if found.id != resource_id:
             raise nonsense(SERVICE, f"the {kind.noun} is another one")
         return found
 
-    async def deleted(self, kind: Kind[FormT], resource_id: str) -> bool:
-        """Delete one; return whether it was there. Raises NeutronRefused; Unavailable: it may be gone."""
-        response = await self._ask("DELETE", f"/{kind.path}/{urllib.parse.quote(resource_id, safe='')}")
+    async def deleted(self, kind: Kind[FormT], resource_id: str, *, revision: int | None = None) -> bool:
+        """Delete one, where a revision is given only that; return whether it was there.
+
+        Raises NeutronRefused; Unavailable: it may be gone.
+        """
+        path = f"/{kind.path}/{urllib.parse.quote(resource_id, safe='')}"
+        response = await self._ask("DELETE", path, headers=_only_if(revision))
         if response.status_code == 204:
             return True
         refusal = _refusal(response)
@@ -184,6 +187,11 @@ def _refusal(response: httpx.Response) -> NeutronRefused:
         raise nonsense(SERVICE, f"it answered {response.status_code}")
     error = decode(SERVICE, response, _RefusalBody).error
     return NeutronRefused(response.status_code, error.type, error.message)
+
+
+def _only_if(revision: int | None) -> dict[str, str]:
+    """Return the headers of a request about one revision (Neutron's extension `revision-if-match`)."""
+    return {} if revision is None else {"If-Match": f"revision_number={revision}"}
 
 
 def _is_next(link: Any) -> bool:

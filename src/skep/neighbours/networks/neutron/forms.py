@@ -56,6 +56,8 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     made: bool
     attempt: int = 0
     """Of the build that has it; 0: it was attached later."""
+    request: str = ""
+    """Of one that was attached: which request made it."""
     position: int
     tag: str | None = None
 

@@ -39,9 +39,28 @@ def order(port: NeutronPort) -> tuple[int, str, str]:
     return (port.label.position if port.label is not None else 0, port.created_at, port.id)
 
 
+def doubles_among(ports: Sequence[NeutronPort]) -> list[NeutronPort]:
+    """Return the ports of one server that its build made twice: a request was slow, and was not waited for.
+
+    The first of each place stays.
+    """
+    places: set[int] = set()
+    found: list[NeutronPort] = []
+    for port in sorted(ports, key=order):
+        label = port.label
+        if label is not None and label.made and label.attempt:
+            if label.position in places:
+                found.append(port)
+            places.add(label.position)
+    return found
+
+
 async def of_servers(skep: NeutronCalls, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
     """Return the interfaces of servers; every server has an entry."""
     found = await ports_of(skep, servers)
+    for ports in found.values():
+        for double in doubles_among(ports):
+            ports.remove(double)
     vifs = await vifs_of(skep, [port for ports in found.values() for port in ports])
     return {server: tuple(vifs[port.id] for port in ports if port.id in vifs) for server, ports in found.items()}
 

@@ -37,17 +37,32 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     zone: str
     position: int
+    attempt: int = 0
+    """Of the build; 0: it is attached to a server that is there."""
+    request: str = ""
+    """Of an interface that is attached: what no other request has."""
     security_groups: tuple[str, ...] = ()
 
     def fields(self, *, made: bool, tag: str | None, profile: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return what makes a port the server's."""
-        label = Label(server=self.instance, made=made, position=self.position, tag=tag)
+        label = self.label(made=made, tag=tag)
         return {
             "device_id": self.instance,
             "device_owner": f"compute:{self.zone}",
             "binding:host_id": self.host,
             "binding:profile": {**(profile or {}), LABEL: msgspec.to_builtins(label)},
         }
+
+    def label(self, *, made: bool, tag: str | None) -> Label:
+        """Return what of the server the port is."""
+        return Label(
+            server=self.instance,
+            made=made,
+            attempt=self.attempt,
+            request=self.request,
+            position=self.position,
+            tag=tag,
+        )
 
 
 class ServerPorts:
@@ -81,16 +96,16 @@ class ServerPorts:
         try:
             return await self._skep.made(PORTS, **fields)
         except Unavailable:
-            made = await self._made_unseen(place)
+            made = await self._made_unseen(place, wanted.tag)
             if made is None:
                 raise
             log.info("port found whose making had no answer", instance=place.instance, port=made.id)
             return made
 
-    async def _made_unseen(self, place: Place) -> NeutronPort | None:
+    async def _made_unseen(self, place: Place, tag: str | None) -> NeutronPort | None:
         """Return a port that was made although no answer came."""
         [there] = (await ports_of(self._skep, [place.instance])).values()
-        return next((one for one in there if one.label is not None and one.label.position == place.position), None)
+        return next((one for one in there if one.label == place.label(made=True, tag=tag)), None)
 
     async def _group(self, project_id: str, name: str) -> str:
         """Return the id of a group that was chosen; the default one may not have been there yet."""
@@ -147,6 +162,32 @@ class ServerPorts:
             if error.status != 404:
                 raise
 
+    async def adopt(self, port: NeutronPort, host: str, attempt: int) -> None:
+        """Have a port for an attempt of its server's build, bound to the attempt's host.
+
+        Raises NeutronRefused; Unavailable, too, where the port went meanwhile, or a later attempt has it.
+        """
+        mine = port.label is not None and port.label.attempt == attempt
+        if mine and (port.host_id or "") == host:
+            return
+
+        def fields(found: NeutronPort) -> dict[str, Any]:
+            label = found.label
+            if label is None or label.attempt > attempt:
+                raise Unavailable(f"port {port.id} is no more this attempt's")
+            label = msgspec.structs.replace(label, attempt=attempt)
+            return {
+                "binding:host_id": host,
+                "binding:profile": {**(found.profile or {}), LABEL: msgspec.to_builtins(label)},
+            }
+
+        try:
+            await self.change(port.id, fields)
+        except NeutronRefused as error:
+            if error.status != 404:
+                raise
+            raise Unavailable(f"port {port.id} went meanwhile") from error
+
     async def give_up(self, instance: InstanceUuid, port: NeutronPort) -> bool:
         """Delete a port that was made for a server, or give a user's back; return whether it was the server's.
 
@@ -154,20 +195,38 @@ class ServerPorts:
         """
         if port.label is not None and port.label.made:
             return await self._skep.deleted(PORTS, port.id)
-
-        def fields(found: NeutronPort) -> dict[str, Any]:
-            if found.label is None or found.device_id != instance:
-                raise _absent(port.id)
-            profile = {key: value for key, value in (found.profile or {}).items() if key != LABEL}
-            return {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": profile}
-
         try:
-            await self.change(port.id, fields)
+            await self.change(port.id, lambda found: _given_back(found, instance))
         except NeutronRefused as error:
             if error.status != 404:
                 raise
             return False
         return True
+
+    async def give_up_unchanged(self, instance: InstanceUuid, port: NeutronPort) -> bool:
+        """Do the same, unless the port changed since it was listed; return whether it is done.
+
+        Raises NeutronRefused, Unavailable.
+        """
+        try:
+            if port.label is not None and port.label.made:
+                await self._skep.deleted(PORTS, port.id, revision=port.revision_number)
+            else:
+                fields = _given_back(port, instance)
+                await self._skep.changed(PORTS, port.id, fields, revision=port.revision_number)
+        except NeutronRefused as error:
+            if error.status not in (404, CHANGED):
+                raise
+            return error.status == 404
+        return True
+
+
+def _given_back(port: NeutronPort, instance: InstanceUuid) -> dict[str, Any]:
+    """Return what makes a user's port no server's. Raises NeutronRefused where it is not this server's."""
+    if port.label is None or port.device_id != instance:
+        raise _absent(port.id)
+    profile = {key: value for key, value in (port.profile or {}).items() if key != LABEL}
+    return {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": profile}
 
 
 def _absent(port_id: str) -> NeutronRefused:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -25,21 +25,20 @@ from skep.neighbours.networks.neutron import attaching, choosing, groups, interf
 from skep.neighbours.networks.neutron.building import Building, at_once
 from skep.neighbours.networks.neutron.calls import NeutronCalls, NeutronRefused
 from skep.neighbours.networks.neutron.choosing import Chooser
-from skep.neighbours.networks.neutron.forms import GROUPS
+from skep.neighbours.networks.neutron.forms import GROUPS, PORTS
+from skep.neighbours.networks.neutron.ports import TRIES
 from skep.neighbours.networks.neutron.proxies import NeutronProxies
-from skep.neighbours.service_session import ServiceSession
 
 
 class NeutronNetworks(NeutronProxies):
-    """A `NetworksOfUsers` and `NetworkPorts` over Neutron's v2.0 API.
+    """What Skep asks of Neutron's v2.0 API.
 
     What users name is looked up with their own tokens; ports are made, bound and given up by Skep's own user, who has
     to be an admin there. It knows of ports only: of a lower attempt, or a server that is gone, it is not to be asked.
     """
 
-    def __init__(self, session: ServiceSession, endpoint: str = "") -> None:
-        """`endpoint` is Neutron's address without `/v2.0`; empty: what the catalogue says."""
-        super().__init__(NeutronCalls(session, endpoint))
+    def __init__(self, skep: NeutronCalls) -> None:
+        super().__init__(skep)
         self._building = Building(self._skep, self._ports)
         self._groups = groups.GroupsOfServers(self._skep, self._ports)
 
@@ -84,11 +83,36 @@ class NeutronNetworks(NeutronProxies):
             vifs[one.instance] if refusal is None else refusal for one, refusal in zip(wanted, refused, strict=True)
         ]
 
-    async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:
-        """Delete the ports that were made for servers, and give those of users back."""
+    async def release_those(self, may: Callable[[], Awaitable[Collection[InstanceUuid]]]) -> None:
+        """Delete the ports that were made for servers, and give those of users back.
+
+        `may` tells of which servers; it is asked again once the ports were looked up, for a port that changes after
+        that is not released.
+        """
         with _told_to_skep():
-            found = await interfaces.ports_of(self._skep, [instance for instance, _ in held])
-            await at_once(self._ports.give_up(one, port) for one, ports in found.items() for port in ports)
+            for _ in range(TRIES):
+                found = await interfaces.ports_of(self._skep, [*await may()])
+                still = await may() if any(found.values()) else ()
+                ports = [(one, port) for one in found if one in still for port in found[one]]
+                if all(await at_once(self._ports.give_up_unchanged(one, port) for one, port in ports)):
+                    return
+        raise Unavailable(f"ports changed while they were released by {SERVICE}")
+
+    async def drop_doubles(self, servers: Sequence[InstanceUuid]) -> None:
+        """Delete what builds made twice."""
+        with _told_to_skep():
+            found = await interfaces.ports_of(self._skep, servers)
+            doubles = [(one, port) for one, ports in found.items() for port in interfaces.doubles_among(ports)]
+            await at_once(self._ports.give_up_unchanged(one, port) for one, port in doubles)
+
+    async def held(self) -> dict[InstanceUuid, list[str]]:
+        """Return the ports of all servers, by their servers."""
+        found: dict[InstanceUuid, list[str]] = {}
+        with _told_to_skep():
+            for port in await self._skep.listed(PORTS):
+                if port.label is not None:
+                    found.setdefault(InstanceUuid(port.device_id), []).append(port.id)
+        return found
 
     async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:
         """Bind the ports of servers to their hosts."""

@@ -1,0 +1,157 @@
+"""Servers that have ports of a network service that is not Skep's own, or may have some.
+
+A server is noted before a port is asked for, in a transaction that knows whether it may have one. The note stays until
+the server is gone, its ports were released, and what was under way then has had time to end. Each is looked at now and
+then: requests whose answers were lost may have done something, and what others change of ports is told by no one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.api import instance_mappings
+from skep.database.api.instance_mappings import Mapping as InstanceMapping
+from skep.database.api.network_rows import portions
+from skep.database.api.network_tables import port_holders
+from skep.database.api.tables import instance_mappings as mappings
+from skep.database.upsert import insert
+from skep.domain.clock import SECOND
+from skep.domain.ids import InstanceUuid
+
+SETTLE = 300 * SECOND
+"""After this time a request that had no answer has ended, whatever it did."""
+
+LEASE = 60 * SECOND
+"""One process looks at a server at a time."""
+
+_row = port_holders.c
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that is to be looked at."""
+
+    instance: InstanceUuid
+    attempt: int
+    lives: bool
+    released_at: int | None
+
+
+def hold(connection: sa.Connection, wanted: Mapping[InstanceUuid, int], now: int) -> list[InstanceUuid]:
+    """Note that attempts of builds make ports; return the servers for which they may."""
+    found = instance_mappings.get_many(connection, list(wanted))
+    may = [one for one in wanted if one in found and _stays(found[one]) and found[one].attempt == wanted[one]]
+    _note(connection, may, now + SETTLE)
+    return may
+
+
+def hold_living(connection: sa.Connection, instance: InstanceUuid, now: int) -> bool:
+    """Note that a server gets a port; return whether it may."""
+    mapping = instance_mappings.get(connection, instance)
+    if mapping is None or not _stays(mapping):
+        return False
+    _note(connection, [instance], now + SETTLE)
+    return True
+
+
+def releasable(connection: sa.Connection, held: Mapping[InstanceUuid, int]) -> list[InstanceUuid]:
+    """Return those servers that may have ports and may lose them: they are gone, or no cell has this attempt."""
+    noted: list[InstanceUuid] = []
+    for some in portions([*map(str, held)]):
+        noted += connection.scalars(sa.select(_row.instance).where(_row.instance.in_(some)))
+    found = instance_mappings.get_many(connection, noted)
+    return [one for one in noted if _may_lose(found.get(one), held[one])]
+
+
+def look_soon(connection: sa.Connection, servers: Collection[str], now: int) -> None:
+    """Have servers looked at next, those of them that may have ports."""
+    for some in portions([*map(str, servers)]):
+        connection.execute(port_holders.update().where(_row.instance.in_(some)).values(look_at=now))
+
+
+def take_due(connection: sa.Connection, now: int, limit: int) -> list[Holder]:
+    """Return servers that are to be looked at, the longest waiting first; no other process gets them for a while."""
+    query = (
+        sa.select(_row.instance, _row.released_at, mappings.c.attempt, mappings.c.deleted_at)
+        .outerjoin_from(port_holders, mappings, mappings.c.instance == _row.instance)
+        .where(_row.look_at <= now)
+        .order_by(_row.look_at, _row.instance)
+        .limit(limit)
+    )
+    due = [
+        Holder(
+            instance=InstanceUuid(one.instance),
+            attempt=one.attempt or 0,
+            lives=one.attempt is not None and one.deleted_at is None,
+            released_at=one.released_at,
+        )
+        for one in connection.execute(query)
+    ]
+    _look_at(connection, [one.instance for one in due], now + LEASE)
+    return due
+
+
+def looked_at(connection: sa.Connection, servers: Sequence[InstanceUuid], again: int) -> None:
+    """Note that servers were looked at, and when they are looked at again."""
+    _look_at(connection, servers, again)
+
+
+def released(connection: sa.Connection, servers: Sequence[Holder], now: int) -> None:
+    """Note that the ports of servers that are gone were released.
+
+    What was released before, longer ago than any request lasts, is forgotten.
+    """
+    over = [one.instance for one in servers if one.released_at is not None and one.released_at + SETTLE <= now]
+    for some in portions([*map(str, over)]):
+        connection.execute(port_holders.delete().where(_row.instance.in_(some)))
+    first = [one.instance for one in servers if one.released_at is None]
+    for some in portions([*map(str, first)]):
+        values = {"released_at": now, "look_at": now + SETTLE}
+        connection.execute(port_holders.update().where(_row.instance.in_(some)).values(**values))
+    later = [one for one in servers if one.released_at is not None and one.released_at + SETTLE > now]
+    for holder in later:
+        _look_at(connection, [holder.instance], (holder.released_at or now) + SETTLE)
+
+
+def gone(connection: sa.Connection, servers: Sequence[InstanceUuid]) -> set[InstanceUuid]:
+    """Return those servers that do not live."""
+    living = sa.select(mappings.c.instance).where(mappings.c.deleted_at.is_(None))
+    found = set(servers)
+    for some in portions([*map(str, servers)]):
+        found -= {InstanceUuid(one) for one in connection.scalars(living.where(mappings.c.instance.in_(some)))}
+    return found
+
+
+def hold_gone(connection: sa.Connection, instance: InstanceUuid, now: int) -> bool:
+    """Note that a server that is gone may have ports; False where it lives, or was none of this cloud's."""
+    mapping = instance_mappings.get(connection, instance)
+    noted = connection.scalar(sa.select(_row.instance).where(_row.instance == instance))
+    if mapping is None or mapping.deleted_at is None:
+        return mapping is None and noted is not None
+    _note(connection, [instance], now + SETTLE)
+    return True
+
+
+def _stays(mapping: InstanceMapping) -> bool:
+    return not mapping.delete_intent_at and not mapping.deleted_at
+
+
+def _may_lose(mapping: InstanceMapping | None, attempt: int) -> bool:
+    if mapping is None or mapping.deleted_at is not None:
+        return True
+    return mapping.cell is None and mapping.attempt == attempt
+
+
+def _note(connection: sa.Connection, servers: Sequence[InstanceUuid], look_at: int) -> None:
+    if servers:
+        statement = insert(connection, port_holders).on_conflict_do_update(
+            index_elements=["instance"], set_={"look_at": look_at, "released_at": None}
+        )
+        connection.execute(statement, [{"instance": one, "look_at": look_at} for one in servers])
+
+
+def _look_at(connection: sa.Connection, servers: Sequence[InstanceUuid], when: int) -> None:
+    for some in portions([*map(str, servers)]):
+        connection.execute(port_holders.update().where(_row.instance.in_(some)).values(look_at=when))

@@ -1,0 +1,100 @@
+"""Neutron behind both of Skep's ports towards networks.
+
+Neutron knows no attempts and no servers. So what servers have of it is noted before it is asked for, where attempts and
+ends of servers are known: whatever dies then, what may be there is looked for, and goes with its server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from skep.domain.context import RequestContext
+from skep.domain.errors import NotFound
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance
+from skep.domain.vifs import Vif
+from skep.neighbours.networks.base import PortsRefused, WantedInterface, WantedPorts
+from skep.neighbours.networks.neutron.calls import NeutronCalls
+from skep.neighbours.networks.neutron.service import NeutronNetworks
+from skep.neighbours.service_session import ServiceSession
+
+
+class PortLedger(Protocol):
+    """Notes which servers may have ports, by the rules of the mappings of servers."""
+
+    async def hold(self, wanted: Mapping[InstanceUuid, int]) -> Collection[InstanceUuid]:
+        """Note that attempts of builds make ports; return the servers for which they may: others have gone on."""
+        ...
+
+    async def hold_living(self, instance: InstanceUuid) -> bool:
+        """Note that a server that is there gets a port; return whether it may: it is not to be deleted."""
+        ...
+
+    async def releasable(self, held: Mapping[InstanceUuid, int]) -> Collection[InstanceUuid]:
+        """Return those servers that may have ports and may lose them.
+
+        They are gone, or no cell has them and the attempt is still the one that found so.
+        """
+        ...
+
+    async def look_soon(self, servers: Collection[InstanceUuid]) -> None:
+        """Have the rows of servers compared with their ports soon."""
+        ...
+
+    async def gone(self, servers: Collection[InstanceUuid]) -> Collection[InstanceUuid]:
+        """Return those servers that do not live."""
+        ...
+
+    async def hold_gone(self, instance: InstanceUuid) -> bool:
+        """Note that a server may have ports that is gone; False where it lives, or was none of this cloud's."""
+        ...
+
+
+class FencedNetworks(NeutronNetworks):
+    """A `NetworksOfUsers` and `NetworkPorts` over Neutron."""
+
+    def __init__(self, session: ServiceSession, ledger: PortLedger, endpoint: str = "") -> None:
+        """`endpoint` is Neutron's address without `/v2.0`; empty: what the catalogue says."""
+        super().__init__(NeutronCalls(session, endpoint))
+        self._ledger = ledger
+
+    async def attach(self, wanted: WantedInterface, context: RequestContext, token: str) -> Vif:
+        """Give a server an interface."""
+        if not await self._ledger.hold_living(wanted.instance):
+            raise NotFound(f"Instance {wanted.instance} could not be found.")
+        return await super().attach(wanted, context, token)
+
+    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
+        """Make what is missing of the ports of servers."""
+        attempts = {one.instance: one.attempt for one in wanted if one.networks != "none"}
+        may = await self._ledger.hold(attempts) if attempts else ()
+        mine = [one for one in wanted if one.instance in may]
+        made = dict(zip([one.instance for one in mine], await super().allocate(mine), strict=True))
+        return [made.get(one.instance, ()) for one in wanted]
+
+    async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:
+        """Delete the ports that were made for servers, and give those of users back."""
+        attempts = dict(held)
+        await self.release_those(lambda: self._ledger.releasable(attempts))
+
+    async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:
+        """Bind the ports of servers to their hosts. How they are plugged there is for their rows to say."""
+        await super().bind(hosts)
+        await self._ledger.look_soon(hosts.keys())
+
+    async def remake(self, _server: Instance) -> None:
+        """Leave it: what Neutron does not know is not there."""
+
+    async def orphans(self) -> dict[InstanceUuid, list[str]]:
+        """Return the ids of the ports of servers that do not live."""
+        held = await self.held()
+        gone = await self._ledger.gone(held.keys()) if held else ()
+        return {one: held[one] for one in held if one in gone}
+
+    async def release_orphans(self, server: InstanceUuid) -> bool:
+        """Release the ports of a server that does not live. One that this cloud never had may be another cloud's."""
+        if not await self._ledger.hold_gone(server):
+            return False
+        await self.release([(server, 0)])
+        return True

@@ -1,0 +1,21 @@
+"""How Skep signs in to Keystone, by the configuration."""
+
+from __future__ import annotations
+
+from skep.config.sections import IdentitySettings
+from skep.neighbours.service_session import ServiceCredentials
+
+
+def keystone_credentials(section: IdentitySettings) -> ServiceCredentials:
+    """Return the credentials of Skep's own user."""
+    return ServiceCredentials(
+        auth_url=section.auth_url,
+        username=section.username,
+        password=section.password,
+        project_name=section.project_name,
+        user_domain_name=section.user_domain_name,
+        project_domain_name=section.project_domain_name,
+        region_name=section.region_name,
+        timeout=section.timeout,
+        retries=section.retries,
+    )
