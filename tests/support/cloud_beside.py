@@ -12,6 +12,7 @@ import httpx
 import msgspec
 
 from skep.config.compute import FakeFailure, HostImagesSettings
+from skep.config.networks import NetworksSettings
 from skep.config.sections import Config, IdentitySettings, ImagesSettings, QuotaSettings
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, plain_client, serving_cloud
@@ -51,6 +52,7 @@ class CloudBeside:
     behind: ServedNeighbours
     keystone: FaultyService
     glance: FaultyService
+    neutron: FaultyService
     client: httpx.AsyncClient
     config: Config
     running: AsyncExitStack
@@ -136,8 +138,13 @@ class CloudBeside:
 
 
 @asynccontextmanager
-async def cloud_beside(root: Path, *failures: FakeFailure, unified: bool = False) -> AsyncIterator[CloudBeside]:
-    """Run a cloud of one host for the length of a block; with `unified` Keystone's limits are its quotas."""
+async def cloud_beside(
+    root: Path, *failures: FakeFailure, unified: bool = False, networks: bool = False
+) -> AsyncIterator[CloudBeside]:
+    """Run a cloud of one host for the length of a block; with `unified` Keystone's limits are its quotas.
+
+    With `networks` its servers have their ports from the network service behind the third port.
+    """
     async with AsyncExitStack() as stack:
         folder = root / "neighbours"
         folder.mkdir()
@@ -145,6 +152,7 @@ async def cloud_beside(root: Path, *failures: FakeFailure, unified: bool = False
         await stack.enter_async_context(behind.served())
         keystone = await stack.enter_async_context(faulty_service(behind.identity_url, canned_limits))
         glance = await stack.enter_async_context(faulty_service(behind.images_url))
+        neutron = await stack.enter_async_context(faulty_service(behind.networks_url))
         own: dict[str, Any] = {"username": "admin", "password": PASSWORDS["admin"], "project_name": "admin"}
         config = http_config(root, failures=failures)
         limits = QuotaSettings(driver="unified", endpoint_id="compute", unified_limits_cache_seconds=0.0)
@@ -156,11 +164,12 @@ async def cloud_beside(root: Path, *failures: FakeFailure, unified: bool = False
             quota=limits if unified else config.quota,
             identity=IdentitySettings(kind="keystone", auth_url=keystone.url, timeout=SECONDS, retries=0, **own),
             images=ImagesSettings(kind="glance", endpoint=glance.url),
+            networks=NetworksSettings(kind="neutron", endpoint=neutron.url) if networks else NetworksSettings(),
             compute=msgspec.structs.replace(config.compute, images=of_hosts),
         )
         running = await stack.enter_async_context(AsyncExitStack())
         cloud, client = await _begun(config, running)
-        yield CloudBeside(cloud, behind, keystone, glance, client, config, running)
+        yield CloudBeside(cloud, behind, keystone, glance, neutron, client, config, running)
 
 
 async def _begun(config: Config, stack: AsyncExitStack) -> tuple[AllInOneCloud, httpx.AsyncClient]:

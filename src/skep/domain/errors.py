@@ -58,6 +58,10 @@ class Conflict(SkepError):
     """The thing is in a state that does not allow what was asked."""
 
 
+class Outdated(SkepError):
+    """The thing is not as the caller knows it any more, and only then was it to be changed."""
+
+
 class StaleAgent(Conflict):
     """The sender is the older of two agents with one identity: it must stop."""
 

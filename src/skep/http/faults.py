@@ -20,6 +20,7 @@ STATUS: tuple[tuple[type[errors.SkepError], int], ...] = (
     (errors.NotFound, 404),
     (errors.Conflict, 409),
     (errors.Withdrawn, 410),
+    (errors.Outdated, 412),
     (errors.TooLarge, 413),
     (UnsupportedMediaType, 415),
     (errors.TooManyAttempts, 429),

@@ -65,6 +65,10 @@ class ApiPortLedger:
         """Return those servers that may have ports and may lose them."""
         return await self._api.read(partial(port_holders.releasable, held=held))
 
+    async def noted(self, servers: Collection[InstanceUuid]) -> Collection[InstanceUuid]:
+        """Return those of these servers that may have ports."""
+        return await self._api.read(partial(port_holders.noted, servers=servers))
+
     async def look_soon(self, servers: Collection[InstanceUuid]) -> None:
         """Have servers looked at."""
         await self._api.write(partial(port_holders.look_soon, servers=servers, now=self._clock.now()))

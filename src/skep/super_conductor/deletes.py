@@ -32,6 +32,9 @@ log = get_logger(__name__)
 
 BATCH = 100
 
+RELEASE_SECONDS = 10.0
+"""In which the ports of servers are released before they are gone for their users."""
+
 
 class Deletes:
     """Follows deletes until nothing is left of the server above its cell."""
@@ -114,7 +117,19 @@ class Deletes:
         return len(gone) >= BATCH
 
     async def _forget_above(self, gone: Sequence[Gone]) -> None:
+        await self._release_ports([one.instance for one in gone])
         await self._parts.api.write(partial(_end, gone=gone, now=self._parts.clock.now()))
+
+    async def _release_ports(self, servers: Sequence[InstanceUuid]) -> None:
+        """Release ports before users see that servers are gone: they delete networks and groups next.
+
+        A network service that does not answer holds nothing up for long: the ports follow once it does.
+        """
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._parts.networks.release_ended(servers)
+        except (SkepError, TimeoutError) as error:
+            log.warning("ports not released yet", members=len(servers), error=str(error) or "too slow")
 
 
 def _end(connection: Connection, gone: Sequence[Gone], now: int) -> None:

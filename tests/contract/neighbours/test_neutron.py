@@ -11,12 +11,11 @@ from skep.contracts.neighbours.attached_interfaces import AttachedInterfacesCont
 from skep.contracts.neighbours.network_ports import NetworkPortsContract
 from skep.contracts.neighbours.networks import NetworksOfUsersContract
 from skep.contracts.neighbours.networks_world import Networks
-from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, address, bound, serving
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.neighbours.answers import new_client
 from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.processes.networking import ApiPortLedger
-from skep.standalone.networks.app import networks_app
 
 
 class Adapter:
@@ -24,14 +23,9 @@ class Adapter:
     async def networks(
         self, cloud: ServedNeighbours, clock: SteppedClock, credentials: ServiceCredentials
     ) -> AsyncIterator[Networks]:
-        listener = bound()
-        async with (
-            serving((networks_app(cloud.networks), listener)),
-            new_client(ssl.create_default_context()) as client,
-        ):
+        async with new_client(ssl.create_default_context()) as client:
             session, ledger = ServiceSession(credentials, client, clock), ApiPortLedger(cloud.database, clock)
-            yield FencedNetworks(session, ledger, address(listener))
-        listener.close()
+            yield FencedNetworks(session, ledger, cloud.networks_url)
 
 
 class TestPorts(Adapter, NetworkPortsContract):

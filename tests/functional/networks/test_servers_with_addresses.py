@@ -20,14 +20,18 @@ NEWEST = "2.96"
 class Tenant:
     """A user of the project `demo` with the compute and the network service."""
 
-    def __init__(self, cloud: AllInOneCloud, compute: ComputeSession) -> None:
+    def __init__(
+        self, cloud: AllInOneCloud, compute: ComputeSession, *, networks_url: str = "", image: str = ""
+    ) -> None:
+        """`networks_url`: where the network service is, if it is not the cloud's; `image`: from which servers boot."""
         self.cloud = cloud
         self.compute = compute
-        self.image = ""
+        self.networks_url = networks_url or cloud.networks_url
+        self.image = image
 
     async def networks(self, method: str, path: str, body: Any = None) -> Any:
         """Ask the network service for what must succeed."""
-        url = f"{self.cloud.networks_url}/v2.0/{path}"
+        url = f"{self.networks_url}/v2.0/{path}"
         answer = await self.compute.client.request(method, url, json=body, headers={"X-Auth-Token": self.compute.token})
         assert answer.status_code < 300, answer.text
         return next(iter(answer.json().values())) if answer.content else None

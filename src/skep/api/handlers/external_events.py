@@ -1,8 +1,8 @@
 """Events that other services tell of servers: of a port, a volume, the power of a machine.
 
-Each is taken or refused for itself, as Nova does (API reference, "Create external events"). Nothing waits for one yet,
-for there are neither networks nor volumes: what is taken is in the log. Of an extended volume and a power that changed
-the instance actions of the server tell, too.
+Each is taken or refused for itself, as Nova does (API reference, "Create external events"). What is taken is in the
+log. The row of a server is told what became of its interfaces after an event of a port; of an extended volume and a
+power that changed the instance actions of the server tell. Nothing waits for one: hosts plug no port yet.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.external_events import TAGGED
 from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
+from skep.database.api import server_ports
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import actions, whereabouts
 from skep.domain.ids import CellUuid, InstanceUuid
@@ -29,6 +30,9 @@ MAX_NAMED = 500
 
 RECORDS = {"volume-extended": "extend_volume", "power-update": "power_update"}
 """Event -> Nova's name of the instance action that it leaves."""
+
+OF_PORTS = "network-"
+"""What the names of events begin with that tell of the ports of a server."""
 
 TAKEN, NO_TAG, NO_SERVER, NO_HOST = 200, 400, 404, 422
 PARTLY = 207
@@ -46,6 +50,7 @@ async def create(request: ApiRequest) -> Answer:
     answers = [_answer(event, event["server_uuid"] in located, hosts.get(event["server_uuid"])) for event in events]
     taken = [one for one in answers if one["code"] == TAKEN]
     await _record(request, located, taken)
+    await _note_interfaces(request, taken)
     for one in taken:
         log.info(
             "event of another service taken",
@@ -90,6 +95,14 @@ async def _hosts(request: ApiRequest, located: dict[str, Mapping]) -> dict[str, 
     for cell, uuids in _by_cell(located, located).items():
         hosts |= await read_cell(request.services, cell, partial(whereabouts.hosts_of, uuids=uuids))
     return hosts
+
+
+async def _note_interfaces(request: ApiRequest, taken: Sequence[Json]) -> None:
+    """Have the rows of servers told of their interfaces that another service says have changed."""
+    of_ports = sorted({one["server_uuid"] for one in taken if one["name"].startswith(OF_PORTS)})
+    if of_ports:
+        now = request.services.clock.now()
+        await request.services.database.write(partial(server_ports.note_servers, now=now, instances=of_ports))
 
 
 async def _record(request: ApiRequest, located: dict[str, Mapping], taken: Sequence[Json]) -> None:

@@ -54,14 +54,15 @@ class CellUnreadable(Unavailable):
         )
 
 
-async def find(request: ApiRequest, *, deleted: bool = False) -> LocatedServer:
+async def find(request: ApiRequest, *, deleted: bool = False, going: bool = False) -> LocatedServer:
     """Find the server that the path names and check that the caller may do to it what the route's rule is about.
 
-    Raises NotFound (the server is not there, or it is another project's), Forbidden, CellUnreadable.
+    With `going` also one whose guest is gone, and whose ports are not yet: it is still being deleted. Raises NotFound
+    (the server is not there, or it is another project's), Forbidden, CellUnreadable.
     """
     uuid = InstanceUuid(request.params["id"])
     try:
-        found = await look_up(request.services, uuid, deleted=deleted)
+        found = await look_up(request.services, uuid, deleted=deleted, going=going)
     except CellUnreadable as error:
         request.authorize_seen(not_found(uuid), project_id=error.mapping.project_id)
         raise
@@ -77,8 +78,10 @@ def not_found(uuid: str) -> NotFound:
     return NotFound(f"Instance {uuid[:80]} could not be found.")
 
 
-async def look_up(services: ApiServices, uuid: InstanceUuid, *, deleted: bool = False) -> LocatedServer | None:
-    """Find a server, a deleted one only when asked.
+async def look_up(
+    services: ApiServices, uuid: InstanceUuid, *, deleted: bool = False, going: bool = False
+) -> LocatedServer | None:
+    """Find a server, a deleted one, or one whose ports are still being released, only when asked.
 
     Raises CellUnreadable.
     """
@@ -94,9 +97,12 @@ async def look_up(services: ApiServices, uuid: InstanceUuid, *, deleted: bool = 
         if mapping.cell is None:
             return None
         try:
-            row = await read_cell(services, mapping.cell, partial(instances.get, uuid=uuid, deleted=deleted))
+            unit = partial(instances.get, uuid=uuid, deleted=deleted or going)
+            row = await read_cell(services, mapping.cell, unit)
         except Unavailable as error:
             raise CellUnreadable(mapping, groups) from error
+        if row is not None and row.deleted_at is not None and not deleted:
+            row = _still_going(row)
         if row is not None and not (row.state is State.AWAY and await _moved(services, mapping)):
             return LocatedServer(instance=_overlaid(row, mapping), mapping=mapping, groups=groups)
         if row is None and not await _moved(services, mapping):
@@ -170,6 +176,13 @@ def _above(connection: Connection, uuid: InstanceUuid) -> tuple[Mapping, Instanc
 async def _moved(services: ApiServices, seen: Mapping) -> bool:
     now = await services.database.read(partial(mappings.get, instance=seen.instance))
     return now is not None and now.cell != seen.cell
+
+
+def _still_going(row: Instance) -> Instance | None:
+    """Return a deleted row whose mapping is open as what its server still has: interfaces that are being released."""
+    if not row.vifs:
+        return None
+    return msgspec.structs.replace(row, state=State.ACTIVE, task=Task.DELETING, deleted_at=None)
 
 
 def _overlaid(instance: Instance, mapping: Mapping) -> Instance:

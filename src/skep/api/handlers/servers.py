@@ -47,7 +47,7 @@ _PIN = "pinned_availability_zone"
 async def show(request: ApiRequest) -> Answer:
     """Show one server."""
     try:
-        found = await find(request)
+        found = await find(request, going=True)
     except CellUnreadable as error:
         if request.version < PARTIAL_SINCE:
             raise

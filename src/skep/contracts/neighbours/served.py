@@ -115,7 +115,7 @@ def address(listener: socket.socket) -> str:
 
 
 class ServedNeighbours:
-    """Identity and images with their first users; `identity_url` and `images_url` answer while they are served."""
+    """Identity, images and networks with their first users; their URLs answer while they are served."""
 
     def __init__(
         self,
@@ -130,9 +130,10 @@ class ServedNeighbours:
         self.refused: list[str] = []
         """The limits of the image store that were met."""
         self.clock = clock
-        self.identity_listener, self.images_listener = bound(), bound()
+        self.identity_listener, self.images_listener, self.networks_listener = bound(), bound(), bound()
         self.identity_url = address(self.identity_listener)
         self.images_url = address(self.images_listener)
+        self.networks_url = address(self.networks_listener)
         self.database = database or _in_file(directory / "api.sqlite")
         settings = IdentitySettings(
             key_file=directory / "token-keys",
@@ -160,13 +161,17 @@ class ServedNeighbours:
         await self.database.close()
         self.identity_listener.close()
         self.images_listener.close()
+        self.networks_listener.close()
 
     @contextlib.asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
-        """Answer HTTP on both addresses."""
+        """Answer HTTP on all addresses."""
         identity = identity_app(self.identity)
         images = images_app(self.images, self.identity)
-        async with serving((identity, self.identity_listener), (images, self.images_listener)):
+        networks = networks_app(self.networks)
+        async with serving(
+            (identity, self.identity_listener), (images, self.images_listener), (networks, self.networks_listener)
+        ):
             yield
 
     def identity_client(self) -> httpx.AsyncClient:

@@ -58,11 +58,17 @@ def hold_living(connection: sa.Connection, instance: InstanceUuid, now: int) -> 
 
 def releasable(connection: sa.Connection, held: Mapping[InstanceUuid, int]) -> list[InstanceUuid]:
     """Return those servers that may have ports and may lose them: they are gone, or no cell has this attempt."""
-    noted: list[InstanceUuid] = []
-    for some in portions([*map(str, held)]):
-        noted += connection.scalars(sa.select(_row.instance).where(_row.instance.in_(some)))
-    found = instance_mappings.get_many(connection, noted)
-    return [one for one in noted if _may_lose(found.get(one), held[one])]
+    may_have = noted(connection, held)
+    found = instance_mappings.get_many(connection, may_have)
+    return [one for one in may_have if _may_lose(found.get(one), held[one])]
+
+
+def noted(connection: sa.Connection, servers: Collection[InstanceUuid]) -> list[InstanceUuid]:
+    """Return those of these servers that may have ports."""
+    found: list[InstanceUuid] = []
+    for some in portions([*map(str, servers)]):
+        found += connection.scalars(sa.select(_row.instance).where(_row.instance.in_(some)))
+    return found
 
 
 def look_soon(connection: sa.Connection, servers: Collection[str], now: int) -> None:

@@ -160,6 +160,9 @@ class NoNetworks(NoProxies):
     async def release(self, _held: Sequence[tuple[InstanceUuid, int]]) -> None:
         """There is nothing to release."""
 
+    async def release_ended(self, _servers: Sequence[InstanceUuid]) -> None:
+        """There is nothing to release."""
+
     async def bind(self, _hosts: Mapping[InstanceUuid, str]) -> None:
         """There is nothing to bind."""
 

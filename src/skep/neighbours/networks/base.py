@@ -360,6 +360,13 @@ class NetworkPorts(Protocol):
         """
         ...
 
+    async def release_ended(self, servers: Sequence[InstanceUuid]) -> None:
+        """Release the ports of servers that their cells have deleted, before their end is noted above the cells.
+
+        A service whose ports go with that note has nothing to do. Raises Unavailable when the service does not answer.
+        """
+        ...
+
     async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:
         """Bind the ports of servers to the hosts that have them now; empty: to none.
 

@@ -90,6 +90,9 @@ class EmbeddedNetworks(EmbeddedProxies):
 
         await self._database.write(unit)
 
+    async def release_ended(self, _servers: Sequence[InstanceUuid]) -> None:
+        """They go in the transaction that notes the end."""
+
     async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:
         """Bind the ports of servers to their hosts."""
         await self._database.write(partial(server_ports.bind, hosts=hosts, now=self._clock.now()))

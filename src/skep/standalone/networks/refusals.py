@@ -14,6 +14,7 @@ TYPES = {
     404: "HTTPNotFound",
     405: "HTTPMethodNotAllowed",
     409: "Conflict",
+    412: "RevisionNumberConstraintFailed",
     413: "HTTPRequestEntityTooLarge",
     415: "HTTPUnsupportedMediaType",
     429: "HTTPTooManyRequests",

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from skep.database import Connection
 from skep.database.api import network_rows
 from skep.database.api.network_rows import Condition, ResourceKind
-from skep.domain.errors import BadRequest
+from skep.domain.errors import BadRequest, Outdated
 from skep.domain.ids import new_uuid
 from skep.domain.networking import NetworkResource
 from skep.http import urls
@@ -40,6 +40,8 @@ Route: TypeAlias = tuple[str, str, Served[NetworksApi]]
 
 MOST_AT_ONCE = 200
 """Resources that one request makes."""
+MOST_DIGITS = 18
+"""Of a revision number that a client names."""
 MOST_TAGS = 50
 """Of one resource (Neutron's `MAX_TAGS_COUNT`)."""
 
@@ -207,8 +209,12 @@ def operations(resource: ResourceApi[Any, Any, Any]) -> tuple[Route, ...]:
         ("GET", every, _served(partial(_list, resource), f"List {noun}s.", shows_many, query=query)),
         ("POST", every, _served(partial(_create, resource, new), f"Make a {noun}, or several.", made, new, status=201)),
         ("GET", one, _served(partial(_show, resource), f"Show a {noun}.", shows_one, query=fields_only)),
-        ("PUT", one, _served(partial(_update, resource, changes), f"Change a {noun}.", shows_one, changes)),
-        ("DELETE", one, _served(partial(_delete, resource), f"Delete a {noun}.", status=204)),
+        (
+            "PUT",
+            one,
+            _served(partial(_update, resource, changes), f"Change a {noun}.", shows_one, changes, of_revision=True),
+        ),
+        ("DELETE", one, _served(partial(_delete, resource), f"Delete a {noun}.", status=204, of_revision=True)),
         ("GET", tags, _served(partial(_tags, resource), f"List the tags of a {noun}.", TagsBody)),
         ("PUT", tags, _served(partial(_set_tags, resource), f"Give a {noun} these tags.", TagsBody, TagsBody)),
         ("DELETE", tags, _served(partial(_remove_tags, resource), f"Take all tags from a {noun}.", status=204)),
@@ -232,8 +238,9 @@ def _served(
     *,
     query: Mapping[str, Json] = NO_BODY,
     status: int = 200,
+    of_revision: bool = False,
 ) -> Served[NetworksApi]:
-    """Return an operation with what its document says."""
+    """Return an operation with what its document says. `of_revision`: `If-Match` may say of which one only."""
     facts = Facts(
         summary=summary,
         query=query,
@@ -241,7 +248,7 @@ def _served(
         statuses=(status,),
         shows={} if shows is None else shows,
         # A body may name what is not there, also where the path names nothing.
-        faults=frozenset({404}) if body is not None else frozenset(),
+        faults=frozenset({404} if body is not None else ()) | frozenset({412} if of_revision else ()),
     )
     return HttpOperation(run_, facts)
 
@@ -383,11 +390,24 @@ def _found(work: NetworkWork, resource: ResourceApi[ResourceT, Any, Any], reques
 
 
 def _own(work: NetworkWork, resource: ResourceApi[ResourceT, Any, Any], request: Request, verb: str) -> ResourceT:
-    """Return a resource that the caller may change. Raises Missing, NotPermitted."""
+    """Return a resource that the caller may change, as he knows it. Raises Missing, NotPermitted, Outdated."""
     found = _found(work, resource, request)
     if not resource.may_change(work, found):
         raise NotPermitted(f"rule:{verb}_{resource.member}")
+    _check_revision(found, request)
     return found
+
+
+def _check_revision(found: NetworkResource, request: Request) -> None:
+    """Refuse to change what has another revision than `If-Match` says. Raises BadRequest, Outdated."""
+    said = request.headers.get("If-Match")
+    if said is None:
+        return
+    name, _, number = said.partition("=")
+    if name != "revision_number" or not (number.isascii() and number.isdigit() and len(number) <= MOST_DIGITS):
+        raise BadRequest(f"If-Match: expected 'revision_number=NUMBER', got {said[:80]!r}")
+    if int(number) != found.revision_number:
+        raise Outdated(f"Constrained to {int(number)}, but current revision is {found.revision_number}")
 
 
 def check_owner(work: NetworkWork, resource: NetworkResource, what: str) -> None:

@@ -38,6 +38,10 @@ class PortLedger(Protocol):
         """
         ...
 
+    async def noted(self, servers: Collection[InstanceUuid]) -> Collection[InstanceUuid]:
+        """Return those of these servers that may have ports."""
+        ...
+
     async def look_soon(self, servers: Collection[InstanceUuid]) -> None:
         """Have the rows of servers compared with their ports soon."""
         ...
@@ -77,6 +81,15 @@ class FencedNetworks(NeutronNetworks):
         """Delete the ports that were made for servers, and give those of users back."""
         attempts = dict(held)
         await self.release_those(lambda: self._ledger.releasable(attempts))
+
+    async def release_ended(self, servers: Sequence[InstanceUuid]) -> None:
+        """Release the ports of servers that their cells have deleted: no build has them any more."""
+        noted = await self._ledger.noted(servers)
+
+        async def all_of_them() -> Collection[InstanceUuid]:
+            return noted
+
+        await self.release_those(all_of_them)
 
     async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:
         """Bind the ports of servers to their hosts. How they are plugged there is for their rows to say."""

@@ -30,6 +30,7 @@ EXTENSIONS = {
     "project-id": "project_id field enabled",
     "quota_details": "Quota details management support",
     "quotas": "Quota management support",
+    "revision-if-match": "If-Match constraints based on revision_number",
     "router": "Neutron L3 Router",
     "security-group": "security-group",
     "sorting": "Sorting support",
