@@ -65,9 +65,9 @@ class ApiPortLedger:
         """Return those servers that may have ports and may lose them."""
         return await self._api.read(partial(port_holders.releasable, held=held))
 
-    async def noted(self, servers: Collection[InstanceUuid]) -> Collection[InstanceUuid]:
-        """Return those of these servers that may have ports."""
-        return await self._api.read(partial(port_holders.noted, servers=servers))
+    async def hold_ended(self, servers: Mapping[InstanceUuid, bool]) -> Collection[InstanceUuid]:
+        """Return those servers that may have ports."""
+        return await self._api.write(partial(port_holders.hold_ended, servers=servers, now=self._clock.now()))
 
     async def look_soon(self, servers: Collection[InstanceUuid]) -> None:
         """Have servers looked at."""

@@ -117,19 +117,19 @@ class Deletes:
         return len(gone) >= BATCH
 
     async def _forget_above(self, gone: Sequence[Gone]) -> None:
-        await self._release_ports([one.instance for one in gone])
+        await self._release_ports(gone)
         await self._parts.api.write(partial(_end, gone=gone, now=self._parts.clock.now()))
 
-    async def _release_ports(self, servers: Sequence[InstanceUuid]) -> None:
+    async def _release_ports(self, gone: Sequence[Gone]) -> None:
         """Release ports before users see that servers are gone: they delete networks and groups next.
 
         A network service that does not answer holds nothing up for long: the ports follow once it does.
         """
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                await self._parts.networks.release_ended(servers)
+                await self._parts.networks.release_ended({one.instance: one.has_interfaces for one in gone})
         except (SkepError, TimeoutError) as error:
-            log.warning("ports not released yet", members=len(servers), error=str(error) or "too slow")
+            log.warning("ports not released yet", members=len(gone), error=str(error) or "too slow")
 
 
 def _end(connection: Connection, gone: Sequence[Gone], now: int) -> None:

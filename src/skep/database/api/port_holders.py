@@ -71,6 +71,17 @@ def noted(connection: sa.Connection, servers: Collection[InstanceUuid]) -> list[
     return found
 
 
+def hold_ended(connection: sa.Connection, servers: Mapping[InstanceUuid, bool], now: int) -> list[InstanceUuid]:
+    """Return those servers that may have ports; those of which it is said that they have some are noted.
+
+    A database that went back in time has forgotten some; their rows in the cells have not.
+    """
+    known = noted(connection, servers)
+    forgotten = [one for one, has_ports in servers.items() if has_ports and one not in set(known)]
+    _note(connection, forgotten, now + SETTLE)
+    return [*known, *forgotten]
+
+
 def look_soon(connection: sa.Connection, servers: Collection[str], now: int) -> None:
     """Have servers looked at next, those of them that may have ports."""
     for some in portions([*map(str, servers)]):

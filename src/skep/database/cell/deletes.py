@@ -36,6 +36,8 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     project_id: ProjectId | None = None
     image_id: str | None = None
     """In which its content was, because it was shelved."""
+    has_interfaces: bool = False
+    """As its row says."""
 
 
 def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> list[Ended] | None:
@@ -158,7 +160,7 @@ _DELETING = (
     .limit(sa.bindparam("most", type_=sa.Integer))
 )
 _UNFORGOTTEN = (
-    sa.select(row.uuid, row.spec, row.task_id, row.project_id, row.shelved)
+    sa.select(row.uuid, row.spec, row.task_id, row.project_id, row.shelved, row.vifs)
     .where(row.deleted_at.is_not(None), row.forgotten == sa.false())
     .limit(sa.bindparam("most", type_=sa.Integer))
 )
@@ -205,6 +207,7 @@ def unforgotten(connection: sa.Connection, limit: int) -> list[Gone]:
                 request_id=one.task_id,
                 project_id=ProjectId(one.project_id),
                 image_id=shelved.image_id if shelved is not None else None,
+                has_interfaces=one.vifs is not None,
             )
         )
     return gone

@@ -160,7 +160,7 @@ class NoNetworks(NoProxies):
     async def release(self, _held: Sequence[tuple[InstanceUuid, int]]) -> None:
         """There is nothing to release."""
 
-    async def release_ended(self, _servers: Sequence[InstanceUuid]) -> None:
+    async def release_ended(self, _servers: Mapping[InstanceUuid, bool]) -> None:
         """There is nothing to release."""
 
     async def bind(self, _hosts: Mapping[InstanceUuid, str]) -> None:

@@ -360,10 +360,12 @@ class NetworkPorts(Protocol):
         """
         ...
 
-    async def release_ended(self, servers: Sequence[InstanceUuid]) -> None:
+    async def release_ended(self, servers: Mapping[InstanceUuid, bool]) -> None:
         """Release the ports of servers that their cells have deleted, before their end is noted above the cells.
 
-        A service whose ports go with that note has nothing to do. Raises Unavailable when the service does not answer.
+        Each server comes with whether its row has interfaces: a database above that went back in time may not know of
+        them. A service whose ports go with that note has nothing to do. Raises Unavailable when the service does not
+        answer.
         """
         ...
 

@@ -90,7 +90,7 @@ class EmbeddedNetworks(EmbeddedProxies):
 
         await self._database.write(unit)
 
-    async def release_ended(self, _servers: Sequence[InstanceUuid]) -> None:
+    async def release_ended(self, _servers: Mapping[InstanceUuid, bool]) -> None:
         """They go in the transaction that notes the end."""
 
     async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:

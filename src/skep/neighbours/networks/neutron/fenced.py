@@ -38,8 +38,8 @@ class PortLedger(Protocol):
         """
         ...
 
-    async def noted(self, servers: Collection[InstanceUuid]) -> Collection[InstanceUuid]:
-        """Return those of these servers that may have ports."""
+    async def hold_ended(self, servers: Mapping[InstanceUuid, bool]) -> Collection[InstanceUuid]:
+        """Return those servers that may have ports; those of which it is said that they have some are noted."""
         ...
 
     async def look_soon(self, servers: Collection[InstanceUuid]) -> None:
@@ -82,12 +82,12 @@ class FencedNetworks(NeutronNetworks):
         attempts = dict(held)
         await self.release_those(lambda: self._ledger.releasable(attempts))
 
-    async def release_ended(self, servers: Sequence[InstanceUuid]) -> None:
+    async def release_ended(self, servers: Mapping[InstanceUuid, bool]) -> None:
         """Release the ports of servers that their cells have deleted: no build has them any more."""
-        noted = await self._ledger.noted(servers)
+        held = await self._ledger.hold_ended(servers)
 
         async def all_of_them() -> Collection[InstanceUuid]:
-            return noted
+            return held
 
         await self.release_those(all_of_them)
 
