@@ -84,8 +84,7 @@ class Interfaces:
         def unit(connection: Connection) -> None:
             for instance in living:
                 server_ports.note_server(connection, now, instance)
-            port_holders.looked_at(connection, living, parts.after(parts.look_seconds))
-            port_holders.released(connection, gone, now)
+            port_holders.looked_at(connection, due, now, parts.after(parts.look_seconds))
 
         await parts.api.write(unit)
         return len(due) >= BATCH

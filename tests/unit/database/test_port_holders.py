@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import sqlalchemy as sa
 
 from skep.database.api import ends, port_holders
 from skep.database.api.network_tables import port_holders as table
-from skep.database.api.port_holders import SETTLE
+from skep.database.api.port_holders import FIRST_LOOK
 from skep.database.api.tables import instance_mappings
+from skep.domain.clock import SECOND
 from skep.domain.ids import InstanceUuid, new_uuid
 
-NOW = 1_000
+NOW = 1_000 * SECOND
 
 
 def server(api: sa.Connection, **columns: object) -> InstanceUuid:
@@ -25,8 +27,9 @@ def becomes(api: sa.Connection, uuid: InstanceUuid, **columns: object) -> None:
     api.execute(instance_mappings.update().where(instance_mappings.c.instance == uuid).values(**columns))
 
 
-def rows(api: sa.Connection) -> dict[str, tuple[int, int | None]]:
-    return {one.instance: (one.look_at, one.released_at) for one in api.execute(sa.select(table))}
+def rows(api: sa.Connection) -> dict[str, tuple[int, int]]:
+    """Return since when and until when each waits."""
+    return {one.instance: (one.since, one.look_at) for one in api.execute(sa.select(table))}
 
 
 def test_only_the_attempt_of_a_server_that_stays_may_make_ports(api: sa.Connection) -> None:
@@ -39,9 +42,9 @@ def test_only_the_attempt_of_a_server_that_stays_may_make_ports(api: sa.Connecti
     unknown = InstanceUuid(new_uuid())
     wanted = dict.fromkeys((good, raised, leaving, gone, unknown), 1)
     assert port_holders.hold(api, wanted, NOW) == [good]
-    assert rows(api) == {good: (NOW + SETTLE, None)}
+    assert rows(api) == {good: (NOW, NOW + FIRST_LOOK)}
     assert [port_holders.hold_living(api, one, NOW + 1) for one in wanted] == [True, True, False, False, False]
-    assert rows(api) == dict.fromkeys((good, raised), (NOW + 1 + SETTLE, None))
+    assert rows(api) == dict.fromkeys((good, raised), (NOW + 1, NOW + 1 + FIRST_LOOK))
 
 
 def test_what_may_lose_its_ports(api: sa.Connection) -> None:
@@ -56,32 +59,44 @@ def test_what_may_lose_its_ports(api: sa.Connection) -> None:
 
 
 def test_the_end_of_a_server_has_it_looked_at_at_once(api: sa.Connection) -> None:
-    """Twice: what was under way at its end has ended by then. Then it is forgotten."""
+    """And again until what was under way at its end has ended. Then it is forgotten."""
     stays, goes = server(api, cell="c"), server(api, cell="c")
     port_holders.hold(api, {stays: 1, goes: 1}, NOW)
     assert port_holders.take_due(api, NOW, 10) == []
     ends.end(api, [goes], NOW + 1)
-    [due] = port_holders.take_due(api, NOW + 1, 10)
-    assert (due.instance, due.lives, due.released_at) == (goes, False, None)
-    assert port_holders.take_due(api, NOW + 2, 10) == [], "another process looks at it"
-    port_holders.released(api, [due], NOW + 2)
-    assert rows(api)[goes] == (NOW + 2 + SETTLE, NOW + 2)
-    [again] = [one for one in port_holders.take_due(api, NOW + 2 + SETTLE, 10) if one.instance == goes]
-    port_holders.released(api, [again], NOW + 2 + SETTLE)
-    assert list(rows(api)) == [stays]
+    moment, looks = NOW + 1, []
+    while goes in rows(api):
+        [due] = [one for one in port_holders.take_due(api, moment, 10) if one.instance == goes]
+        assert not due.lives
+        assert port_holders.take_due(api, moment, 10) == [], "another process looks at it"
+        port_holders.looked_at(api, [due], moment, 0)
+        looks.append((moment - NOW - 1) // SECOND)
+        moment = rows(api).get(goes, (0, 0))[1]
+    assert looks == [0, 15, 60, 240]
 
 
-def test_one_that_is_looked_at_too_early_is_looked_at_again(api: sa.Connection) -> None:
-    """A clock that runs ahead forgets nothing before its time."""
+def test_one_that_lives_is_looked_at_soon_and_then_now_and_then(api: sa.Connection) -> None:
+    lives = server(api, cell="c")
+    port_holders.hold(api, {lives: 1}, NOW)
+    moment, looks = NOW + FIRST_LOOK, []
+    while moment < NOW + 9000 * SECOND:
+        [due] = port_holders.take_due(api, moment, 10)
+        assert due.lives
+        port_holders.looked_at(api, [due], moment, moment + 3600 * SECOND)
+        looks.append((moment - NOW) // SECOND)
+        moment = rows(api)[lives][1]
+    assert looks == [15, 60, 240, 3840, 7440]
+
+
+@pytest.mark.parametrize("ahead", [-7200, -1, 5])
+def test_a_clock_that_is_wrong_forgets_nothing_before_its_time(api: sa.Connection, ahead: int) -> None:
     goes = server(api, cell="c")
     port_holders.hold(api, {goes: 1}, NOW)
     ends.end(api, [goes], NOW)
-    [due] = port_holders.take_due(api, NOW, 10)
-    port_holders.released(api, [due], NOW)
-    port_holders.look_soon(api, [goes], NOW + 5)
-    [early] = port_holders.take_due(api, NOW + 5, 10)
-    port_holders.released(api, [early], NOW + 5)
-    assert rows(api) == {goes: (NOW + SETTLE, NOW)}
+    port_holders.look_soon(api, [goes], NOW + ahead * SECOND)
+    [early] = port_holders.take_due(api, NOW + ahead * SECOND, 10)
+    port_holders.looked_at(api, [early], NOW + ahead * SECOND, 0)
+    assert rows(api)[goes][1] >= NOW + FIRST_LOOK
 
 
 def test_a_server_of_which_a_restored_database_knows_nothing(api: sa.Connection) -> None:

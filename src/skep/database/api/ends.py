@@ -31,4 +31,4 @@ def _let_go(connection: sa.Connection, instances: Sequence[InstanceUuid], now: i
     quotas.credit(connection, instances)
     server_groups.remove_members(connection, instances)
     server_ports.release(connection, instances, now)
-    port_holders.look_soon(connection, instances, now)
+    port_holders.end(connection, instances, now)

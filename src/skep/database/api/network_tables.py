@@ -93,10 +93,11 @@ port_holders = sa.Table(
     "port_holders",
     metadata,
     sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("since", sa.BigInteger, nullable=False),
     sa.Column("look_at", sa.BigInteger, nullable=False, index=True),
-    sa.Column("released_at", sa.BigInteger),
 )
-"""Servers that may have ports of a network service that is not Skep's own. `released_at`: first, of one that is gone.
+"""Servers that may have ports of a network service that is not Skep's own. `since`: a port was asked for, or the server
+ended; `look_at`: when somebody is to look what it has.
 """
 
 port_addresses = sa.Table(

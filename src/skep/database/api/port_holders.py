@@ -1,8 +1,9 @@
 """Servers that have ports of a network service that is not Skep's own, or may have some.
 
 A server is noted before a port is asked for, in a transaction that knows whether it may have one. The note stays until
-the server is gone, its ports were released, and what was under way then has had time to end. Each is looked at now and
-then: requests whose answers were lost may have done something, and what others change of ports is told by no one.
+the server is gone, its ports were released, and what was under way then has had time to end. Each is looked at soon
+after such a request, and now and then: one whose answer was lost may have done something, and what others change of
+ports is not always told.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from skep.database.upsert import insert
 from skep.domain.clock import SECOND
 from skep.domain.ids import InstanceUuid
 
-SETTLE = 300 * SECOND
+SETTLE = 240 * SECOND
 """After this time a request that had no answer has ended, whatever it did."""
+
+FIRST_LOOK = 15 * SECOND
+"""After a request, or the end of a server; each further look comes after four times as long, until `SETTLE`."""
 
 LEASE = 60 * SECOND
 """One process looks at a server at a time."""
@@ -36,14 +40,15 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     instance: InstanceUuid
     attempt: int
     lives: bool
-    released_at: int | None
+    since: int
+    """When a port was asked for, or the server ended."""
 
 
 def hold(connection: sa.Connection, wanted: Mapping[InstanceUuid, int], now: int) -> list[InstanceUuid]:
     """Note that attempts of builds make ports; return the servers for which they may."""
     found = instance_mappings.get_many(connection, list(wanted))
     may = [one for one in wanted if one in found and _stays(found[one]) and found[one].attempt == wanted[one]]
-    _note(connection, may, now + SETTLE)
+    _note(connection, may, now)
     return may
 
 
@@ -52,7 +57,7 @@ def hold_living(connection: sa.Connection, instance: InstanceUuid, now: int) -> 
     mapping = instance_mappings.get(connection, instance)
     if mapping is None or not _stays(mapping):
         return False
-    _note(connection, [instance], now + SETTLE)
+    _note(connection, [instance], now)
     return True
 
 
@@ -78,20 +83,25 @@ def hold_ended(connection: sa.Connection, servers: Mapping[InstanceUuid, bool], 
     """
     known = noted(connection, servers)
     forgotten = [one for one, has_ports in servers.items() if has_ports and one not in set(known)]
-    _note(connection, forgotten, now + SETTLE)
+    _note(connection, forgotten, now)
     return [*known, *forgotten]
 
 
-def look_soon(connection: sa.Connection, servers: Collection[str], now: int) -> None:
+def look_soon(connection: sa.Connection, servers: Collection[InstanceUuid], now: int) -> None:
     """Have servers looked at next, those of them that may have ports."""
+    _look_at(connection, servers, now)
+
+
+def end(connection: sa.Connection, servers: Collection[InstanceUuid], now: int) -> None:
+    """Have servers looked at next that end, and again until what was under way has ended."""
     for some in portions([*map(str, servers)]):
-        connection.execute(port_holders.update().where(_row.instance.in_(some)).values(look_at=now))
+        connection.execute(port_holders.update().where(_row.instance.in_(some)).values(look_at=now, since=now))
 
 
 def take_due(connection: sa.Connection, now: int, limit: int) -> list[Holder]:
     """Return servers that are to be looked at, the longest waiting first; no other process gets them for a while."""
     query = (
-        sa.select(_row.instance, _row.released_at, mappings.c.attempt, mappings.c.deleted_at)
+        sa.select(_row.instance, _row.since, mappings.c.attempt, mappings.c.deleted_at)
         .outerjoin_from(port_holders, mappings, mappings.c.instance == _row.instance)
         .where(_row.look_at <= now)
         .order_by(_row.look_at, _row.instance)
@@ -102,7 +112,7 @@ def take_due(connection: sa.Connection, now: int, limit: int) -> list[Holder]:
             instance=InstanceUuid(one.instance),
             attempt=one.attempt or 0,
             lives=one.attempt is not None and one.deleted_at is None,
-            released_at=one.released_at,
+            since=one.since,
         )
         for one in connection.execute(query)
     ]
@@ -110,26 +120,19 @@ def take_due(connection: sa.Connection, now: int, limit: int) -> list[Holder]:
     return due
 
 
-def looked_at(connection: sa.Connection, servers: Sequence[InstanceUuid], again: int) -> None:
-    """Note that servers were looked at, and when they are looked at again."""
-    _look_at(connection, servers, again)
+def looked_at(connection: sa.Connection, servers: Sequence[Holder], now: int, later: int) -> None:
+    """Note that servers were looked at: the ports of those that are gone were released.
 
-
-def released(connection: sa.Connection, servers: Sequence[Holder], now: int) -> None:
-    """Note that the ports of servers that are gone were released.
-
-    What was released before, longer ago than any request lasts, is forgotten.
+    Those that live are looked at `later`, once what was asked for has ended; those that are gone are forgotten then.
     """
-    over = [one.instance for one in servers if one.released_at is not None and one.released_at + SETTLE <= now]
-    for some in portions([*map(str, over)]):
+    settled = [one for one in servers if one.since + SETTLE <= now]
+    for some in portions([one.instance for one in settled if not one.lives]):
         connection.execute(port_holders.delete().where(_row.instance.in_(some)))
-    first = [one.instance for one in servers if one.released_at is None]
-    for some in portions([*map(str, first)]):
-        values = {"released_at": now, "look_at": now + SETTLE}
-        connection.execute(port_holders.update().where(_row.instance.in_(some)).values(**values))
-    later = [one for one in servers if one.released_at is not None and one.released_at + SETTLE > now]
-    for holder in later:
-        _look_at(connection, [holder.instance], (holder.released_at or now) + SETTLE)
+    _look_at(connection, [one.instance for one in settled if one.lives], later)
+    for one in servers:
+        if one.since + SETTLE > now:
+            pause = min(SETTLE, max(FIRST_LOOK, 4 * (now - one.since)))
+            _look_at(connection, [one.instance], one.since + pause)
 
 
 def gone(connection: sa.Connection, servers: Sequence[InstanceUuid]) -> set[InstanceUuid]:
@@ -147,7 +150,7 @@ def hold_gone(connection: sa.Connection, instance: InstanceUuid, now: int) -> bo
     noted = connection.scalar(sa.select(_row.instance).where(_row.instance == instance))
     if mapping is None or mapping.deleted_at is None:
         return mapping is None and noted is not None
-    _note(connection, [instance], now + SETTLE)
+    _note(connection, [instance], now)
     return True
 
 
@@ -161,14 +164,13 @@ def _may_lose(mapping: InstanceMapping | None, attempt: int) -> bool:
     return mapping.cell is None and mapping.attempt == attempt
 
 
-def _note(connection: sa.Connection, servers: Sequence[InstanceUuid], look_at: int) -> None:
+def _note(connection: sa.Connection, servers: Sequence[InstanceUuid], now: int) -> None:
     if servers:
-        statement = insert(connection, port_holders).on_conflict_do_update(
-            index_elements=["instance"], set_={"look_at": look_at, "released_at": None}
-        )
-        connection.execute(statement, [{"instance": one, "look_at": look_at} for one in servers])
+        values = {"since": now, "look_at": now + FIRST_LOOK}
+        statement = insert(connection, port_holders).on_conflict_do_update(index_elements=["instance"], set_=values)
+        connection.execute(statement, [{"instance": one, **values} for one in servers])
 
 
-def _look_at(connection: sa.Connection, servers: Sequence[InstanceUuid], when: int) -> None:
+def _look_at(connection: sa.Connection, servers: Collection[InstanceUuid], when: int) -> None:
     for some in portions([*map(str, servers)]):
         connection.execute(port_holders.update().where(_row.instance.in_(some)).values(look_at=when))

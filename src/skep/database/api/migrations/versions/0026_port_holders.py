@@ -21,8 +21,8 @@ def upgrade() -> None:
     op.create_table(
         "port_holders",
         sa.Column("instance", sa.Text(), nullable=False),
+        sa.Column("since", sa.BigInteger(), nullable=False),
         sa.Column("look_at", sa.BigInteger(), nullable=False),
-        sa.Column("released_at", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("instance"),
     )
     op.create_index("ix_port_holders_look_at", "port_holders", ["look_at"], unique=False)
