@@ -1,4 +1,4 @@
-"""Addresses that old clients give to servers by the compute API: floating ones, and more fixed ones."""
+"""AddressesOfUser that old clients give to servers by the compute API: floating ones, and more fixed ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def external(user: NeutronCalls) -> list[NeutronNetwork]:
     return await user.listed(NETWORKS, ("router:external", "true"))
 
 
-class Addresses(msgspec.Struct, frozen=True, kw_only=True):
+class AddressesOfUser(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses as one user gives and takes them. Each raises NeutronRefused and Unavailable, beside what it says."""
 
     skep: NeutronCalls

@@ -14,7 +14,7 @@ from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork
 from skep.neighbours.answers import NETWORKS as SERVICE
 from skep.neighbours.networks.base import PortsRefused, WantedPorts
 from skep.neighbours.networks.neutron.calls import OVER_QUOTA, NeutronCalls, NeutronRefused, read
-from skep.neighbours.networks.neutron.forms import COUNTED_PORTS, Kind, NeutronPort, Resource
+from skep.neighbours.networks.neutron.forms import COUNTED_PORTS, NeutronKind, NeutronPort, Resource
 from skep.neighbours.networks.neutron.interfaces import doubles_among, order, ports_of
 from skep.neighbours.networks.neutron.ports import Place, ServerPorts
 
@@ -35,7 +35,7 @@ class _Topology(msgspec.Struct):
     id: str
 
 
-async def room(caller: NeutronCalls, project_id: str, kind: Kind[Resource] = COUNTED_PORTS) -> int | None:
+async def room(caller: NeutronCalls, project_id: str, kind: NeutronKind[Resource] = COUNTED_PORTS) -> int | None:
     """Return how many of a kind a project may have more; None: as many as it likes.
 
     Raises NeutronRefused, Unavailable.
@@ -48,7 +48,7 @@ async def room(caller: NeutronCalls, project_id: str, kind: Kind[Resource] = COU
     return limit - len(await caller.listed(kind, ("project_id", project_id), ("fields", "id")))
 
 
-async def check_room(caller: NeutronCalls, project_id: str, *kinds: Kind[Resource]) -> None:
+async def check_room(caller: NeutronCalls, project_id: str, *kinds: NeutronKind[Resource]) -> None:
     """Raise NeutronRefused, as Neutron does, where a project may have no more of one of these kinds."""
     for kind in kinds:
         left = await room(caller, project_id, kind)

@@ -23,7 +23,7 @@ from skep.domain.errors import (
 from skep.domain.ids import is_uuid
 from skep.neighbours.answers import NETWORKS as SERVICE
 from skep.neighbours.answers import decode, nonsense
-from skep.neighbours.networks.neutron.forms import FormT, Kind
+from skep.neighbours.networks.neutron.forms import FormT, NeutronKind
 from skep.neighbours.service_session import ServiceSession
 
 MOST_OF_QUERY = 6500
@@ -82,7 +82,7 @@ class NeutronCalls:
         return NeutronCalls(self._session, self._endpoint, token)
 
     async def listed(
-        self, kind: Kind[FormT], *given: tuple[str, str], name: str = "id", values: Sequence[str] | None = None
+        self, kind: NeutronKind[FormT], *given: tuple[str, str], name: str = "id", values: Sequence[str] | None = None
     ) -> list[FormT]:
         """Return all that have one of these values, where values are given, in as few requests as URLs allow.
 
@@ -95,7 +95,7 @@ class NeutronCalls:
             found |= {one.id: one for one in await self._pages(kind, [*given, *some])}
         return list(found.values())
 
-    async def _pages(self, kind: Kind[FormT], parameters: Parameters) -> list[FormT]:
+    async def _pages(self, kind: NeutronKind[FormT], parameters: Parameters) -> list[FormT]:
         found: dict[str, FormT] = {}
         marker: list[tuple[str, str]] = []
         while True:
@@ -108,21 +108,21 @@ class NeutronCalls:
                 return list(found.values())
             marker = [("marker", page[-1].id)]
 
-    async def shown(self, kind: Kind[FormT], resource_id: str) -> FormT | None:
+    async def shown(self, kind: NeutronKind[FormT], resource_id: str) -> FormT | None:
         """Return one; None where there is none that the caller sees. Raises NeutronRefused, Unavailable."""
         if not is_uuid(resource_id):
             return None
         found = await self.listed(kind, values=[resource_id])
         return next((one for one in found if one.id == resource_id), None)
 
-    async def made(self, kind: Kind[FormT], **fields: Any) -> FormT:
+    async def made(self, kind: NeutronKind[FormT], **fields: Any) -> FormT:
         """Make one. Raises NeutronRefused; Unavailable: then it may be there."""
         answer = await self.answer("POST", f"/{kind.path}", {kind.member: fields}, status=201)
         found: FormT = read(answer.get(kind.member), kind.form)
         return found
 
     async def changed(
-        self, kind: Kind[FormT], resource_id: str, fields: dict[str, Any], *, revision: int | None = None
+        self, kind: NeutronKind[FormT], resource_id: str, fields: dict[str, Any], *, revision: int | None = None
     ) -> FormT:
         """Change one, where a revision is given only that. Raises NeutronRefused; Unavailable: it may be changed."""
         path = f"/{kind.path}/{urllib.parse.quote(resource_id, safe='')}"
@@ -132,7 +132,7 @@ class NeutronCalls:
             raise nonsense(SERVICE, f"the {kind.noun} is another one")
         return found
 
-    async def deleted(self, kind: Kind[FormT], resource_id: str, *, revision: int | None = None) -> bool:
+    async def deleted(self, kind: NeutronKind[FormT], resource_id: str, *, revision: int | None = None) -> bool:
         """Delete one, where a revision is given only that; return whether it was there.
 
         Raises NeutronRefused; Unavailable: it may be gone.

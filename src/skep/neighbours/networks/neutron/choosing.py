@@ -63,7 +63,7 @@ class Chooser(msgspec.Struct, frozen=True, kw_only=True):
         return [one for one in {one.id: one for one in (*mine, *shared)}.values() if one.subnets]
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True):
+class FoundOfNamed(msgspec.Struct, frozen=True, kw_only=True):
     """What is there of what was named."""
 
     networks: Mapping[str, NeutronNetwork]
@@ -72,12 +72,12 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
     ports: Mapping[str, NeutronPort]
 
 
-async def look_up(chooser: Chooser, named: Sequence[RequestedNetwork]) -> Named:
+async def look_up(chooser: Chooser, named: Sequence[RequestedNetwork]) -> FoundOfNamed:
     """Look up networks and ports, all of a kind at once."""
     networks = [one.network_id for one in named if one.port_id is None and one.network_id is not None]
     with_address = [one.network_id for one in named if one.fixed_ip is not None and one.network_id is not None]
     ports = [one.port_id for one in named if one.port_id is not None]
-    return Named(
+    return FoundOfNamed(
         networks={one.id: one for one in await chooser.calls.listed(NETWORKS, values=networks)},
         subnets=await chooser.calls.listed(SUBNETS, name="network_id", values=with_address),
         ports={
@@ -167,7 +167,7 @@ async def _check_named(chooser: Chooser, asked: AskedNetworks, named: Sequence[R
 
 
 async def _check_address(
-    chooser: Chooser, asked: AskedNetworks, where: str, there: Named, network: NeutronNetwork, text: str
+    chooser: Chooser, asked: AskedNetworks, where: str, there: FoundOfNamed, network: NeutronNetwork, text: str
 ) -> IpAddress:
     if asked.max_count > 1:
         raise invalid_field(where, text, "none where several servers are created")

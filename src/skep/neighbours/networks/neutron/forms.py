@@ -123,7 +123,7 @@ class NeutronFloating(Resource, frozen=True, kw_only=True):
     port_id: str | None = None
 
 
-class Kind(msgspec.Struct, Generic[FormT], frozen=True):
+class NeutronKind(msgspec.Struct, Generic[FormT], frozen=True):
     """Resources of one kind."""
 
     noun: str
@@ -142,12 +142,12 @@ class Kind(msgspec.Struct, Generic[FormT], frozen=True):
         return self.members.removesuffix("s")
 
 
-NETWORKS = Kind("network", "networks", NeutronNetwork)
-SUBNETS = Kind("subnet", "subnets", NeutronSubnet)
-PORTS = Kind("port", "ports", NeutronPort)
-COUNTED_NETWORKS = Kind("network", "networks", Resource)
-COUNTED_SUBNETS = Kind("subnet", "subnets", Resource)
-COUNTED_PORTS = Kind("port", "ports", Resource)
-GROUPS = Kind("security group", "security-groups", NeutronGroup)
-RULES = Kind("security group rule", "security-group-rules", NeutronRule)
-FLOATING = Kind("floating address", "floatingips", NeutronFloating)
+NETWORKS = NeutronKind("network", "networks", NeutronNetwork)
+SUBNETS = NeutronKind("subnet", "subnets", NeutronSubnet)
+PORTS = NeutronKind("port", "ports", NeutronPort)
+COUNTED_NETWORKS = NeutronKind("network", "networks", Resource)
+COUNTED_SUBNETS = NeutronKind("subnet", "subnets", Resource)
+COUNTED_PORTS = NeutronKind("port", "ports", Resource)
+GROUPS = NeutronKind("security group", "security-groups", NeutronGroup)
+RULES = NeutronKind("security group rule", "security-group-rules", NeutronRule)
+FLOATING = NeutronKind("floating address", "floatingips", NeutronFloating)

@@ -12,7 +12,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.vifs import Vif
 from skep.neighbours.networks.base import FloatingOfServer, GroupOfServer, NamedNetwork, WantedRule, id_said
 from skep.neighbours.networks.neutron import addresses_of_servers, groups, interfaces
-from skep.neighbours.networks.neutron.addresses_of_servers import Addresses
+from skep.neighbours.networks.neutron.addresses_of_servers import AddressesOfUser
 from skep.neighbours.networks.neutron.calls import OVER_QUOTA, NeutronCalls, NeutronRefused
 from skep.neighbours.networks.neutron.forms import FLOATING, GROUPS, NETWORKS, RULES, NeutronFloating, NeutronGroup
 from skep.neighbours.networks.neutron.ports import ServerPorts
@@ -155,8 +155,8 @@ class NeutronProxies:
             await self._addresses(context, token).remove(instance, address)
             return await self._vifs(instance)
 
-    def _addresses(self, context: RequestContext, token: str) -> Addresses:
-        return Addresses(
+    def _addresses(self, context: RequestContext, token: str) -> AddressesOfUser:
+        return AddressesOfUser(
             skep=self._skep,
             ports=self._ports,
             user=self._skep.of_user(token),
