@@ -72,6 +72,8 @@ from skep.messages.to_scheduler import (
     SelectReply,
 )
 from skep.messages.to_super_conductor import OperatorStateChanged
+from skep.standalone.networks.of_servers import EmbeddedNetworks
+from skep.standalone.networks.settings import NetworksSettings
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, Subscription
 from skep.transport.memory import MemoryTransport
 from tests.support.admin_tokens import PROJECT, Tokens
@@ -373,6 +375,7 @@ async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
         cells=databases,
         names={cell.uuid: cell for cell in named},
         transport=transport,
+        networks=EmbeddedNetworks(NetworksSettings(identity_url=""), database, Clock()),
         clock=Clock(),
         identity=Tokens(),
         sees_server=lambda context, project: context.is_admin or context.project_id == project,

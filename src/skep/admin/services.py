@@ -19,7 +19,6 @@ from skep.domain.ids import CellUuid, Incarnation, NodeUuid, ProjectId
 from skep.domain.nested.aliases import DeviceAlias
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.images.base import ImageService
-from skep.neighbours.networks.absent import NoNetworks
 from skep.neighbours.networks.base import NetworkPorts
 from skep.transport.base import Transport
 
@@ -74,6 +73,8 @@ class AdminServices:
     names: Mapping[CellUuid, Cell]
     """The rows of the same cells. Both are live: cells come and go."""
     transport: Transport
+    networks: NetworkPorts
+    """Whose ports the audit compares with the rows of servers."""
     clock: Clock
     identity: IdentityService
     sees_server: Callable[[RequestContext, ProjectId], bool]
@@ -99,8 +100,6 @@ class AdminServices:
     """What a new host of a cell is told of its messaging. It raises Misconfigured where none can join."""
     aliases: Mapping[str, DeviceAlias] = field(default_factory=dict)
     """What the names of devices in flavors mean, as to the compute API."""
-    networks: NetworkPorts = field(default_factory=NoNetworks)
-    """Whose ports the audit compares with the rows of servers."""
     images: ImageService | None = None
     """Where dry runs find images; None: they know of none."""
     filters: Collection[str] = ()

@@ -11,7 +11,7 @@ from skep.neighbours.networks.neutron.calls import NeutronCalls
 from skep.neighbours.networks.neutron.choosing import Chooser
 from skep.neighbours.networks.neutron.forms import PORTS, NeutronPort
 from skep.neighbours.networks.neutron.interfaces import order, ports_of
-from skep.neighbours.networks.neutron.ports import Place, ServerPorts
+from skep.neighbours.networks.neutron.ports import PortPlace, ServerPorts
 
 WHERE = "interfaceAttachment"
 NO_NETWORK = "No specific network was requested and none are available for project '{}'."
@@ -26,7 +26,7 @@ async def attach(skep: NeutronCalls, ports: ServerPorts, chooser: Chooser, wante
     one = await _checked(chooser, wanted.network)
     async with ports.turn(wanted.instance):
         of_server = (await ports_of(skep, [wanted.instance]))[wanted.instance]
-        place = Place(
+        place = PortPlace(
             instance=wanted.instance,
             project_id=wanted.project_id,
             host=wanted.host,

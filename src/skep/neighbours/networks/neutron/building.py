@@ -16,7 +16,7 @@ from skep.neighbours.networks.base import PortsRefused, WantedPorts
 from skep.neighbours.networks.neutron.calls import OVER_QUOTA, NeutronCalls, NeutronRefused, read
 from skep.neighbours.networks.neutron.forms import COUNTED_PORTS, NeutronKind, NeutronPort, Resource
 from skep.neighbours.networks.neutron.interfaces import doubles_among, order, ports_of
-from skep.neighbours.networks.neutron.ports import Place, ServerPorts
+from skep.neighbours.networks.neutron.ports import PortPlace, ServerPorts
 
 T = TypeVar("T")
 
@@ -138,8 +138,8 @@ class Building:
         return (RequestedNetwork(network_id=await topology(self._skep, wanted.project_id)),)
 
 
-def _place(wanted: WantedPorts, position: int) -> Place:
-    return Place(
+def _place(wanted: WantedPorts, position: int) -> PortPlace:
+    return PortPlace(
         instance=wanted.instance,
         project_id=wanted.project_id,
         host=wanted.host,

@@ -29,7 +29,7 @@ TRIES = 5
 """To change a port that others change meanwhile."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class PortPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where an interface is to be: the server, its host, and the place among its interfaces."""
 
     instance: InstanceUuid
@@ -79,7 +79,7 @@ class ServerPorts:
             lock = self._turns[name] = asyncio.Lock()
         return lock
 
-    async def take(self, place: Place, wanted: RequestedNetwork) -> NeutronPort:
+    async def take(self, place: PortPlace, wanted: RequestedNetwork) -> NeutronPort:
         """Make a port for a server, or take a user's. Raises NeutronRefused, Unavailable."""
         if wanted.port_id is not None:
             return await self._take_own(place, wanted.port_id, wanted.tag)
@@ -102,7 +102,7 @@ class ServerPorts:
             log.info("port found whose making had no answer", instance=place.instance, port=made.id)
             return made
 
-    async def _made_unseen(self, place: Place, tag: str | None) -> NeutronPort | None:
+    async def _made_unseen(self, place: PortPlace, tag: str | None) -> NeutronPort | None:
         """Return a port that was made although no answer came."""
         [there] = (await ports_of(self._skep, [place.instance])).values()
         return next((one for one in there if one.label == place.label(made=True, tag=tag)), None)
@@ -116,7 +116,7 @@ class ServerPorts:
             raise NeutronRefused(404, "SecurityGroupNotFound", f"Project {project_id} has no default security group.")
         return found[0].id
 
-    async def _take_own(self, place: Place, port_id: str, tag: str | None) -> NeutronPort:
+    async def _take_own(self, place: PortPlace, port_id: str, tag: str | None) -> NeutronPort:
         def fields(port: NeutronPort) -> dict[str, Any]:
             if port.project_id != place.project_id:
                 raise _absent(port_id)
