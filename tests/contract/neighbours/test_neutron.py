@@ -10,10 +10,15 @@ import pytest
 from skep.contracts.neighbours.attached_interfaces import AttachedInterfacesContract
 from skep.contracts.neighbours.network_ports import NetworkPortsContract
 from skep.contracts.neighbours.networks import NetworksOfUsersContract
-from skep.contracts.neighbours.networks_world import Networks
+from skep.contracts.neighbours.networks_base import NetworksContractBase
+from skep.contracts.neighbours.networks_world import Networks, NetworksWorld
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
+from skep.domain.errors import Unavailable
+from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.answers import new_client
 from skep.neighbours.networks.neutron.fenced import FencedNetworks
+from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.processes.networking import ApiPortLedger
 
@@ -38,3 +43,64 @@ class TestOfUsers(Adapter, NetworksOfUsersContract):
 
 class TestAttached(Adapter, AttachedInterfacesContract):
     pass
+
+
+class TestReplacedConductors(Adapter, NetworksContractBase):
+    """What a conductor does that goes on after another took its work over; it asks without the ledger."""
+
+    @pytest.fixture
+    def late(self, world: NetworksWorld) -> NeutronNetworks:
+        assert isinstance(world.networks, FencedNetworks)
+        return NeutronNetworks(world.networks.skep)
+
+    async def test_ports_of_a_later_attempt_stay(self, world: NetworksWorld, late: NeutronNetworks) -> None:
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        server = await world.server()
+        [vifs] = await world.given(world.wanted(server, network))
+        await world.becomes(server, attempt=2)
+        assert await world.given(world.wanted(server, network, attempt=2)) == [vifs]
+        missing = RequestedNetwork(network_id=new_uuid())
+        with pytest.raises(Unavailable, match="no more this attempt's"):
+            await late.allocate([world.wanted(server, network, missing)])
+        assert (await world.networks.of_servers([server]))[server] == vifs
+
+    async def test_a_port_that_is_made_late_is_a_double(self, world: NetworksWorld) -> None:
+        """No row is told of it, and it goes with the next look; one that was attached has a place of its own."""
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        server = await world.server()
+        [[vif]] = await world.given(world.wanted(server, network))
+        first = await world.shown(vif.id)
+        await world.port(
+            network.network_id or "",
+            by="admin",
+            project_id=world.project,
+            device_id=server,
+            device_owner="compute:nova",
+            **{"binding:host_id": "host1", "binding:profile": first["binding:profile"]},
+        )
+        assert len(await world.ports_of(server)) == 2
+        [told] = (await world.networks.of_servers([server]))[server]
+        await world.networks.drop_doubles([server])
+        [left] = await world.ports_of(server)
+        assert left["id"] == told.id
+
+    async def test_a_port_that_changed_since_it_was_looked_up_is_not_released(
+        self, world: NetworksWorld, late: NeutronNetworks
+    ) -> None:
+        """It is asked again whether it may be: another attempt may have it by now."""
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        server = await world.server()
+        [vifs] = await world.given(world.wanted(server, network))
+        asked = 0
+
+        async def may() -> list[InstanceUuid]:
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                await world.becomes(server, attempt=2)
+                await world.given(world.wanted(server, network, attempt=2))
+            return [server] if asked <= 2 else []
+
+        await late.release_those(may)
+        assert asked > 2
+        assert (await world.networks.of_servers([server]))[server] == vifs

@@ -212,6 +212,40 @@ class NetworkPortsContract(NetworksContractBase, abc.ABC):
         await world.networks.release([(one, 1) for one in (raised, placed, held, unknown)])
         assert [len(await world.ports_of(one)) for one in (raised, placed, held)] == [1, 1, 0]
 
+    async def test_the_end_of_a_server(self, world: NetworksWorld) -> None:
+        """What was made for it goes, what a user brought stays; before its end is noted, or with that."""
+        network = await world.network("10.0.0.0/24")
+        brought = await world.port(network)
+        server = await world.server()
+        named = (RequestedNetwork(network_id=network), RequestedNetwork(port_id=brought["id"]))
+        await world.given(world.wanted(server, *named))
+        await world.becomes(server, cell="c")
+        await world.ends(server)
+        [left] = await world.ask("GET", "ports", by="admin")
+        assert (left["id"], left["device_id"]) == (brought["id"], "")
+        await world.ends(server)
+        assert await world.networks.orphans() == {}
+
+    async def test_ports_of_a_server_that_does_not_live(self, world: NetworksWorld) -> None:
+        """They are found and released; those of one that lives are not."""
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        gone, lives = await world.server(), await world.server()
+        [[port], _] = await world.given(*(world.wanted(one, network) for one in (gone, lives)))
+        assert await world.networks.orphans() == {}
+        await world.becomes(gone, cell="c", deleted_at=world.cloud.clock.now())
+        assert await world.networks.orphans() == {gone: [port.id]}
+        assert [await world.networks.release_orphans(one) for one in (gone, lives)] == [True, False]
+        assert await world.networks.orphans() == {}
+        assert [len(await world.ports_of(one)) for one in (gone, lives)] == [0, 1]
+
+    async def test_nothing_is_made_twice(self, world: NetworksWorld) -> None:
+        """Whoever looks for doubles finds none."""
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        server = await world.server()
+        [vifs] = await world.given(world.wanted(server, network, network))
+        await world.networks.drop_doubles([server])
+        assert await self._now(world, server) == vifs
+
     async def test_ports_are_bound(self, world: NetworksWorld) -> None:
         """To the host of each server, or to none; a repeat changes nothing, and what nobody knows is left out."""
         network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))

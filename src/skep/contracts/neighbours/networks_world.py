@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, Protocol
 
 import httpx
@@ -11,6 +12,7 @@ import msgspec
 
 from skep.contracts.neighbours.served import ServedNeighbours, token
 from skep.database import Connection
+from skep.database.api import ends
 from skep.database.api.tables import instance_mappings
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, new_uuid
@@ -141,6 +143,11 @@ class NetworksWorld:
             connection.execute(instance_mappings.update().where(one).values(**columns))
 
         await self.cloud.database.write(unit)
+
+    async def ends(self, instance: InstanceUuid) -> None:
+        """End a server that its cell has deleted, as the super conductor does."""
+        await self.networks.release_ended({instance: True})
+        await self.cloud.database.write(partial(ends.end, instances=[instance], now=self.cloud.clock.now()))
 
     def wanted(self, instance: InstanceUuid, *named: RequestedNetwork, **said: Any) -> WantedPorts:
         """Return the interfaces that a server is to have."""

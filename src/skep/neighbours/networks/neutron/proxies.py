@@ -22,7 +22,7 @@ class NeutronProxies:
     """Security groups, floating addresses and fixed ones, for clients that ask the compute API for them."""
 
     def __init__(self, skep: NeutronCalls) -> None:
-        self._skep = skep
+        self.skep = self._skep = skep
         self._ports = ServerPorts(skep)
 
     async def list_groups(self, context: RequestContext, token: str, *, of_all: bool) -> list[GroupOfServer]:
