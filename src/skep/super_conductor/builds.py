@@ -31,7 +31,7 @@ from skep.domain.instances import Fault, State
 from skep.domain.timelines import Moment
 from skep.domain.vifs import Vif
 from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
-from skep.neighbours.networks.base import PortsRefused, WantedPorts
+from skep.neighbours.networks.base import PortsAwaited, PortsRefused, WantedPorts
 from skep.super_conductor import notifications
 from skep.super_conductor.decisions import not_final
 from skep.super_conductor.locations import resolved
@@ -167,8 +167,8 @@ class Builds:
     async def _with_ports(self, fated: list[Fated]) -> list[Fated]:
         """Give the members that have a host their ports, and take back those of members that have none.
 
-        What networks do not give is refused for good: another host would not change it. Where the network service does
-        not answer, the claims are freed and the members are asked for again.
+        What networks do not give is refused for good: another host would not change it. Members for which the network
+        service does not answer are asked for again, their claims freed; the others go on.
         """
         parts = self._parts
         placed = [(one, fate) for one, fate in fated if isinstance(fate, Placed) and one.instance.networks != "none"]
@@ -187,10 +187,19 @@ class Builds:
                 await self._release(_claims_of(fated))
                 await self._give_back([one for one, _ in fated], seconds=1.0)
                 return []
+            awaited = [pair for pair, ports in zip(placed, given, strict=True) if isinstance(ports, PortsAwaited)]
             refused = [pair for pair, ports in zip(placed, given, strict=True) if isinstance(ports, PortsRefused)]
-            step.note(refused=len(refused))
-            await self._release(_claims_of(refused))
-        return others + [_with_vifs(one, fate, ports) for (one, fate), ports in zip(placed, given, strict=True)]
+            step.note(refused=len(refused), awaited=len(awaited))
+            await self._release(_claims_of([*refused, *awaited]))
+            if awaited:
+                errors = {ports.message for ports in given if isinstance(ports, PortsAwaited)}
+                log.warning("no ports", members=len(awaited), error="; ".join(sorted(errors)))
+                await self._give_back([one for one, _ in awaited], seconds=1.0)
+        return others + [
+            _with_vifs(one, fate, ports)
+            for (one, fate), ports in zip(placed, given, strict=True)
+            if not isinstance(ports, PortsAwaited)
+        ]
 
     async def _into_cell(self, cell: CellUuid, members: list[Fated]) -> None:
         """Stage, map and settle the members that one cell gets. What it cannot store now is tried again elsewhere."""

@@ -13,14 +13,16 @@ from skep.contracts.neighbours.networks import NetworksOfUsersContract
 from skep.contracts.neighbours.networks_base import NetworksContractBase
 from skep.contracts.neighbours.networks_world import Networks, NetworksWorld
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
-from skep.domain.errors import Unavailable
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.answers import new_client
+from skep.neighbours.networks.base import PortsAwaited
+from skep.neighbours.networks.neutron.calls import NeutronCalls
 from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.processes.networking import ApiPortLedger
+from tests.support.faulty_service import Fault, faulty_service
 
 
 class Adapter:
@@ -60,8 +62,9 @@ class TestReplacedConductors(Adapter, NetworksContractBase):
         await world.becomes(server, attempt=2)
         assert await world.given(world.wanted(server, network, attempt=2)) == [vifs]
         missing = RequestedNetwork(network_id=new_uuid())
-        with pytest.raises(Unavailable, match="no more this attempt's"):
-            await late.allocate([world.wanted(server, network, missing)])
+        [outcome] = await late.allocate([world.wanted(server, network, missing)])
+        assert isinstance(outcome, PortsAwaited)
+        assert "no more this attempt's" in outcome.message
         assert (await world.networks.of_servers([server]))[server] == vifs
 
     async def test_a_port_that_is_made_late_is_a_double(self, world: NetworksWorld) -> None:
@@ -104,3 +107,24 @@ class TestReplacedConductors(Adapter, NetworksContractBase):
         await late.release_those(may)
         assert asked > 2
         assert (await world.networks.of_servers([server]))[server] == vifs
+
+    async def test_an_answer_that_does_not_come_concerns_one_server(
+        self, world: NetworksWorld, credentials: ServiceCredentials, clock: SteppedClock
+    ) -> None:
+        """The others have their ports; the one is asked for again, and has them once."""
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        servers = [await world.server() for _ in range(3)]
+        wanted = [world.wanted(one, network) for one in servers]
+        async with (
+            faulty_service(world.cloud.networks_url) as neutron,
+            new_client(ssl.create_default_context()) as client,
+        ):
+            calls = NeutronCalls(ServiceSession(credentials, client, clock), neutron.url)
+            await neutron.fail(Fault.ERROR, lambda method, _path: method == "POST" and not neutron.met)
+            found = await NeutronNetworks(calls).allocate(wanted)
+            assert sorted(type(one).__name__ for one in found) == ["PortsAwaited", "tuple", "tuple"]
+            again = await NeutronNetworks(calls).allocate(wanted)
+        for before, after in zip(found, again, strict=True):
+            assert isinstance(after, tuple)
+            assert before == after or isinstance(before, PortsAwaited)
+        assert [len(await world.ports_of(one)) for one in servers] == [1, 1, 1]

@@ -22,6 +22,7 @@ from skep.neighbours.networks.base import (
     ChosenNetworks,
     NetworkPorts,
     NetworksOfUsers,
+    PortsOutcome,
     PortsRefused,
     WantedPorts,
 )
@@ -176,9 +177,9 @@ class NetworksWorld:
         assert await self.counts() == before
         return found.message
 
-    def vifs(self, found: tuple[Vif, ...] | PortsRefused) -> tuple[Vif, ...]:
+    def vifs(self, found: PortsOutcome) -> tuple[Vif, ...]:
         """Return interfaces that must have been given."""
-        assert not isinstance(found, PortsRefused), found
+        assert isinstance(found, tuple), found
         return found
 
 

@@ -17,6 +17,7 @@ from skep.neighbours.networks.base import (
     GroupChange,
     GroupOfServer,
     NamedNetwork,
+    PortsOutcome,
     PortsRefused,
     WantedInterface,
     WantedPorts,
@@ -152,7 +153,7 @@ class NoNetworks(NoProxies):
         """Refuse: there is no group."""
         raise NotFound(f"Security group {change.group[:80]} not found: {NOT_CONFIGURED}.")
 
-    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
+    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsOutcome]:
         """Make nothing. A server for which ports were named gets none: the service was there when it was asked for."""
         refused = PortsRefused("there is no network service any more")
         return [refused if one.named else () for one in wanted]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -339,10 +339,20 @@ class PortsRefused(msgspec.Struct, frozen=True):
     message: str
 
 
+class PortsAwaited(msgspec.Struct, frozen=True):
+    """The service did not answer for this server: it may have ports by now, and they are asked for again."""
+
+    message: str
+
+
+PortsOutcome: TypeAlias = tuple[Vif, ...] | PortsRefused | PortsAwaited
+"""The interfaces of a server, or why it has none."""
+
+
 class NetworkPorts(Protocol):
     """Makes the ports of servers in Skep's own name, keeps them bound to the right host, and tells what they are."""
 
-    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
+    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsOutcome]:
         """Make the ports of servers, all of a server or none, and return what each has, in the order of `wanted`.
 
         Repeating it for a server returns what it has, bound to the host that is named now. A server that is gone, or

@@ -19,6 +19,7 @@ from skep.neighbours.networks.base import (
     ChosenNetworks,
     GroupChange,
     GroupOfServer,
+    PortsOutcome,
     PortsRefused,
     WantedInterface,
     WantedPorts,
@@ -67,7 +68,7 @@ class EmbeddedNetworks(EmbeddedProxies):
 
         return await self._database.write(unit)
 
-    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
+    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsOutcome]:
         """Make the ports of servers: what is plain at once, the others each in a unit of its own."""
 
         def unit(connection: Connection) -> many_ports.Made:

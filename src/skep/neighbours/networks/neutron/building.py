@@ -12,7 +12,7 @@ import msgspec
 from skep.domain.errors import Unavailable
 from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork
 from skep.neighbours.answers import NETWORKS as SERVICE
-from skep.neighbours.networks.base import PortsRefused, WantedPorts
+from skep.neighbours.networks.base import PortsAwaited, PortsRefused, WantedPorts
 from skep.neighbours.networks.neutron.calls import OVER_QUOTA, NeutronCalls, NeutronRefused, read
 from skep.neighbours.networks.neutron.forms import COUNTED_PORTS, NeutronKind, NeutronPort, Resource
 from skep.neighbours.networks.neutron.interfaces import doubles_among, order, ports_of
@@ -89,14 +89,24 @@ class Building:
         self._skep = skep
         self._ports = ports
 
-    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsRefused | None]:
-        """Make what is missing of the ports of servers, all of a server or none. Raises Unavailable."""
+    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsRefused | PortsAwaited | None]:
+        """Make what is missing of the ports of servers, all of a server or none; None: it has them.
+
+        Raises Unavailable when it is not known what any of them has.
+        """
         there = await ports_of(self._skep, [one.instance for one in wanted if one.networks != "none"])
         return await at_once(self._allocate(one, there.get(one.instance, [])) for one in wanted)
 
-    async def _allocate(self, wanted: WantedPorts, there: list[NeutronPort]) -> PortsRefused | None:
+    async def _allocate(self, wanted: WantedPorts, there: list[NeutronPort]) -> PortsRefused | PortsAwaited | None:
         if wanted.networks == "none":
             return None
+        try:
+            return await self._completed(wanted, there)
+        except Unavailable as error:
+            # Others may have had an answer, and go on.
+            return PortsAwaited(str(error))
+
+    async def _completed(self, wanted: WantedPorts, there: list[NeutronPort]) -> PortsRefused | None:
         try:
             await self._complete(wanted, there)
         except NeutronRefused as error:

@@ -14,7 +14,7 @@ from skep.domain.errors import NotFound
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 from skep.domain.vifs import Vif
-from skep.neighbours.networks.base import PortsRefused, WantedInterface, WantedPorts
+from skep.neighbours.networks.base import PortsOutcome, WantedInterface, WantedPorts
 from skep.neighbours.networks.neutron.calls import NeutronCalls
 from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceSession
@@ -69,7 +69,7 @@ class FencedNetworks(NeutronNetworks):
             raise NotFound(f"Instance {wanted.instance} could not be found.")
         return await super().attach(wanted, context, token)
 
-    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
+    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsOutcome]:
         """Make what is missing of the ports of servers."""
         attempts = {one.instance: one.attempt for one in wanted if one.networks != "none"}
         may = await self._ledger.hold(attempts) if attempts else ()

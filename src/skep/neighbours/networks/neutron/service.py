@@ -17,7 +17,7 @@ from skep.neighbours.networks.base import (
     ChosenNetworks,
     GroupChange,
     GroupOfServer,
-    PortsRefused,
+    PortsOutcome,
     WantedInterface,
     WantedPorts,
 )
@@ -73,15 +73,13 @@ class NeutronNetworks(NeutronProxies):
         with _told_to_users():
             return await groups.described(self._skep, await self._skep.of_user(token).listed(GROUPS, values=ids))
 
-    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[tuple[Vif, ...] | PortsRefused]:
+    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsOutcome]:
         """Make what is missing of the ports of servers."""
         with _told_to_skep():
-            refused = await self._building.allocate(wanted)
-        given = [one.instance for one, refusal in zip(wanted, refused, strict=True) if refusal is None]
+            others = await self._building.allocate(wanted)
+        given = [one.instance for one, other in zip(wanted, others, strict=True) if other is None]
         vifs = await self.of_servers(given)
-        return [
-            vifs[one.instance] if refusal is None else refusal for one, refusal in zip(wanted, refused, strict=True)
-        ]
+        return [vifs[one.instance] if other is None else other for one, other in zip(wanted, others, strict=True)]
 
     async def release_those(self, may: Callable[[], Awaitable[Collection[InstanceUuid]]]) -> None:
         """Delete the ports that were made for servers, and give those of users back.
