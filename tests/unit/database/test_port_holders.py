@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from skep.database.api import ends, port_holders
 from skep.database.api.network_tables import port_holders as table
-from skep.database.api.port_holders import FIRST_LOOK
+from skep.database.api.port_holders import FIRST_LOOK, SETTLE
 from skep.database.api.tables import instance_mappings
 from skep.domain.clock import SECOND
 from skep.domain.ids import InstanceUuid, new_uuid
@@ -86,6 +86,16 @@ def test_one_that_lives_is_looked_at_soon_and_then_now_and_then(api: sa.Connecti
         looks.append((moment - NOW) // SECOND)
         moment = rows(api)[lives][1]
     assert looks == [15, 60, 240, 3840, 7440]
+
+
+def test_a_port_that_is_asked_for_while_somebody_looks_begins_it_anew(api: sa.Connection) -> None:
+    lives = server(api, cell="c")
+    port_holders.hold(api, {lives: 1}, NOW)
+    late = NOW + SETTLE
+    [due] = port_holders.take_due(api, late, 10)
+    port_holders.hold_living(api, lives, late + 1)
+    port_holders.looked_at(api, [due], late + 2, late + 3600 * SECOND)
+    assert rows(api) == {lives: (late + 1, late + 1 + FIRST_LOOK)}
 
 
 @pytest.mark.parametrize("ahead", [-7200, -1, 5])

@@ -125,14 +125,16 @@ def looked_at(connection: sa.Connection, servers: Sequence[Holder], now: int, la
 
     Those that live are looked at `later`, once what was asked for has ended; those that are gone are forgotten then.
     """
-    settled = [one for one in servers if one.since + SETTLE <= now]
-    for some in portions([one.instance for one in settled if not one.lives]):
-        connection.execute(port_holders.delete().where(_row.instance.in_(some)))
-    _look_at(connection, [one.instance for one in settled if one.lives], later)
     for one in servers:
+        # A port that was asked for meanwhile begins it anew.
+        same = (_row.instance == one.instance, _row.since == one.since)
         if one.since + SETTLE > now:
             pause = min(SETTLE, max(FIRST_LOOK, 4 * (now - one.since)))
-            _look_at(connection, [one.instance], one.since + pause)
+            connection.execute(port_holders.update().where(*same).values(look_at=one.since + pause))
+        elif one.lives:
+            connection.execute(port_holders.update().where(*same).values(look_at=later))
+        else:
+            connection.execute(port_holders.delete().where(*same))
 
 
 def gone(connection: sa.Connection, servers: Sequence[InstanceUuid]) -> set[InstanceUuid]:

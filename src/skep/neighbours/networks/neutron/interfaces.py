@@ -34,15 +34,17 @@ async def ports_of(skep: NeutronCalls, servers: Sequence[InstanceUuid]) -> dict[
     return {server: sorted(ports, key=order) for server, ports in found.items()}
 
 
-def order(port: NeutronPort) -> tuple[int, str, str]:
-    """Return by what the ports of a server are in order."""
-    return (port.label.position if port.label is not None else 0, port.created_at, port.id)
+def order(port: NeutronPort) -> tuple[int, int, str, str]:
+    """Return by what the ports of a server are in order; of one place first that of the latest attempt."""
+    if port.label is None:
+        return (0, 0, port.created_at, port.id)
+    return (port.label.position, -port.label.attempt, port.created_at, port.id)
 
 
 def doubles_among(ports: Sequence[NeutronPort]) -> list[NeutronPort]:
     """Return the ports of one server that its build made twice: a request was slow, and was not waited for.
 
-    The first of each place stays.
+    The first of the latest attempt stays at each place.
     """
     places: set[int] = set()
     found: list[NeutronPort] = []
