@@ -10,6 +10,7 @@ SkepError
 ├── Conflict              the thing is in a state that does not allow it               409
 │   └── StaleAgent           a younger agent with the same identity has registered
 ├── Withdrawn             what Nova once could do, and never will again               410
+├── Outdated              it was to be changed only as the caller knows it           412
 ├── TooLarge              a body or a value beyond its limit                           413
 ├── TooManyAttempts       too many wrong passwords; wait before the next one           429
 ├── TooManyRequests       a project or an address asks too much                        429
