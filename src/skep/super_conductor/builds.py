@@ -173,20 +173,20 @@ class Builds:
         parts = self._parts
         placed = [(one, fate) for one, fate in fated if isinstance(fate, Placed) and one.instance.networks != "none"]
         others = [pair for pair in fated if not isinstance(pair[1], Placed) or pair[0].instance.networks == "none"]
-        without = [(one.instance.uuid, one.attempt) for one, fate in others if not isinstance(fate, Placed)]
+        without = [pair for pair in others if not isinstance(pair[1], Placed)]
         if not placed and not without:
             return fated
         async with parts.steps.step("ports", **_named_once(placed or others)) as step:
+            if without and not await self._ports_released([one for one, _ in without]):
+                others = [pair for pair in others if pair not in without]
             try:
-                if without:
-                    await parts.networks.release(without)
                 given = await parts.networks.allocate([_wanted_ports(one, fate) for one, fate in placed])
             except SkepError as error:
                 step.outcome = "unavailable"
                 log.warning("no ports", members=len(placed), error=str(error))
-                await self._release(_claims_of(fated))
-                await self._give_back([one for one, _ in fated], seconds=1.0)
-                return []
+                await self._release(_claims_of(placed))
+                await self._give_back([one for one, _ in placed], seconds=1.0)
+                return others
             awaited = [pair for pair, ports in zip(placed, given, strict=True) if isinstance(ports, PortsAwaited)]
             refused = [pair for pair, ports in zip(placed, given, strict=True) if isinstance(ports, PortsRefused)]
             step.note(refused=len(refused), awaited=len(awaited))
@@ -200,6 +200,16 @@ class Builds:
             for (one, fate), ports in zip(placed, given, strict=True)
             if not isinstance(ports, PortsAwaited)
         ]
+
+    async def _ports_released(self, members: Sequence[Taken]) -> bool:
+        """Take the ports back of members that no host takes; where that cannot be done they are asked for again."""
+        try:
+            await self._parts.networks.release([(one.instance.uuid, one.attempt) for one in members])
+        except SkepError as error:
+            log.warning("ports not released", members=len(members), error=str(error))
+            await self._give_back(list(members), seconds=1.0)
+            return False
+        return True
 
     async def _into_cell(self, cell: CellUuid, members: list[Fated]) -> None:
         """Stage, map and settle the members that one cell gets. What it cannot store now is tried again elsewhere."""

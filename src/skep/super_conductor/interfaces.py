@@ -8,11 +8,13 @@ says to which host its ports are bound, so that no such change is missed whoever
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from functools import partial
 
 from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import port_holders, server_ports
+from skep.database.api.port_holders import Holder
 from skep.database.api.server_ports import ChangedServer
 from skep.database.cell import interfaces
 from skep.domain.errors import SkepError
@@ -70,24 +72,34 @@ class Interfaces:
     async def look(self) -> bool:
         """Look at servers that may have ports of a service that is not Skep's own: those that are gone lose theirs."""
         parts, now = self._parts, self._parts.clock.now()
+        if not parts.networks.elsewhere:
+            return False
         due = await parts.api.write(partial(port_holders.take_due, now=now, limit=BATCH))
         if not due:
             return False
-        living, gone = [one.instance for one in due if one.lives], [one for one in due if not one.lives]
-        try:
-            await parts.networks.drop_doubles(living)
-            await parts.networks.release([(one.instance, one.attempt) for one in gone])
-        except SkepError as error:
-            log.warning("interfaces not looked at", members=len(due), error=str(error))
-            return False
+        living, gone = [one for one in due if one.lives], [one for one in due if not one.lives]
+        looked_at = [
+            *await self._looked_at(living, parts.networks.drop_doubles([one.instance for one in living])),
+            *await self._looked_at(gone, parts.networks.release([(one.instance, one.attempt) for one in gone])),
+        ]
 
         def unit(connection: Connection) -> None:
-            for instance in living:
-                server_ports.note_server(connection, now, instance)
-            port_holders.looked_at(connection, due, now, parts.after(parts.look_seconds))
+            for one in looked_at:
+                if one.lives:
+                    server_ports.note_server(connection, now, one.instance)
+            port_holders.looked_at(connection, looked_at, now, parts.after(parts.look_seconds))
 
         await parts.api.write(unit)
-        return len(due) >= BATCH
+        return len(looked_at) >= BATCH
+
+    async def _looked_at(self, holders: list[Holder], look: Awaitable[None]) -> list[Holder]:
+        """Return those that were looked at: all, or none where the look failed."""
+        try:
+            await look
+        except SkepError as error:
+            log.warning("interfaces not looked at", members=len(holders), error=str(error))
+            return []
+        return holders
 
     async def bind(self) -> bool:
         """Bind ports to the hosts that their servers have."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -13,16 +15,19 @@ from skep.contracts.neighbours.networks import NetworksOfUsersContract
 from skep.contracts.neighbours.networks_base import NetworksContractBase
 from skep.contracts.neighbours.networks_world import Networks, NetworksWorld
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
+from skep.database.api import port_holders
+from skep.domain.errors import Unauthenticated, Unavailable
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.answers import new_client
 from skep.neighbours.networks.base import PortsAwaited
-from skep.neighbours.networks.neutron.calls import NeutronCalls
+from skep.neighbours.networks.neutron import service
+from skep.neighbours.networks.neutron.building import AT_ONCE
 from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.processes.networking import ApiPortLedger
-from tests.support.faulty_service import Fault, faulty_service
+from tests.support.faulty_service import Fault, FaultyService, faulty_service
 
 
 class Adapter:
@@ -115,16 +120,76 @@ class TestReplacedConductors(Adapter, NetworksContractBase):
         network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
         servers = [await world.server() for _ in range(3)]
         wanted = [world.wanted(one, network) for one in servers]
-        async with (
-            faulty_service(world.cloud.networks_url) as neutron,
-            new_client(ssl.create_default_context()) as client,
-        ):
-            calls = NeutronCalls(ServiceSession(credentials, client, clock), neutron.url)
+        async with failing(world, credentials, clock) as (neutron, networks):
             await neutron.fail(Fault.ERROR, lambda method, _path: method == "POST" and not neutron.met)
-            found = await NeutronNetworks(calls).allocate(wanted)
+            found = await networks.allocate(wanted)
             assert sorted(type(one).__name__ for one in found) == ["PortsAwaited", "tuple", "tuple"]
-            again = await NeutronNetworks(calls).allocate(wanted)
+            again = await networks.allocate(wanted)
         for before, after in zip(found, again, strict=True):
             assert isinstance(after, tuple)
             assert before == after or isinstance(before, PortsAwaited)
         assert [len(await world.ports_of(one)) for one in servers] == [1, 1, 1]
+
+    async def test_nothing_is_known_of_any(
+        self, world: NetworksWorld, credentials: ServiceCredentials, clock: SteppedClock
+    ) -> None:
+        """Then all wait, and only the first few were asked for."""
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        wanted = [world.wanted(await world.server(), network) for _ in range(AT_ONCE + 3)]
+        async with failing(world, credentials, clock) as (neutron, networks):
+            await neutron.fail(Fault.ERROR)
+            found = await networks.allocate(wanted)
+            assert {type(one).__name__ for one in found} == {"PortsAwaited"}
+            await neutron.heal()
+            assert all(isinstance(one, tuple) for one in await networks.allocate(wanted))
+
+    async def test_a_change_whose_answer_is_lost_is_looked_at(
+        self, world: NetworksWorld, credentials: ServiceCredentials, clock: SteppedClock
+    ) -> None:
+        """The row is told what became of the interfaces."""
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        server = await world.server(cell="c")
+        [[vif]] = await world.given(world.wanted(server, network))
+        clock.advance(600)
+        async with failing(world, credentials, clock) as (neutron, networks):
+            await neutron.fail(Fault.LOST, lambda method, _path: method == "DELETE")
+            with pytest.raises(Unavailable):
+                await networks.detach(server, vif.id, *world.asking())
+        assert await world.ports_of(server) == []
+        due = partial(port_holders.take_due, now=clock.now() + port_holders.FIRST_LOOK, limit=10)
+        [holder] = await world.cloud.database.write(due)
+        assert (holder.instance, holder.since) == (server, clock.now())
+
+    async def test_a_token_that_is_refused(
+        self, world: NetworksWorld, credentials: ServiceCredentials, clock: SteppedClock
+    ) -> None:
+        """It is a 401, whatever was asked."""
+        made = await world.networks.create_group("web", "", *world.asking())
+        async with failing(world, credentials, clock) as (neutron, networks):
+            await neutron.refuse(401)
+            with pytest.raises(Unauthenticated):
+                await networks.delete_group(made.id, *world.asking())
+            with pytest.raises(Unauthenticated):
+                await networks.group(made.id, *world.asking())
+
+    async def test_ports_are_listed_page_by_page(self, world: NetworksWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(service, "PAGE", 2)
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        servers = [await world.server() for _ in range(5)]
+        await world.given(*(world.wanted(one, network) for one in servers))
+        for one in servers:
+            await world.becomes(one, cell="c", deleted_at=world.cloud.clock.now())
+        assert set(await world.networks.orphans()) == set(servers)
+
+
+@asynccontextmanager
+async def failing(
+    world: NetworksWorld, credentials: ServiceCredentials, clock: SteppedClock
+) -> AsyncIterator[tuple[FaultyService, FencedNetworks]]:
+    """Reach the service by a port that can fail."""
+    async with (
+        faulty_service(world.cloud.networks_url) as neutron,
+        new_client(ssl.create_default_context()) as client,
+    ):
+        session, ledger = ServiceSession(credentials, client, clock), ApiPortLedger(world.cloud.database, clock)
+        yield neutron, FencedNetworks(session, ledger, neutron.url)

@@ -71,6 +71,16 @@ def test_a_row_of_a_server_that_may_be_elsewhere_is_left_alone(cell: sa.Connecti
         assert interfaces.misbound(cell, 10) == {}, state
 
 
+def test_a_row_that_says_so_already_does_not_change(cell: sa.Connection) -> None:
+    """Lists of what changed since a time are not to show it."""
+    bring_to(cell, State.ACTIVE)
+    for vifs in ((VIF,), ()):
+        interfaces.tell(cell, {ONE: vifs}, 5)
+        known = interfaces.stored(cell, [ONE])
+        assert interfaces.tell_unchanged(cell, {ONE: vifs}, known, 6) == []
+        assert cell.execute(sa.select(rows.c.changed_at)).scalar_one() == 5
+
+
 def test_a_row_that_was_written_meanwhile_is_told_later(cell: sa.Connection) -> None:
     """What was looked up before it may be older."""
     bring_to(cell, State.ACTIVE)

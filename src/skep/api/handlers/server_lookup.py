@@ -179,8 +179,11 @@ async def _moved(services: ApiServices, seen: Mapping) -> bool:
 
 
 def _still_going(row: Instance) -> Instance | None:
-    """Return a deleted row whose mapping is open as what its server still has: interfaces that are being released."""
-    if not row.vifs:
+    """Return a deleted row whose mapping is open as what its server still has: interfaces that are being released.
+
+    None where there are none, and for the row of a server that has moved to another cell.
+    """
+    if not row.vifs or row.state is not State.DELETED:
         return None
     return msgspec.structs.replace(row, state=State.ACTIVE, task=Task.DELETING, deleted_at=None)
 

@@ -41,10 +41,14 @@ def tell_unchanged(
 ) -> list[InstanceUuid]:
     """Write interfaces into those rows that still say what was `known` before the interfaces were looked up.
 
-    Return the others: who wrote them may know of something newer.
+    Return the others: who wrote them may know of something newer. A row that says so already stays as it is: lists of
+    what changed are not to show it.
     """
-    left = []
+    same = [uuid for uuid, before in known.items() if columns(vifs[uuid])["vifs"] == before]
+    left = [uuid for uuid, said in stored(connection, same).items() if said != known[uuid]]
     for uuid, before in known.items():
+        if uuid in same:
+            continue
         telling = _telling(uuid, vifs[uuid], now).where(row.vifs.is_not_distinct_from(before))
         if not connection.execute(telling).rowcount:
             left.append(uuid)

@@ -139,6 +139,8 @@ class NoNetworks(NoProxies):
         """Return that there are none."""
         return []
 
+    elsewhere = False
+
     async def attach(self, wanted: WantedInterface, _context: RequestContext, _token: str) -> Vif:
         """Refuse: there is no network."""
         if wanted.network.port_id is not None:

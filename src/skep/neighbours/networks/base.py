@@ -352,6 +352,9 @@ PortsOutcome: TypeAlias = tuple[Vif, ...] | PortsRefused | PortsAwaited
 class NetworkPorts(Protocol):
     """Makes the ports of servers in Skep's own name, keeps them bound to the right host, and tells what they are."""
 
+    elsewhere: bool
+    """Whether ports are in a service that is not Skep's own: servers are noted before they get some, and looked at."""
+
     async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsOutcome]:
         """Make the ports of servers, all of a server or none, and return what each has, in the order of `wanted`.
 

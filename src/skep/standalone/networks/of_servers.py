@@ -32,6 +32,8 @@ from skep.standalone.networks.proxies import EmbeddedProxies, caller_of, with_ru
 class EmbeddedNetworks(EmbeddedProxies):
     """A `NetworksOfUsers` and `NetworkPorts`, over the tables of the embedded network service."""
 
+    elsewhere = False
+
     async def choose(self, asked: AskedNetworks, context: RequestContext, _token: str) -> ChosenNetworks:
         """Return what the servers of a create are to have."""
         return await self._look(context, lambda work: choices.chosen(work, asked))

@@ -132,7 +132,7 @@ class Building:
             await self._ports.adopt(port, wanted.host, wanted.attempt)
         for port in there:
             if port.id in doubles:
-                await self._ports.give_up(wanted.instance, port)
+                await self._ports.give_up_unchanged(wanted.instance, port)
         positions = {order(port)[0] for port in kept}
         if wanted.networks != NETWORKS_NAMED and 0 in positions:
             return

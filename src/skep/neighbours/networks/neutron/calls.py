@@ -141,8 +141,8 @@ class NeutronCalls:
         response = await self._ask("DELETE", path, headers=_only_if(revision))
         if response.status_code == 204:
             return True
-        refusal = _refusal(response)
-        if refusal.status == 404:
+        refusal = self._refused(response)
+        if isinstance(refusal, NeutronRefused) and refusal.status == 404:
             return False
         raise refusal
 

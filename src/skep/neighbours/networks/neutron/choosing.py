@@ -90,18 +90,24 @@ async def look_up(chooser: Chooser, named: Sequence[RequestedNetwork]) -> FoundO
 
 async def chosen(chooser: Chooser, asked: AskedNetworks) -> ChosenNetworks:
     """Return what the servers of a create are to have. Raises as `NetworksOfUsers.choose`, and NeutronRefused."""
-    groups = tuple([await _group(chooser, index, name) for index, name in enumerate(asked.security_groups)])
+    known: dict[str, str] = {}
+    for index, name in enumerate(asked.security_groups):
+        if name not in known:
+            known[name] = await _group(chooser, index, name)
+    groups = tuple(known[name] for name in asked.security_groups)
     named = asked.named if asked.networks == NETWORKS_NAMED else await _only_network(chooser, asked)
     networks = NETWORKS_NAMED if named else "none" if asked.networks != "auto" else "auto"
     if networks == "auto":
         await _check_topology(chooser)
-    await _check_named(chooser, asked, named)
     new = 1 if networks == "auto" else sum(one.port_id is None for one in named)
+    # First: what is looked up for each interface is bounded by it.
+    count = await _count(chooser, asked, new)
+    await _check_named(chooser, asked, named)
     return ChosenNetworks(
         networks=networks,  # type: ignore[arg-type]
         named=named,
         security_groups=() if groups == (DEFAULT_GROUP,) else groups,
-        count=await _count(chooser, asked, new),
+        count=count,
     )
 
 

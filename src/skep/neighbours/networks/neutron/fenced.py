@@ -10,11 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from skep.domain.context import RequestContext
-from skep.domain.errors import NotFound
+from skep.domain.errors import NotFound, Unavailable
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 from skep.domain.vifs import Vif
-from skep.neighbours.networks.base import PortsOutcome, WantedInterface, WantedPorts
+from skep.neighbours.networks.base import GroupChange, PortsAwaited, PortsOutcome, WantedInterface, WantedPorts
+from skep.neighbours.networks.neutron.building import AT_ONCE
 from skep.neighbours.networks.neutron.calls import NeutronCalls
 from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceSession
@@ -28,7 +29,10 @@ class PortLedger(Protocol):
         ...
 
     async def hold_living(self, instance: InstanceUuid) -> bool:
-        """Note that a server that is there gets a port; return whether it may: it is not to be deleted."""
+        """Note that a server that is there gets a port, or that what it has changes; return whether it stays.
+
+        Its row is compared with its ports soon after: an answer may be lost, and two changes may cross.
+        """
         ...
 
     async def releasable(self, held: Mapping[InstanceUuid, int]) -> Collection[InstanceUuid]:
@@ -69,12 +73,60 @@ class FencedNetworks(NeutronNetworks):
             raise NotFound(f"Instance {wanted.instance} could not be found.")
         return await super().attach(wanted, context, token)
 
+    async def detach(self, instance: InstanceUuid, port_id: str, context: RequestContext, token: str) -> None:
+        """Take an interface from a server."""
+        await self._ledger.hold_living(instance)
+        await super().detach(instance, port_id, context, token)
+
+    async def set_group(self, change: GroupChange, context: RequestContext, token: str) -> tuple[Vif, ...]:
+        """Give a group to the ports of a server, or take it from them."""
+        await self._ledger.hold_living(change.instance)
+        return await super().set_group(change, context, token)
+
+    async def lead_floating_ip(
+        self, instance: InstanceUuid, address: str, fixed_address: str | None, context: RequestContext, token: str
+    ) -> tuple[Vif, ...]:
+        """Lead a floating address to a server."""
+        await self._ledger.hold_living(instance)
+        return await super().lead_floating_ip(instance, address, fixed_address, context, token)
+
+    async def loosen_floating_ip(
+        self, instance: InstanceUuid, address: str, context: RequestContext, token: str
+    ) -> tuple[Vif, ...]:
+        """Lead a floating address nowhere."""
+        await self._ledger.hold_living(instance)
+        return await super().loosen_floating_ip(instance, address, context, token)
+
+    async def add_fixed_ip(
+        self, instance: InstanceUuid, network: str, context: RequestContext, token: str
+    ) -> tuple[Vif, ...]:
+        """Give a server one more address."""
+        await self._ledger.hold_living(instance)
+        return await super().add_fixed_ip(instance, network, context, token)
+
+    async def remove_fixed_ip(
+        self, instance: InstanceUuid, address: str, context: RequestContext, token: str
+    ) -> tuple[Vif, ...]:
+        """Take an address from a server."""
+        await self._ledger.hold_living(instance)
+        return await super().remove_fixed_ip(instance, address, context, token)
+
     async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsOutcome]:
-        """Make what is missing of the ports of servers."""
-        attempts = {one.instance: one.attempt for one in wanted if one.networks != "none"}
-        may = await self._ledger.hold(attempts) if attempts else ()
-        mine = [one for one in wanted if one.instance in may]
-        made = dict(zip([one.instance for one in mine], await super().allocate(mine), strict=True))
+        """Make what is missing of the ports of servers: of a few at a time, which are noted just before.
+
+        Where nothing is known of some, the others are not asked for in this turn.
+        """
+        asked = [one for one in wanted if one.networks != "none"]
+        made: dict[InstanceUuid, PortsOutcome] = {}
+        for first in range(0, len(asked), AT_ONCE):
+            some = asked[first : first + AT_ONCE]
+            may = await self._ledger.hold({one.instance: one.attempt for one in some})
+            mine = [one for one in some if one.instance in may]
+            try:
+                made |= zip([one.instance for one in mine], await super().allocate(mine), strict=True)
+            except Unavailable as error:
+                made |= {one.instance: PortsAwaited(str(error)) for one in asked[first:] if one.instance not in made}
+                break
         return [made.get(one.instance, ()) for one in wanted]
 
     async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:

@@ -62,20 +62,10 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     tag: str | None = None
 
 
-class NeutronPort(Resource, frozen=True, kw_only=True):
-    """A port. Where it is bound to is shown to admins only."""
+class LabelledPort(Resource, frozen=True, kw_only=True):
+    """What of a server a port is, as far as admins see it."""
 
-    network_id: str
-    mac_address: str
     device_id: str
-    fixed_ips: tuple[FixedIp, ...]
-    security_groups: tuple[str, ...] = ()
-    port_security_enabled: bool = True
-    created_at: str = ""
-    revision_number: int | None = None
-    vnic_type: str = field(name="binding:vnic_type", default="normal")
-    vif_type: str = field(name="binding:vif_type", default="unbound")
-    host_id: str | None = field(name="binding:host_id", default=None)
     profile: dict[str, Any] | None = field(name="binding:profile", default=None)
 
     @property
@@ -86,6 +76,21 @@ class NeutronPort(Resource, frozen=True, kw_only=True):
         except msgspec.ValidationError:
             return None
         return found if found.server == self.device_id else None
+
+
+class NeutronPort(LabelledPort, frozen=True, kw_only=True):
+    """A port. Where it is bound to is shown to admins only."""
+
+    network_id: str
+    mac_address: str
+    fixed_ips: tuple[FixedIp, ...]
+    security_groups: tuple[str, ...] = ()
+    port_security_enabled: bool = True
+    created_at: str = ""
+    revision_number: int | None = None
+    vnic_type: str = field(name="binding:vnic_type", default="normal")
+    vif_type: str = field(name="binding:vif_type", default="unbound")
+    host_id: str | None = field(name="binding:host_id", default=None)
 
 
 class NeutronRule(Resource, frozen=True, kw_only=True):
@@ -145,6 +150,7 @@ class NeutronKind(msgspec.Struct, Generic[FormT], frozen=True):
 NETWORKS = NeutronKind("network", "networks", NeutronNetwork)
 SUBNETS = NeutronKind("subnet", "subnets", NeutronSubnet)
 PORTS = NeutronKind("port", "ports", NeutronPort)
+LABELLED_PORTS = NeutronKind("port", "ports", LabelledPort)
 COUNTED_NETWORKS = NeutronKind("network", "networks", Resource)
 COUNTED_SUBNETS = NeutronKind("subnet", "subnets", Resource)
 COUNTED_PORTS = NeutronKind("port", "ports", Resource)

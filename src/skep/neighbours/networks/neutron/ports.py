@@ -128,7 +128,7 @@ class ServerPorts:
             return await self.change(port_id, fields)
         except Unavailable:
             port = await self._skep.shown(PORTS, port_id)
-            if port is None or port.label is None or port.device_id != place.instance:
+            if port is None or port.label != place.label(made=False, tag=tag) or port.host_id != place.host:
                 raise
             return port
 

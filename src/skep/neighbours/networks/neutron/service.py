@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
+import structlog
 
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, Unavailable
@@ -25,9 +26,14 @@ from skep.neighbours.networks.neutron import attaching, choosing, groups, interf
 from skep.neighbours.networks.neutron.building import Building, at_once
 from skep.neighbours.networks.neutron.calls import NeutronCalls, NeutronRefused
 from skep.neighbours.networks.neutron.choosing import Chooser
-from skep.neighbours.networks.neutron.forms import GROUPS, PORTS
+from skep.neighbours.networks.neutron.forms import GROUPS, LABELLED_PORTS, NeutronPort
 from skep.neighbours.networks.neutron.ports import TRIES
 from skep.neighbours.networks.neutron.proxies import NeutronProxies
+
+log = structlog.get_logger("skep.neighbours")
+
+PAGE = 1000
+"""Ports of one answer, where all are listed."""
 
 
 class NeutronNetworks(NeutronProxies):
@@ -36,6 +42,8 @@ class NeutronNetworks(NeutronProxies):
     What users name is looked up with their own tokens; ports are made, bound and given up by Skep's own user, who has
     to be an admin there. It knows of ports only: of a lower attempt, or a server that is gone, it is not to be asked.
     """
+
+    elsewhere = True
 
     def __init__(self, skep: NeutronCalls) -> None:
         super().__init__(skep)
@@ -92,22 +100,31 @@ class NeutronNetworks(NeutronProxies):
                 found = await interfaces.ports_of(self._skep, [*await may()])
                 still = await may() if any(found.values()) else ()
                 ports = [(one, port) for one in found if one in still for port in found[one]]
-                if all(await at_once(self._ports.give_up_unchanged(one, port) for one, port in ports)):
+                if all(await at_once(self._given_up(one, port) for one, port in ports)):
                     return
-        raise Unavailable(f"ports changed while they were released by {SERVICE}")
+        raise Unavailable(f"ports are not released by {SERVICE} yet")
 
     async def drop_doubles(self, servers: Sequence[InstanceUuid]) -> None:
         """Delete what builds made twice."""
         with _told_to_skep():
             found = await interfaces.ports_of(self._skep, servers)
             doubles = [(one, port) for one, ports in found.items() for port in interfaces.doubles_among(ports)]
-            await at_once(self._ports.give_up_unchanged(one, port) for one, port in doubles)
+            await at_once(self._given_up(one, port) for one, port in doubles)
+
+    async def _given_up(self, instance: InstanceUuid, port: NeutronPort) -> bool:
+        """Give a port up unless it changed; False where it did, or where Neutron keeps it: others go on."""
+        try:
+            return await self._ports.give_up_unchanged(instance, port)
+        except NeutronRefused as error:
+            log.warning("port not released", instance=instance, port=port.id, error=str(error))
+            return False
 
     async def held(self) -> dict[InstanceUuid, list[str]]:
         """Return the ports of all servers, by their servers."""
         found: dict[InstanceUuid, list[str]] = {}
         with _told_to_skep():
-            for port in await self._skep.listed(PORTS):
+            asked = (("fields", "id"), ("fields", "device_id"), ("fields", "binding:profile"), ("limit", str(PAGE)))
+            for port in await self._skep.listed(LABELLED_PORTS, *asked):
                 if port.label is not None:
                     found.setdefault(InstanceUuid(port.device_id), []).append(port.id)
         return found
