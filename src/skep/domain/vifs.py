@@ -7,6 +7,7 @@ that a guest is told.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -47,6 +48,42 @@ class VifSubnet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dhcp: bool = True
     ipv6_address_mode: str | None = None
     addresses: tuple[VifAddress, ...] = ()
+
+
+class SubnetFacts(Protocol):
+    """What is told of a subnet, whichever service has it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def cidr(self) -> str: ...
+    @property
+    def ip_version(self) -> int: ...
+    @property
+    def gateway_ip(self) -> str | None: ...
+    @property
+    def dns_nameservers(self) -> tuple[str, ...]: ...
+    @property
+    def host_routes(self) -> tuple[HostRoute, ...]: ...
+    @property
+    def enable_dhcp(self) -> bool: ...
+    @property
+    def ipv6_address_mode(self) -> str | None: ...
+
+
+def vif_subnet(subnet: SubnetFacts, addresses: tuple[VifAddress, ...]) -> VifSubnet:
+    """Return what a port has of a subnet."""
+    return VifSubnet(
+        id=subnet.id,
+        cidr=subnet.cidr,
+        version=subnet.ip_version,
+        gateway=subnet.gateway_ip,
+        dns=subnet.dns_nameservers,
+        routes=subnet.host_routes,
+        dhcp=subnet.enable_dhcp,
+        ipv6_address_mode=subnet.ipv6_address_mode,
+        addresses=addresses,
+    )
 
 
 class VifGroup(msgspec.Struct, frozen=True):

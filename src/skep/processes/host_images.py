@@ -20,7 +20,8 @@ from skep.neighbours.answers import new_client
 from skep.neighbours.images.base import ImageExchange
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.images.tickets import TicketedImages
-from skep.neighbours.service_session import ServiceCredentials, ServiceSession
+from skep.neighbours.service_session import ServiceSession
+from skep.processes.keystone import credentials_of
 
 MIB = 1 << 20
 CA_FILE = "compute.images.ca_file"
@@ -93,14 +94,4 @@ def _snapshots(config: Config, directory: Path, store: HostStore) -> Snapshots:
 
 
 def _of_a_user(section: HostImagesSettings, http: httpx.AsyncClient, clock: Clock) -> GlanceImages:
-    credentials = ServiceCredentials(
-        auth_url=section.auth_url,
-        username=section.username,
-        password=section.password,
-        project_name=section.project_name,
-        user_domain_name=section.user_domain_name,
-        project_domain_name=section.project_domain_name,
-        region_name=section.region_name,
-        timeout=section.timeout,
-    )
-    return GlanceImages(ServiceSession(credentials, http, clock), section.endpoint)
+    return GlanceImages(ServiceSession(credentials_of(section), http, clock), section.endpoint)

@@ -149,9 +149,10 @@ def gone(connection: sa.Connection, servers: Sequence[InstanceUuid]) -> set[Inst
 def hold_gone(connection: sa.Connection, instance: InstanceUuid, now: int) -> bool:
     """Note that a server that is gone may have ports; False where it lives, or was none of this cloud's."""
     mapping = instance_mappings.get(connection, instance)
-    noted = connection.scalar(sa.select(_row.instance).where(_row.instance == instance))
-    if mapping is None or mapping.deleted_at is None:
-        return mapping is None and noted is not None
+    if mapping is None:
+        return bool(noted(connection, [instance]))
+    if mapping.deleted_at is None:
+        return False
     _note(connection, [instance], now)
     return True
 

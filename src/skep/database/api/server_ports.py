@@ -28,7 +28,7 @@ from skep.database.api.tables import instance_mappings
 from skep.database.upsert import insert
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.networking import FixedIp, Network, Port, Subnet
-from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet
+from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet, vif_subnet
 
 NO_SERVER: dict[str, Any] = {"server": None, "server_position": 0, "made_for_server": False, "device_tag": None}
 """Of a port that is no interface of a server any more."""
@@ -81,21 +81,6 @@ def vif(port: Port, network: Network, subnets: tuple[VifSubnet, ...], groups: tu
         tag=port.device_tag,
         subnets=subnets,
         groups=groups,
-    )
-
-
-def vif_subnet(subnet: Subnet, addresses: tuple[VifAddress, ...]) -> VifSubnet:
-    """Return what a port has of a subnet."""
-    return VifSubnet(
-        id=subnet.id,
-        cidr=subnet.cidr,
-        version=subnet.ip_version,
-        gateway=subnet.gateway_ip,
-        dns=subnet.dns_nameservers,
-        routes=subnet.host_routes,
-        dhcp=subnet.enable_dhcp,
-        ipv6_address_mode=subnet.ipv6_address_mode,
-        addresses=addresses,
     )
 
 

@@ -18,7 +18,7 @@ from skep.domain.errors import SkepError
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.networking import AUTO_ADDRESSES, Network, Port, SecurityGroup, Subnet
 from skep.domain.subnet_addresses import IpAddress
-from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork, Vif, VifAddress, VifGroup
+from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork, Vif, VifAddress, VifGroup, vif_subnet
 from skep.neighbours.networks.base import WantedPorts
 from skep.standalone.networks import default_groups, quotas, subnets
 from skep.standalone.networks.callers import NetworkCaller, NetworkWork
@@ -187,7 +187,7 @@ def _vif(
     port: Port, network: Network, addresses: Sequence[tuple[Subnet, IpAddress]], groups: Sequence[SecurityGroup]
 ) -> Vif:
     """Return an interface as `server_ports.vifs_of` would: of a new port nothing has to be read."""
-    of_subnets = tuple(server_ports.vif_subnet(subnet, (VifAddress(str(address)),)) for subnet, address in addresses)
+    of_subnets = tuple(vif_subnet(subnet, (VifAddress(str(address)),)) for subnet, address in addresses)
     ordered = sorted(groups, key=lambda one: one.id)
     of_groups = tuple(VifGroup(one.id, one.name) for one in dict.fromkeys(ordered))
     return server_ports.vif(port, network, of_subnets, of_groups)

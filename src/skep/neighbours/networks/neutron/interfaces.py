@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from skep.domain.ids import InstanceUuid
-from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet
+from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet, vif_subnet
 from skep.neighbours.networks.neutron.calls import NeutronCalls, NeutronRefused
 from skep.neighbours.networks.neutron.forms import (
     FLOATING,
@@ -131,18 +131,4 @@ def _subnets(port: NeutronPort, subnets: Mapping[str, NeutronSubnet], floating: 
     for one in port.fixed_ips:
         address = VifAddress(one.ip_address, floating.get((port.id, one.ip_address), ()))
         addresses.setdefault(one.subnet_id, []).append(address)
-    return tuple(_subnet(subnets[one], tuple(of_it)) for one, of_it in addresses.items() if one in subnets)
-
-
-def _subnet(subnet: NeutronSubnet, addresses: tuple[VifAddress, ...]) -> VifSubnet:
-    return VifSubnet(
-        id=subnet.id,
-        cidr=subnet.cidr,
-        version=subnet.ip_version,
-        gateway=subnet.gateway_ip,
-        dns=subnet.dns_nameservers,
-        routes=subnet.host_routes,
-        dhcp=subnet.enable_dhcp,
-        ipv6_address_mode=subnet.ipv6_address_mode,
-        addresses=addresses,
-    )
+    return tuple(vif_subnet(subnets[one], tuple(of_it)) for one, of_it in addresses.items() if one in subnets)

@@ -22,25 +22,25 @@ class NeutronProxies:
     """Security groups, floating addresses and fixed ones, for clients that ask the compute API for them."""
 
     def __init__(self, skep: NeutronCalls) -> None:
-        self.skep = self._skep = skep
+        self.skep = skep
         self._ports = ServerPorts(skep)
 
     async def list_groups(self, context: RequestContext, token: str, *, of_all: bool) -> list[GroupOfServer]:
         """Return the groups of a project, or of all."""
         of_project = () if of_all and context.is_admin else (("project_id", context.project_id),)
         with told_as_nova_says():
-            user = self._skep.of_user(token)
-            return await groups.described(self._skep, await user.listed(GROUPS, *of_project))
+            user = self.skep.of_user(token)
+            return await groups.described(self.skep, await user.listed(GROUPS, *of_project))
 
     async def group(self, group: str, _context: RequestContext, token: str) -> GroupOfServer:
         """Return a group."""
         with told_as_nova_says():
-            return await self._described(await _group(self._skep.of_user(token), group))
+            return await self._described(await _group(self.skep.of_user(token), group))
 
     async def create_group(self, name: str, description: str, _context: RequestContext, token: str) -> GroupOfServer:
         """Make a group."""
         with told_as_nova_says():
-            made = await self._skep.of_user(token).made(GROUPS, name=name, description=description)
+            made = await self.skep.of_user(token).made(GROUPS, name=name, description=description)
             return await self._described(made)
 
     async def update_group(
@@ -49,17 +49,17 @@ class NeutronProxies:
         """Change a group."""
         fields = {"name": name, "description": description}
         with told_as_nova_says():
-            return await self._described(await self._skep.of_user(token).changed(GROUPS, id_said(group), fields))
+            return await self._described(await self.skep.of_user(token).changed(GROUPS, id_said(group), fields))
 
     async def delete_group(self, group: str, _context: RequestContext, token: str) -> None:
         """Delete a group."""
         with told_as_nova_says():
-            if not await self._skep.of_user(token).deleted(GROUPS, id_said(group)):
+            if not await self.skep.of_user(token).deleted(GROUPS, id_said(group)):
                 raise NotFound(f"Security group {group} could not be found.")
 
     async def create_rule(self, rule: WantedRule, _context: RequestContext, token: str) -> tuple[str, GroupOfServer]:
         """Make a rule."""
-        user = self._skep.of_user(token)
+        user = self.skep.of_user(token)
         with told_as_nova_says():
             group = await _group(user, rule.group)
             said: dict[str, Any] = {
@@ -78,24 +78,24 @@ class NeutronProxies:
     async def delete_rule(self, rule: str, _context: RequestContext, token: str) -> None:
         """Delete a rule."""
         with told_as_nova_says():
-            if not await self._skep.of_user(token).deleted(RULES, id_said(rule)):
+            if not await self.skep.of_user(token).deleted(RULES, id_said(rule)):
                 raise NotFound(f"Security group rule {rule} could not be found.")
 
     async def floating_pools(self, _context: RequestContext, token: str) -> list[str]:
         """Return the names of the external networks."""
         with told_as_nova_says():
-            return [one.name or one.id for one in await addresses_of_servers.external(self._skep.of_user(token))]
+            return [one.name or one.id for one in await addresses_of_servers.external(self.skep.of_user(token))]
 
     async def floating_ips(self, context: RequestContext, token: str) -> list[FloatingOfServer]:
         """Return floating addresses."""
         with told_as_nova_says():
-            found = await self._skep.of_user(token).listed(FLOATING, ("project_id", context.project_id))
+            found = await self.skep.of_user(token).listed(FLOATING, ("project_id", context.project_id))
             return await self._addresses(context, token).shown(found)
 
     async def floating_ip(self, floating: str, context: RequestContext, token: str) -> FloatingOfServer:
         """Return a floating address."""
         with told_as_nova_says():
-            found = await _floating(self._skep.of_user(token), floating)
+            found = await _floating(self.skep.of_user(token), floating)
             return (await self._addresses(context, token).shown([found]))[0]
 
     async def take_floating_ip(self, pool: str | None, context: RequestContext, token: str) -> FloatingOfServer:
@@ -105,7 +105,7 @@ class NeutronProxies:
 
     async def give_floating_ip_back(self, floating: str, _context: RequestContext, token: str) -> None:
         """Give a floating address back."""
-        user = self._skep.of_user(token)
+        user = self.skep.of_user(token)
         with told_as_nova_says():
             if not await user.deleted(FLOATING, (await _floating(user, floating)).id):
                 raise _no_floating(floating)
@@ -129,12 +129,12 @@ class NeutronProxies:
     async def list_networks(self, _context: RequestContext, token: str) -> list[NamedNetwork]:
         """Return the networks that a caller sees."""
         with told_as_nova_says():
-            return [NamedNetwork(one.id, one.name) for one in await self._skep.of_user(token).listed(NETWORKS)]
+            return [NamedNetwork(one.id, one.name) for one in await self.skep.of_user(token).listed(NETWORKS)]
 
     async def network(self, network: str, _context: RequestContext, token: str) -> NamedNetwork:
         """Return a network."""
         with told_as_nova_says():
-            found = await self._skep.of_user(token).shown(NETWORKS, network)
+            found = await self.skep.of_user(token).shown(NETWORKS, network)
         if found is None:
             raise NotFound(f"Network {network[:80]} could not be found.")
         return NamedNetwork(found.id, found.name)
@@ -157,17 +157,17 @@ class NeutronProxies:
 
     def _addresses(self, context: RequestContext, token: str) -> AddressesOfUser:
         return AddressesOfUser(
-            skep=self._skep,
+            skep=self.skep,
             ports=self._ports,
-            user=self._skep.of_user(token),
+            user=self.skep.of_user(token),
             project_id=None if context.is_admin else context.project_id,
         )
 
     async def _described(self, group: NeutronGroup) -> GroupOfServer:
-        return (await groups.described(self._skep, [group]))[0]
+        return (await groups.described(self.skep, [group]))[0]
 
     async def _vifs(self, instance: InstanceUuid) -> tuple[Vif, ...]:
-        return (await interfaces.of_servers(self._skep, [instance]))[instance]
+        return (await interfaces.of_servers(self.skep, [instance]))[instance]
 
 
 @contextlib.contextmanager

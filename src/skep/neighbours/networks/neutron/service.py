@@ -47,8 +47,8 @@ class NeutronNetworks(NeutronProxies):
 
     def __init__(self, skep: NeutronCalls) -> None:
         super().__init__(skep)
-        self._building = Building(self._skep, self._ports)
-        self._groups = groups.GroupsOfServers(self._skep, self._ports)
+        self._building = Building(self.skep, self._ports)
+        self._groups = groups.GroupsOfServers(self.skep, self._ports)
 
     async def choose(self, asked: AskedNetworks, context: RequestContext, token: str) -> ChosenNetworks:
         """Return what the servers of a create are to have."""
@@ -59,8 +59,8 @@ class NeutronNetworks(NeutronProxies):
         """Give a server an interface."""
         chooser = msgspec.structs.replace(self._chooser(context, token), project_id=wanted.project_id)
         with _told_to_users():
-            port = await attaching.attach(self._skep, self._ports, chooser, wanted)
-            vifs = await interfaces.vifs_of(self._skep, [port])
+            port = await attaching.attach(self.skep, self._ports, chooser, wanted)
+            vifs = await interfaces.vifs_of(self.skep, [port])
             if port.id not in vifs:
                 raise NotFound(f"Network {port.network_id} could not be found.")
             return vifs[port.id]
@@ -68,7 +68,7 @@ class NeutronNetworks(NeutronProxies):
     async def detach(self, instance: InstanceUuid, port_id: str, _context: RequestContext, _token: str) -> None:
         """Take an interface from a server."""
         with _told_to_users():
-            await attaching.detach(self._skep, self._ports, instance, port_id)
+            await attaching.detach(self.skep, self._ports, instance, port_id)
 
     async def set_group(self, change: GroupChange, context: RequestContext, token: str) -> tuple[Vif, ...]:
         """Give a group to the ports of a server, or take it from them."""
@@ -79,7 +79,7 @@ class NeutronNetworks(NeutronProxies):
     async def security_groups(self, ids: Sequence[str], _context: RequestContext, token: str) -> list[GroupOfServer]:
         """Return security groups with their rules."""
         with _told_to_users():
-            return await groups.described(self._skep, await self._skep.of_user(token).listed(GROUPS, values=ids))
+            return await groups.described(self.skep, await self.skep.of_user(token).listed(GROUPS, values=ids))
 
     async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsOutcome]:
         """Make what is missing of the ports of servers."""
@@ -97,7 +97,7 @@ class NeutronNetworks(NeutronProxies):
         """
         with _told_to_skep():
             for _ in range(TRIES):
-                found = await interfaces.ports_of(self._skep, [*await may()])
+                found = await interfaces.ports_of(self.skep, [*await may()])
                 still = await may() if any(found.values()) else ()
                 ports = [(one, port) for one in found if one in still for port in found[one]]
                 if all(await at_once(self._given_up(one, port) for one, port in ports)):
@@ -107,7 +107,7 @@ class NeutronNetworks(NeutronProxies):
     async def drop_doubles(self, servers: Sequence[InstanceUuid]) -> None:
         """Delete what builds made twice."""
         with _told_to_skep():
-            found = await interfaces.ports_of(self._skep, servers)
+            found = await interfaces.ports_of(self.skep, servers)
             doubles = [(one, port) for one, ports in found.items() for port in interfaces.doubles_among(ports)]
             await at_once(self._given_up(one, port) for one, port in doubles)
 
@@ -124,7 +124,7 @@ class NeutronNetworks(NeutronProxies):
         found: dict[InstanceUuid, list[str]] = {}
         with _told_to_skep():
             asked = (("fields", "id"), ("fields", "device_id"), ("fields", "binding:profile"), ("limit", str(PAGE)))
-            for port in await self._skep.listed(LABELLED_PORTS, *asked):
+            for port in await self.skep.listed(LABELLED_PORTS, *asked):
                 if port.label is not None:
                     found.setdefault(InstanceUuid(port.device_id), []).append(port.id)
         return found
@@ -132,16 +132,16 @@ class NeutronNetworks(NeutronProxies):
     async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:
         """Bind the ports of servers to their hosts."""
         with _told_to_skep():
-            found = await interfaces.ports_of(self._skep, list(hosts))
+            found = await interfaces.ports_of(self.skep, list(hosts))
             await at_once(self._ports.bind(port, hosts[one]) for one, ports in found.items() for port in ports)
 
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
         """Return the interfaces of servers."""
         with _told_to_skep():
-            return await interfaces.of_servers(self._skep, servers)
+            return await interfaces.of_servers(self.skep, servers)
 
     def _chooser(self, context: RequestContext, token: str) -> Chooser:
-        return Chooser(calls=self._skep.of_user(token), project_id=context.project_id, is_admin=context.is_admin)
+        return Chooser(calls=self.skep.of_user(token), project_id=context.project_id, is_admin=context.is_admin)
 
 
 @contextlib.contextmanager
