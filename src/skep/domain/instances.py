@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from skep.domain.block_devices import BlockDevice
 from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, NodeUuid, ProjectId, RequestId, UserId, reservation_id
 from skep.domain.images import Image
@@ -122,25 +123,6 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     created_at: int
     details: str | None = None
-
-
-class BlockDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """One disk of a server, in the words of `block_device_mapping_v2`."""
-
-    source_type: Literal["blank", "image", "snapshot", "volume"]
-    destination_type: Literal["local", "volume"] = "local"
-    boot_index: int | None = None
-    uuid: str | None = None
-    """Of the image, snapshot or volume."""
-    volume_size: int | None = None
-    """GiB"""
-    guest_format: str | None = None
-    device_name: str | None = None
-    device_type: str | None = None
-    disk_bus: str | None = None
-    delete_on_termination: bool = True
-    tag: str | None = None
-    volume_type: str | None = None
 
 
 class RequestedServer(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,14 +7,11 @@ from typing import Any, Literal, cast
 import msgspec
 
 from skep.api.creating.absent_services import NO_VOLUMES
+from skep.domain.block_devices import DEVICE_TYPES, DISK_BUSES, GIB, MIB_PER_GIB, MOST_DEVICES, BlockDevice
 from skep.domain.errors import Forbidden
 from skep.domain.flavors import Flavor
 from skep.domain.images import Image
-from skep.domain.instances import BlockDevice
 from skep.domain.invalid_input import invalid_field, invalid_image_property
-
-GIB = 1024**3
-MIB_PER_GIB = 1024
 
 ZERO_DISK = "os_compute_api:servers:create:zero_disk_flavor"
 """The rule for who may have a server whose flavor has no root disk, from an image of any size."""
@@ -27,13 +24,6 @@ ENCRYPTED = "cinder_encryption_key_id"
 
 CONFIG_DRIVE = "img_config_drive"
 """Property of an image that wants a config drive for its servers."""
-
-MOST_DEVICES = 16
-"""Disks that a request may name: each of its servers keeps all of them."""
-
-DISK_BUSES = ("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml")
-
-DEVICE_TYPES = ("cdrom", "disk", "floppy", "fs", "lun")
 
 _DEVICES = "server.block_device_mapping_v2"
 _ONE_BOOT = "one boot disk: a device with source_type image, boot_index 0 and the uuid of imageRef"
