@@ -6,8 +6,7 @@ from typing import Any
 
 from skep.domain.errors import BadRequest
 from skep.domain.invalid_input import invalid_field
-
-NO_VOLUMES = "nothing of volumes, since no volume service is configured"
+from skep.neighbours.volumes.absent import NO_VOLUMES
 
 
 def refuse(server: dict[str, Any]) -> None:

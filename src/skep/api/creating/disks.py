@@ -6,12 +6,12 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from skep.api.creating.absent_services import NO_VOLUMES
 from skep.domain.block_devices import DEVICE_TYPES, DISK_BUSES, GIB, MIB_PER_GIB, MOST_DEVICES, BlockDevice
 from skep.domain.errors import Forbidden
 from skep.domain.flavors import Flavor
 from skep.domain.images import Image
 from skep.domain.invalid_input import invalid_field, invalid_image_property
+from skep.neighbours.volumes.absent import NO_VOLUMES
 
 ZERO_DISK = "os_compute_api:servers:create:zero_disk_flavor"
 """The rule for who may have a server whose flavor has no root disk, from an image of any size."""

@@ -1,0 +1,87 @@
+"""A cloud without a volume service: what names a volume is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skep.domain.block_devices import V1, AskedDevice
+from skep.domain.context import RequestContext
+from skep.domain.errors import BadRequest, NotFound
+from skep.domain.ids import InstanceUuid
+from skep.domain.invalid_input import invalid_field
+from skep.neighbours.volumes.base import (
+    AskedAttachment,
+    AskedVolumes,
+    ChosenVolumes,
+    EndedVolumes,
+    LeftVolume,
+    ServerVolume,
+    UsersVolume,
+    VolumeAttachment,
+    VolumeConnection,
+    VolumesRefused,
+    WantedAttachments,
+    WantedConnection,
+    WantedVolumes,
+)
+
+NOT_CONFIGURED = "no volume service is configured"
+NO_VOLUMES = f"nothing of volumes, since {NOT_CONFIGURED}"
+GONE = VolumesRefused("there is no volume service any more")
+"""For servers that were asked for while there was one."""
+
+
+class NoVolumes:
+    """A `VolumesOfUsers` and `ServerVolumes` where there are none."""
+
+    async def choose(self, asked: AskedVolumes, _context: RequestContext, _token: str) -> ChosenVolumes:
+        """Take what names no volume."""
+        for one in asked.devices:
+            if one.device.destination_type == "volume":
+                raise _refused(one)
+        return ChosenVolumes(devices=asked.devices, zone=asked.zone)
+
+    async def attachable(self, asked: AskedAttachment, _context: RequestContext, _token: str) -> UsersVolume:
+        """Refuse: there is no volume."""
+        raise NotFound(f"Volume {asked.volume_id[:80]} could not be found: {NOT_CONFIGURED}.")
+
+    async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[ServerVolume, ...] | VolumesRefused]:
+        """Make nothing."""
+        return [GONE if any(d.destination_type == "volume" for d in one.devices) else () for one in wanted]
+
+    async def reserve(self, wanted: Sequence[WantedAttachments]) -> list[tuple[str, ...] | VolumesRefused]:
+        """Keep nothing."""
+        return [GONE if one.volume_ids else () for one in wanted]
+
+    async def connect(self, wanted: Sequence[WantedConnection]) -> list[VolumeConnection | VolumesRefused]:
+        """There is nothing to connect."""
+        return [GONE for _ in wanted]
+
+    async def complete(self, attachments: Sequence[str]) -> list[VolumesRefused | None]:
+        """There is nothing to complete."""
+        return [GONE for _ in attachments]
+
+    async def detach(self, _attachments: Sequence[str]) -> None:
+        """There is nothing to detach."""
+
+    async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[VolumeAttachment, ...]]:
+        """Return that no server has any."""
+        return dict.fromkeys(servers, ())
+
+    async def discard(self, servers: Sequence[EndedVolumes]) -> list[tuple[LeftVolume, ...]]:
+        """There is nothing to delete."""
+        return [() for _ in servers]
+
+
+def _refused(asked: AskedDevice) -> BadRequest:
+    """Return the error that names the key by which a disk is a volume."""
+    device, where = asked.device, asked.where
+    if where.startswith(f"{V1}["):
+        return invalid_field(f"{where}.{device.source_type}_id", device.uuid, NO_VOLUMES)
+    if not where.endswith("]"):
+        return invalid_field(
+            where, device.source_type, f"an image without disks that are volumes, since {NOT_CONFIGURED}"
+        )
+    if device.source_type in ("snapshot", "volume"):
+        return invalid_field(f"{where}.source_type", device.source_type, NO_VOLUMES)
+    return invalid_field(f"{where}.destination_type", device.destination_type, NO_VOLUMES)

@@ -1,0 +1,254 @@
+"""The ports towards volumes: what a user may ask for, and the volumes that servers have.
+
+A volume that is made for a server says so in its metadata from its first moment (`VolumeLabel`). An attachment names
+its server and its volume. So a repeat finds whatever a request before did, also one whose answer was lost. A volume
+without the label is a user's, and is never deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from skep.domain.block_devices import AskedDevice, BlockDevice
+from skep.domain.context import RequestContext
+from skep.domain.ids import InstanceUuid, ProjectId
+
+SERVER, POSITION, MADE = "skep_server", "skep_position", "skep_made"
+"""Keys of the metadata of a volume that was made for a server."""
+
+
+class VolumeLabel(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a server a volume is that was made for it."""
+
+    server: InstanceUuid
+    position: int
+    """Among the disks of the server, from 0."""
+    ends: bool
+    """Whether it was to be deleted with the server when it was made."""
+
+    def metadata(self) -> dict[str, str]:
+        """Return it as a volume has it."""
+        return {SERVER: self.server, POSITION: str(self.position), MADE: "ends" if self.ends else "stays"}
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, str]) -> VolumeLabel | None:
+        """Return what metadata say; None: nothing, or what no label says."""
+        server, position = metadata.get(SERVER), metadata.get(POSITION, "")
+        if not server or metadata.get(MADE) not in ("ends", "stays"):
+            return None
+        if not (position.isascii() and position.isdecimal() and len(position) < 6):
+            return None
+        return cls(server=InstanceUuid(server), position=int(position), ends=metadata[MADE] == "ends")
+
+
+class AskedVolumes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a create asks for of volumes, among its disks."""
+
+    devices: tuple[AskedDevice, ...]
+    zone: str | None = None
+    """The availability zone that it names."""
+    multiattach: bool = False
+    """Whether clients of its microversion know that servers share volumes (2.60)."""
+
+
+class BootVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """What the volume that a server boots from keeps of the image that it was once made of."""
+
+    properties: dict[str, str] = {}
+    min_disk: int = 0
+    min_ram: int = 0
+
+
+class ChosenVolumes(msgspec.Struct, frozen=True, kw_only=True):
+    """What servers are to have, once it was looked up."""
+
+    devices: tuple[AskedDevice, ...]
+    """With the sizes that volumes and snapshots have."""
+    zone: str | None
+    """Where servers have to be, for their volumes' sake; None: anywhere."""
+    boot: BootVolume | None = None
+    """Where servers boot from a volume or a snapshot that is there."""
+
+
+class AskedAttachment(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume that a user wants for a server that is there."""
+
+    volume_id: str
+    zone: str
+    """Of the server."""
+    multiattach: bool = False
+    """As for a create."""
+    where: str = "volumeAttachment.volumeId"
+    """The field that names it."""
+
+
+class UsersVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume that a server may get."""
+
+    id: str
+    size: int
+    """GiB"""
+    multiattach: bool
+    """Whether several servers may have it at a time."""
+
+
+class VolumesOfUsers(Protocol):
+    """Looks up what users name of volumes, with their rights. `token` is the caller's own. Nothing is changed."""
+
+    async def choose(self, asked: AskedVolumes, context: RequestContext, token: str) -> ChosenVolumes:
+        """Return what the servers of a create are to have.
+
+        Raises BadRequest for what is not there, cannot be attached or booted, does not fit, or is in another zone than
+        it has to be, naming the field; Forbidden for what the caller may not see; Unavailable when the service does
+        not answer.
+        """
+        ...
+
+    async def attachable(self, asked: AskedAttachment, context: RequestContext, token: str) -> UsersVolume:
+        """Return a volume that a server may get now.
+
+        Raises NotFound for one that the caller does not see, BadRequest for one that cannot be attached, Forbidden,
+        Unavailable when the service does not answer.
+        """
+        ...
+
+
+class WantedVolumes(msgspec.Struct, frozen=True, kw_only=True):
+    """The disks that a server is to have, of which some are volumes."""
+
+    instance: InstanceUuid
+    project_id: ProjectId
+    """Whose the volumes are that are made."""
+    devices: tuple[BlockDevice, ...]
+    """All disks in their order, in every repeat the same."""
+    zone: str | None = None
+    """Where volumes are made; None: where the service likes."""
+
+
+class ServerVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume of a server."""
+
+    position: int
+    """Of its disk among the server's, from 0."""
+    volume_id: str
+    is_made: bool
+    """Whether it was made for the server; else it is a user's."""
+    is_ready: bool
+    """Whether it may be attached; one that is being made is to be looked at again."""
+    size: int | None = None
+    """GiB. Of a user's volume it is not looked up."""
+
+
+class VolumesRefused(msgspec.Struct, frozen=True):
+    """There will be no such volumes or attachments, on whichever host: a word for the server's user."""
+
+    message: str
+
+
+class WantedAttachments(msgspec.Struct, frozen=True, kw_only=True):
+    """The volumes that are to be reserved for a server."""
+
+    instance: InstanceUuid
+    volume_ids: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+    """Attachments of the same server and volumes that are none of these: of the host that the server leaves."""
+
+
+class WantedConnection(msgspec.Struct, frozen=True, kw_only=True):
+    """An attachment that a host is to use."""
+
+    attachment_id: str
+    connector: dict[str, Any]
+    """What the host says of itself: name, address, initiator; and where the volume is to be in the guest."""
+
+
+class VolumeConnection(msgspec.Struct, frozen=True, kw_only=True):
+    """How a host reaches a volume. There may be passwords in it, so it is not shown."""
+
+    attachment_id: str
+    driver: str
+    """What kind of connection it is: `iscsi`, `rbd` ..."""
+    data: dict[str, Any]
+
+    def __repr__(self) -> str:
+        """Leaves the data out."""
+        return f"VolumeConnection(attachment_id={self.attachment_id!r}, driver={self.driver!r})"
+
+
+class VolumeAttachment(msgspec.Struct, frozen=True, kw_only=True):
+    """An attachment as the service has it."""
+
+    id: str
+    volume_id: str
+    status: str
+    """`reserved`, `attaching`, `attached` ..."""
+
+
+class EndedVolumes(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that needs the volumes that were made for it no more."""
+
+    instance: InstanceUuid
+    project_id: ProjectId
+    kept: tuple[str, ...] = ()
+    """Volumes that were made for it and stay, whatever was said of them when they were made."""
+    ended: tuple[str, ...] = ()
+    """Volumes that were made for it and go, likewise."""
+
+
+class LeftVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume that was to be deleted and is there."""
+
+    volume_id: str
+    message: str
+    is_passing: bool
+    """Whether it may go later by itself, so that it is to be asked again: it is being made, or is still attached."""
+
+
+class ServerVolumes(Protocol):
+    """Makes, attaches and deletes the volumes of servers, in Skep's own name.
+
+    Each call is for many servers at once and may be repeated: a repeat finds what is there and does what is missing. No
+    call waits for a volume to become what it is to be. Each raises Unavailable when the service does not answer: then
+    any part may be done, and the call is to be repeated.
+    """
+
+    async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[ServerVolume, ...] | VolumesRefused]:
+        """Make what is missing of the volumes of servers; return all that each has, in the order of `wanted`.
+
+        A server whose volumes are refused may have some of them; `discard` deletes these. So it does with a volume that
+        was asked for twice because the first request was slow.
+        """
+        ...
+
+    async def reserve(self, wanted: Sequence[WantedAttachments]) -> list[tuple[str, ...] | VolumesRefused]:
+        """Keep volumes for servers; return the attachment of each volume, in their order. All of a server, or none."""
+        ...
+
+    async def connect(self, wanted: Sequence[WantedConnection]) -> list[VolumeConnection | VolumesRefused]:
+        """Tell the service which host uses an attachment; return how it reaches the volume.
+
+        A repeat for another host is refused: that needs an attachment of its own.
+        """
+        ...
+
+    async def complete(self, attachments: Sequence[str]) -> list[VolumesRefused | None]:
+        """Tell the service that volumes are in use. None: it knows."""
+        ...
+
+    async def detach(self, attachments: Sequence[str]) -> None:
+        """Delete attachments. What is gone stays gone."""
+        ...
+
+    async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[VolumeAttachment, ...]]:
+        """Return the attachments of servers; every server has an entry."""
+        ...
+
+    async def discard(self, servers: Sequence[EndedVolumes]) -> list[tuple[LeftVolume, ...]]:
+        """Delete the volumes that were made for servers and are to end with them; return what is left of each server's.
+
+        The volume of a user is never among them.
+        """
+        ...
