@@ -19,7 +19,8 @@ log = structlog.get_logger("skep.neighbours")
 
 BodyT = TypeVar("BodyT")
 
-IDENTITY, IMAGES, NETWORKS = "the identity service", "the image service", "the network service"
+IDENTITY, IMAGES = "the identity service", "the image service"
+NETWORKS, VOLUMES = "the network service", "the volume service"
 """What users read of a service: its address is for the log."""
 
 MOST_BYTES = 16 << 20

@@ -37,6 +37,8 @@ class ServiceCredentials(msgspec.Struct, frozen=True, kw_only=True):
     username: str
     password: str
     project_name: str = "service"
+    project_id: str = ""
+    """Of the project in whose name Skep asks, instead of its name and domain."""
     user_domain_name: str = "Default"
     project_domain_name: str = "Default"
     region_name: str = ""
@@ -97,6 +99,11 @@ class ServiceSession:
         self._clock = clock
         self._session: _Session | None = None
         self._signing_in: asyncio.Task[_Session] | None = None
+
+    def of_project(self, project_id: str) -> ServiceSession:
+        """Return a session of the same user in another project, where he needs a role."""
+        credentials = msgspec.structs.replace(self.credentials, project_id=project_id)
+        return ServiceSession(credentials, self._client, self._clock)
 
     async def sign_in(self) -> None:
         """Get a token unless there is one.
@@ -197,15 +204,24 @@ class ServiceSession:
         return await self._try(method, url, given, body, service)
 
     async def as_skep(
-        self, method: str, url: str, headers: dict[str, str], body: Any = None, *, service: str
+        self,
+        method: str,
+        url: str,
+        headers: dict[str, str],
+        body: Any = None,
+        *,
+        service: str,
+        as_service: bool = False,
     ) -> httpx.Response:
         """Send a request with Skep's token; when the token is refused, once more with a new one: nothing was done.
 
-        Raises as `as_user`, Unavailable too when the service refuses Skep's own user.
+        `as_service`: show by the same token that another service asks, which may do what users may not. Raises as
+        `as_user`, Unavailable too when the service refuses Skep's own user.
         """
         for _ in range(2):
             session = await self._current()
-            response = await self.as_user(method, url, session.token, headers, body, service=service)
+            given = {**headers, "X-Service-Token": session.token} if as_service else headers
+            response = await self.as_user(method, url, session.token, given, body, service=service)
             if response.status_code != 401:
                 return response
             self._forget(session)
@@ -321,7 +337,9 @@ def _sign_in_body(credentials: ServiceCredentials) -> dict[str, Any]:
         "password": credentials.password,
         "domain": {"name": credentials.user_domain_name},
     }
-    project = {"name": credentials.project_name, "domain": {"name": credentials.project_domain_name}}
+    project: dict[str, Any] = {"name": credentials.project_name, "domain": {"name": credentials.project_domain_name}}
+    if credentials.project_id:
+        project = {"id": credentials.project_id}
     return {
         "auth": {
             "identity": {"methods": ["password"], "password": {"user": user}},
