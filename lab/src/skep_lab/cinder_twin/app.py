@@ -1,0 +1,259 @@
+"""The twin over HTTP."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from skep.neighbours.identity.base import IdentityService
+from skep_lab.cinder_twin.store import (
+    TwinAttachment,
+    TwinCaller,
+    TwinRefuses,
+    TwinSnapshot,
+    TwinVolume,
+    VolumeStore,
+)
+
+FAULTS = {400: "badRequest", 401: "unauthorized", 404: "itemNotFound", 409: "conflictingRequest", 413: "overLimit"}
+PAGE = 50
+"""Most volumes of one answer."""
+NEWEST = 71
+ATTACHMENTS, COMPLETION = 27, 44
+"""Minor microversions since which there is such a thing."""
+
+Handler: TypeAlias = Callable[[VolumeStore, TwinCaller, Request], Awaitable[Response]]
+
+
+async def _types(store: VolumeStore, _caller: TwinCaller, _request: Request) -> Response:
+    return JSONResponse({"volume_types": [{"id": id_, "name": name} for name, id_ in store.types.items()]})
+
+
+async def _create_volume(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    volume = store.create_volume(caller, await _body(request, "volume"))
+    return JSONResponse({"volume": _volume(store, caller, volume)}, 202)
+
+
+async def _list_volumes(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    try:
+        metadata = ast.literal_eval(request.query_params.get("metadata", "{}"))
+    except (ValueError, SyntaxError) as error:
+        raise TwinRefuses(400, "Invalid filter metadata") from error
+    of_all = "all_tenants" in request.query_params
+    found = list(store.listed(caller, of_all=of_all, metadata=metadata))
+    marker = request.query_params.get("marker")
+    begins = next((index + 1 for index, one in enumerate(found) if one.id == marker), 0)
+    page = found[begins : begins + PAGE]
+    answer: dict[str, Any] = {"volumes": [_volume(store, caller, one) for one in page]}
+    if begins + PAGE < len(found):
+        answer["volumes_links"] = [{"rel": "next", "href": f"{request.url}&marker={page[-1].id}"}]
+    return JSONResponse(answer)
+
+
+async def _show_volume(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    volume = store.volume(caller, request.path_params["id"])
+    return JSONResponse({"volume": _volume(store, caller, volume)})
+
+
+async def _delete_volume(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    store.delete_volume(caller, request.path_params["id"])
+    return Response(status_code=202)
+
+
+async def _act_on_volume(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    volume = store.volume(caller, request.path_params["id"])
+    volume.bootable = bool((await _body(request, "os-set_bootable"))["bootable"])
+    return Response(status_code=200)
+
+
+async def _set_metadata(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    volume = store.volume(caller, request.path_params["id"])
+    volume.metadata = dict(await _body(request, "metadata"))
+    return JSONResponse({"metadata": volume.metadata})
+
+
+async def _create_snapshot(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    snapshot = store.create_snapshot(caller, await _body(request, "snapshot"))
+    return JSONResponse({"snapshot": _snapshot(snapshot)}, 202)
+
+
+async def _show_snapshot(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    return JSONResponse({"snapshot": _snapshot(store.snapshot(caller, request.path_params["id"]))})
+
+
+async def _delete_snapshot(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    del store.snapshots[store.snapshot(caller, request.path_params["id"]).id]
+    return Response(status_code=202)
+
+
+async def _set_quota(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    if not caller.is_admin:
+        raise TwinRefuses(403, "Policy doesn't allow volume_extension:quotas:update to be performed.")
+    limits = await _body(request, "quota_set")
+    store.limits[request.path_params["id"]] = limits["volumes"]
+    return JSONResponse({"quota_set": limits})
+
+
+async def _create_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    attachment = store.create_attachment(caller, await _body(request, "attachment"))
+    return JSONResponse({"attachment": _attachment(attachment, detailed=True)})
+
+
+async def _list_attachments(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    of_all, instance = "all_tenants" in request.query_params, request.query_params.get("instance_id")
+    found = store.attachments_of(caller, instance, of_all=of_all)
+    return JSONResponse({"attachments": [_attachment(one) for one in found]})
+
+
+async def _show_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    found = store.attachment(caller, request.path_params["id"])
+    return JSONResponse({"attachment": _attachment(found, detailed=True)})
+
+
+async def _update_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    fields = await _body(request, "attachment")
+    attachment = store.connect(caller, request.path_params["id"], fields["connector"])
+    return JSONResponse({"attachment": _attachment(attachment, detailed=True)})
+
+
+async def _complete_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    if _minor(request) < COMPLETION or "os-complete" not in msgspec.json.decode(await request.body()):
+        raise TwinRefuses(404, "The resource could not be found.")
+    store.complete(caller, request.path_params["id"])
+    return Response(status_code=204)
+
+
+async def _delete_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    left = store.delete_attachment(caller, request.path_params["id"])
+    return JSONResponse({"attachments": [_attachment(one) for one in left]})
+
+
+ROUTES: Mapping[str, Mapping[str, Handler]] = {
+    "/types": {"GET": _types},
+    "/volumes": {"POST": _create_volume},
+    "/volumes/detail": {"GET": _list_volumes},
+    "/volumes/{id}": {"GET": _show_volume, "DELETE": _delete_volume},
+    "/volumes/{id}/action": {"POST": _act_on_volume},
+    "/volumes/{id}/metadata": {"PUT": _set_metadata},
+    "/snapshots": {"POST": _create_snapshot},
+    "/snapshots/{id}": {"GET": _show_snapshot, "DELETE": _delete_snapshot},
+    "/os-quota-sets/{id}": {"PUT": _set_quota},
+    "/attachments": {"POST": _create_attachment},
+    "/attachments/detail": {"GET": _list_attachments},
+    "/attachments/{id}": {"GET": _show_attachment, "PUT": _update_attachment, "DELETE": _delete_attachment},
+    "/attachments/{id}/action": {"POST": _complete_attachment},
+}
+
+
+def cinder_app(store: VolumeStore, identity: IdentityService) -> Starlette:
+    """Return the twin as an ASGI application; `identity` knows whose tokens there are."""
+
+    async def answer(methods: Mapping[str, Handler], request: Request) -> Response:
+        try:
+            caller = await _caller(identity, request)
+            if "/attachments" in request.url.path and _minor(request) < ATTACHMENTS:
+                raise TwinRefuses(404, "The resource could not be found.")
+            return await methods[request.method](store, caller, request)
+        except TwinRefuses as error:
+            said = {"code": error.status, "message": str(error)}
+            return JSONResponse({FAULTS.get(error.status, "forbidden"): said}, error.status)
+
+    return Starlette(
+        routes=[Route(f"/v3{path}", partial(answer, of_it), methods=list(of_it)) for path, of_it in ROUTES.items()]
+    )
+
+
+async def _caller(identity: IdentityService, request: Request) -> TwinCaller:
+    known = await identity.validate(request.headers.get("X-Auth-Token", ""))
+    if known is None:
+        raise TwinRefuses(401, "This request requires authentication.")
+    service = await identity.validate(request.headers.get("X-Service-Token", ""))
+    return TwinCaller(
+        project_id=known.project_id or "",
+        is_admin=known.is_admin,
+        is_service=service is not None and "service" in service.roles,
+    )
+
+
+def _minor(request: Request) -> int:
+    """Return which microversion is asked for. Raises TwinRefuses for what is none."""
+    said = request.headers.get("OpenStack-API-Version", "volume 3.0")
+    name, _, version = said.partition(" ")
+    major, _, minor = version.partition(".")
+    if (name, major) != ("volume", "3") or not minor.isdecimal() or int(minor) > NEWEST:
+        raise TwinRefuses(406, f"Version {version} is not supported by the API.")
+    return int(minor)
+
+
+async def _body(request: Request, key: str) -> dict[str, Any]:
+    body = msgspec.json.decode(await request.body())
+    if not isinstance(body, dict) or not isinstance(body.get(key), dict):
+        raise TwinRefuses(400, f"Invalid input for field/attribute {key}.")
+    found: dict[str, Any] = body[key]
+    return found
+
+
+def _volume(store: VolumeStore, caller: TwinCaller, volume: TwinVolume) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "id": volume.id,
+        "status": volume.status,
+        "size": volume.size,
+        "name": volume.name,
+        "created_at": volume.created_at,
+        "availability_zone": volume.zone,
+        "volume_type": volume.volume_type,
+        "metadata": volume.metadata,
+        "snapshot_id": volume.snapshot_id,
+        "bootable": str(volume.bootable).lower(),
+        "multiattach": store.is_shared(volume),
+        "attachments": [
+            {"server_id": one.instance, "attachment_id": one.id, "volume_id": volume.id}
+            for one in store.attachments.values()
+            if one.volume_id == volume.id
+        ],
+    }
+    if volume.image:
+        said["volume_image_metadata"] = {key: str(value) for key, value in volume.image.items()}
+    if caller.is_admin:
+        said["os-vol-tenant-attr:tenant_id"] = volume.project_id
+    return said
+
+
+def _snapshot(snapshot: TwinSnapshot) -> dict[str, Any]:
+    return {
+        "id": snapshot.id,
+        "status": snapshot.status,
+        "size": snapshot.size,
+        "volume_id": snapshot.volume_id,
+        "created_at": snapshot.created_at,
+    }
+
+
+def _attachment(attachment: TwinAttachment, *, detailed: bool = False) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "id": attachment.id,
+        "status": attachment.status,
+        "instance": attachment.instance,
+        "volume_id": attachment.volume_id,
+    }
+    if detailed:
+        said["connection_info"] = {}
+        if attachment.connector:
+            said["connection_info"] = {
+                "driver_volume_type": "iscsi",
+                "target_iqn": f"iqn.2010-10.org.openstack:volume-{attachment.volume_id}",
+                "target_portal": "127.0.0.1:3260",
+                "target_lun": 1,
+                "auth_password": "secret-of-a-test",
+                "volume_id": attachment.volume_id,
+                "attachment_id": attachment.id,
+            }
+    return said

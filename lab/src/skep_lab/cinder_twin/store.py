@@ -1,0 +1,294 @@
+"""The volumes, snapshots and attachments of the twin, and the rules by which they change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from skep.domain.ids import new_uuid
+
+Attaching: TypeAlias = Literal["reserved", "attaching", "attached"]
+
+USUAL_TYPE, SHARED_TYPE = "usual", "shared"
+"""Volumes of the second one may be those of several servers at a time."""
+ZONES = ("nova", "west")
+UNLIMITED = -1
+
+DELETABLE = frozenset({"available", "error", "error_restoring", "error_extending", "error_managing"})
+
+
+class TwinRefuses(Exception):
+    """A request that Cinder refuses."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TwinCaller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks."""
+
+    project_id: str
+    is_admin: bool = False
+    is_service: bool = False
+    """Another service asks, by a token of its own."""
+
+    def sees(self, project_id: str) -> bool:
+        """Tell whether what a project has may be seen and changed."""
+        return self.is_admin or self.project_id == project_id
+
+
+class TwinVolume(msgspec.Struct, kw_only=True):
+    """A volume."""
+
+    id: str
+    project_id: str
+    size: int
+    created_at: str
+    status: str = "creating"
+    name: str = ""
+    volume_type: str = USUAL_TYPE
+    zone: str = ZONES[0]
+    metadata: dict[str, str] = {}
+    image: dict[str, Any] = {}
+    bootable: bool = False
+    snapshot_id: str | None = None
+    looks: int = 0
+    """So often it is looked at before its status is what it is to be."""
+    becomes: str = ""
+    """The status that it is to have; `deleted`: it goes."""
+
+
+class TwinSnapshot(msgspec.Struct, kw_only=True):
+    """A snapshot."""
+
+    id: str
+    project_id: str
+    volume_id: str
+    size: int
+    created_at: str
+    status: str = "available"
+
+
+class TwinAttachment(msgspec.Struct, kw_only=True):
+    """An attachment."""
+
+    id: str
+    volume_id: str
+    instance: str
+    status: Attaching = "reserved"
+    connector: dict[str, Any] = {}
+
+
+class VolumeStore:
+    """Everything that the twin knows."""
+
+    def __init__(self, images: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """`images`: what is said of each image of which a volume may be made."""
+        self.images = dict(images or {})
+        self.volumes: dict[str, TwinVolume] = {}
+        self.snapshots: dict[str, TwinSnapshot] = {}
+        self.attachments: dict[str, TwinAttachment] = {}
+        self.types = {USUAL_TYPE: new_uuid(), SHARED_TYPE: new_uuid()}
+        self.limits: dict[str, int] = {}
+        """Volumes that a project may have."""
+        self.looks = 1
+        """So often new volumes are looked at while they are made."""
+        self.becomes = "available"
+        """What new volumes become."""
+        self.on_delete: Callable[[TwinVolume], None] = lambda _volume: None
+        """Told of each volume that is deleted."""
+
+    def forget(self) -> None:
+        """Lose all volumes, as a restart does."""
+        self.volumes.clear()
+        self.snapshots.clear()
+        self.attachments.clear()
+
+    def create_volume(self, caller: TwinCaller, fields: Mapping[str, Any]) -> TwinVolume:
+        """Begin to make a volume of the caller's project."""
+        limit = self.limits.get(caller.project_id, UNLIMITED)
+        if limit != UNLIMITED and sum(one.project_id == caller.project_id for one in self.volumes.values()) >= limit:
+            raise TwinRefuses(413, f"VolumeLimitExceeded: Maximum number of volumes allowed ({limit}) exceeded")
+        volume = TwinVolume(
+            id=new_uuid(),
+            project_id=caller.project_id,
+            size=0,
+            created_at=_now(),
+            name=fields.get("name") or "",
+            volume_type=self._type(fields.get("volume_type")),
+            zone=_zone(fields.get("availability_zone")),
+            metadata=dict(fields.get("metadata") or {}),
+            looks=self.looks,
+            becomes=self.becomes,
+        )
+        least = self._fill(caller, volume, fields)
+        size = fields.get("size") or least
+        if not isinstance(size, int) or size < max(1, least):
+            raise TwinRefuses(400, f"Invalid input for field/attribute size. Value: {size}. At least {max(1, least)}")
+        volume.size = size
+        self.volumes[volume.id] = volume
+        return volume
+
+    def _fill(self, caller: TwinCaller, volume: TwinVolume, fields: Mapping[str, Any]) -> int:
+        """Say what a new volume is made of; return the size that it has at least."""
+        if fields.get("snapshot_id"):
+            snapshot = self.snapshot(caller, fields["snapshot_id"])
+            source = self.volumes[snapshot.volume_id]
+            volume.snapshot_id, volume.bootable, volume.image = snapshot.id, source.bootable, dict(source.image)
+            return snapshot.size
+        if fields.get("imageRef"):
+            image = self.images.get(fields["imageRef"])
+            if image is None:
+                raise TwinRefuses(400, "Invalid image identifier or unable to access requested image.")
+            volume.bootable, volume.image = True, {**image, "image_id": fields["imageRef"]}
+            return int(image.get("min_disk", 0))
+        return 0
+
+    def _type(self, wanted: str | None) -> str:
+        for name, id_ in self.types.items():
+            if wanted in (name, id_):
+                return name
+        if wanted:
+            raise TwinRefuses(404, f"Volume type with name {wanted} could not be found.")
+        return USUAL_TYPE
+
+    def volume(self, caller: TwinCaller, volume_id: str) -> TwinVolume:
+        """Return a volume, which goes on with what it does."""
+        volume = self.volumes.get(volume_id)
+        if volume is not None:
+            volume = self._looked_at(volume)
+        if volume is None or not caller.sees(volume.project_id):
+            raise TwinRefuses(404, f"Volume {volume_id} could not be found.")
+        return volume
+
+    def listed(self, caller: TwinCaller, *, of_all: bool, metadata: Mapping[str, str]) -> Iterator[TwinVolume]:
+        """Give the volumes of the caller's project, or of all, that have such metadata."""
+        for one in list(self.volumes.values()):
+            if one.project_id != caller.project_id and not (of_all and caller.is_admin):
+                continue
+            if metadata.items() <= one.metadata.items() and (volume := self._looked_at(one)) is not None:
+                yield volume
+
+    def _looked_at(self, volume: TwinVolume) -> TwinVolume | None:
+        if volume.becomes:
+            if volume.looks > 0:
+                volume.looks -= 1
+            elif volume.becomes == "deleted":
+                del self.volumes[volume.id]
+                return None
+            else:
+                volume.status, volume.becomes = volume.becomes, ""
+        return volume
+
+    def delete_volume(self, caller: TwinCaller, volume_id: str) -> None:
+        """Begin to delete a volume."""
+        volume = self.volume(caller, volume_id)
+        has_snapshots = any(one.volume_id == volume_id for one in self.snapshots.values())
+        if volume.status not in DELETABLE or has_snapshots or self._of_volume(volume_id):
+            message = f"Invalid volume: Volume status must be {' or '.join(sorted(DELETABLE))}, without snapshots."
+            raise TwinRefuses(400, message)
+        self.on_delete(volume)
+        volume.status, volume.becomes, volume.looks = "deleting", "deleted", self.looks
+
+    def create_snapshot(self, caller: TwinCaller, fields: Mapping[str, Any]) -> TwinSnapshot:
+        """Make a snapshot of a volume."""
+        volume = self.volume(caller, fields["volume_id"])
+        if volume.status != "available" and not fields.get("force"):
+            raise TwinRefuses(400, f"Invalid volume: Volume {volume.id} status must be available.")
+        snapshot = TwinSnapshot(
+            id=new_uuid(), project_id=volume.project_id, volume_id=volume.id, size=volume.size, created_at=_now()
+        )
+        self.snapshots[snapshot.id] = snapshot
+        return snapshot
+
+    def snapshot(self, caller: TwinCaller, snapshot_id: str) -> TwinSnapshot:
+        """Return a snapshot."""
+        snapshot = self.snapshots.get(snapshot_id)
+        if snapshot is None or not caller.sees(snapshot.project_id):
+            raise TwinRefuses(404, f"Snapshot {snapshot_id} could not be found.")
+        return snapshot
+
+    def is_shared(self, volume: TwinVolume) -> bool:
+        """Tell whether several servers may have a volume at a time."""
+        return volume.volume_type == SHARED_TYPE
+
+    def create_attachment(self, caller: TwinCaller, fields: Mapping[str, Any]) -> TwinAttachment:
+        """Keep a volume for a server."""
+        volume = self.volume(caller, fields["volume_uuid"])
+        instance = fields["instance_uuid"]
+        free = {"available", "downloading"} | ({"in-use"} if self.is_shared(volume) else set())
+        own = any(one.instance == instance for one in self._of_volume(volume.id))
+        if volume.status not in free and not (own and volume.status in ("in-use", "reserved")):
+            message = f"Volume {volume.id} status must be {' or '.join(sorted(free))}, but it is {volume.status}."
+            raise TwinRefuses(400, f"Invalid volume: {message}")
+        attachment = TwinAttachment(id=new_uuid(), volume_id=volume.id, instance=instance)
+        self.attachments[attachment.id] = attachment
+        if volume.status in free:
+            volume.status = "reserved"
+        return attachment
+
+    def attachment(self, caller: TwinCaller, attachment_id: str) -> TwinAttachment:
+        """Return an attachment."""
+        found = self.attachments.get(attachment_id)
+        if found is None or not caller.sees(self.volumes[found.volume_id].project_id):
+            message = f"Volume attachment could not be found with filter: attachment_id = {attachment_id}."
+            raise TwinRefuses(404, message)
+        return found
+
+    def attachments_of(self, caller: TwinCaller, instance: str | None, *, of_all: bool) -> Iterator[TwinAttachment]:
+        """Give the attachments of a server, or of all, to volumes of the caller's project, or of any."""
+        for one in self.attachments.values():
+            is_own = self.volumes[one.volume_id].project_id == caller.project_id
+            if (is_own or (of_all and caller.is_admin)) and instance in (None, one.instance):
+                yield one
+
+    def connect(self, caller: TwinCaller, attachment_id: str, connector: Mapping[str, Any]) -> TwinAttachment:
+        """Tell from which host an attachment is used."""
+        attachment = self.attachment(caller, attachment_id)
+        volume = self.volumes[attachment.volume_id]
+        beside = self._of_volume(volume.id)
+        if "error" in volume.status:
+            raise TwinRefuses(409, f"Resource conflict: The volume is {volume.status}.")
+        if len(beside) > 1 and not self.is_shared(volume) and any(one.connector for one in beside):
+            raise TwinRefuses(409, f"Resource conflict: duplicate connectors detected on volume {volume.id}")
+        attachment.connector = dict(connector)
+        if attachment.status == "reserved":
+            attachment.status = "attaching"
+        volume.status = "attaching"
+        return attachment
+
+    def complete(self, caller: TwinCaller, attachment_id: str) -> None:
+        """Tell that a guest has the volume."""
+        attachment = self.attachment(caller, attachment_id)
+        attachment.status = "attached"
+        self.volumes[attachment.volume_id].status = "in-use"
+
+    def delete_attachment(self, caller: TwinCaller, attachment_id: str) -> list[TwinAttachment]:
+        """Release a volume from a server; return what is left of its attachments."""
+        attachment = self.attachment(caller, attachment_id)
+        if attachment.connector and not caller.is_service:
+            raise TwinRefuses(409, "Resource conflict: only a service detaches a volume from a server.")
+        del self.attachments[attachment_id]
+        left = self._of_volume(attachment.volume_id)
+        statuses = {one.status for one in left}
+        following = (("attached", "in-use"), ("attaching", "attaching"), ("reserved", "reserved"))
+        status = next((status for of_it, status in following if of_it in statuses), "available")
+        self.volumes[attachment.volume_id].status = status
+        return left
+
+    def _of_volume(self, volume_id: str) -> list[TwinAttachment]:
+        return [one for one in self.attachments.values() if one.volume_id == volume_id]
+
+
+def _zone(wanted: str | None) -> str:
+    if wanted and wanted not in ZONES:
+        raise TwinRefuses(400, f"Availability zone '{wanted}' is invalid.")
+    return wanted or ZONES[0]
+
+
+def _now() -> str:
+    return datetime.now(UTC).replace(tzinfo=None).isoformat()

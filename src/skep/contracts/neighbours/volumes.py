@@ -1,0 +1,370 @@
+"""What must hold of the volumes of servers: inherit `VolumesContract`, give it `place` and `volumes`."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.neighbours.volumes_world import (
+    CONNECTOR,
+    Volumes,
+    VolumesPlace,
+    VolumesWorld,
+    blank,
+    made_of,
+)
+from skep.domain.block_devices import BlockDevice
+from skep.domain.ids import InstanceUuid, new_uuid
+from skep.neighbours.volumes.base import (
+    VolumeConnection,
+    VolumeLabel,
+    VolumesRefused,
+    WantedAttachments,
+    WantedConnection,
+)
+
+LOCAL = BlockDevice(source_type="image", uuid=new_uuid(), boot_index=0)
+
+
+class VolumesContractBase(abc.ABC):
+    """What all of them have."""
+
+    @pytest.fixture
+    @abc.abstractmethod
+    async def place(self) -> AsyncIterator[VolumesPlace]:
+        """Give a volume service."""
+        yield  # type: ignore[misc]  # abstract: inheritors give the service
+
+    @pytest.fixture
+    @abc.abstractmethod
+    async def volumes(self, place: VolumesPlace) -> AsyncIterator[Volumes]:
+        """Give what knows the volumes of the service."""
+        yield  # type: ignore[misc]  # abstract: inheritors give the adapter
+
+    @pytest.fixture
+    async def world(self, place: VolumesPlace, volumes: Volumes) -> AsyncIterator[VolumesWorld]:
+        """Give the users of the service."""
+        async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client:
+            yield VolumesWorld(place, client, volumes)
+
+
+class VolumesContract(VolumesContractBase, abc.ABC):
+    """Tests of the port `skep.neighbours.volumes.base.ServerVolumes`."""
+
+    async def test_what_is_wanted_is_made_in_its_order(self, world: VolumesWorld) -> None:
+        """Of an image, of a snapshot, of nothing; a user's volume as it is; what is local is left out."""
+        brought = await world.volume()
+        snapshot = await world.snapshot(brought)
+        server = world.server()
+        wanted = world.wanted(
+            server,
+            made_of("image", world.place.image_id, volume_size=2, boot_index=0),
+            BlockDevice(source_type="blank", guest_format="swap", volume_size=1),
+            made_of("snapshot", snapshot, delete_on_termination=False),
+            made_of("volume", brought),
+            blank(volume_type=world.place.shared_type),
+        )
+        found = await world.given(wanted)
+        assert [(one.position, one.is_made, one.size) for one in found] == [
+            (0, True, 2),
+            (2, True, 1),
+            (3, False, None),
+            (4, True, 1),
+        ]
+        assert found[2].volume_id == brought
+        for one in found:
+            shown = await world.shown(one.volume_id)
+            assert shown["status"] == "available"
+            label = VolumeLabel.of(shown["metadata"])
+            ends = one.position != 2
+            assert label == (VolumeLabel(server=server, position=one.position, ends=ends) if one.is_made else None)
+        image, of_snapshot, _, shared = [await world.shown(one.volume_id) for one in found]
+        assert (image["bootable"], image["volume_image_metadata"]["image_id"]) == ("true", world.place.image_id)
+        assert of_snapshot["snapshot_id"] == snapshot
+        assert (shared["multiattach"], shared["name"]) == (True, f"{server}-blank-vol")
+
+    async def test_a_repeat_returns_what_is_there(self, world: VolumesWorld) -> None:
+        """Whatever it is used for meanwhile."""
+        server = world.server()
+        wanted = world.wanted(server, LOCAL, blank(), blank())
+        first = await world.given(wanted)
+        assert await world.given(wanted) == first
+        await world.reserved(server, first[0].volume_id)
+        await world.in_use(server, first[1].volume_id)
+        assert await world.given(wanted) == first
+        assert len(await world.made_for(server)) == 2
+
+    async def test_a_volume_that_is_being_made_is_not_ready(self, world: VolumesWorld) -> None:
+        """It is told as what it will be."""
+        wanted = world.wanted(world.server(), blank(volume_size=2))
+        [first] = await world.volumes.make([wanted])
+        assert not isinstance(first, VolumesRefused)
+        assert [(one.is_ready, one.size) for one in first] == [(False, 2)]
+        assert [one.volume_id for one in await world.given(wanted)] == [one.volume_id for one in first]
+
+    async def test_servers_without_volumes(self, world: VolumesWorld) -> None:
+        """They get nothing, and others beside them what they want."""
+        local, none, other = (world.server() for _ in range(3))
+        found = await world.volumes.make([world.wanted(local, LOCAL), world.wanted(none), world.wanted(other, blank())])
+        assert [not isinstance(one, VolumesRefused) and len(one) for one in found] == [0, 0, 1]
+
+    async def test_many_servers_at_once(self, world: VolumesWorld) -> None:
+        """Each answer stands where its server was named; a refused one hinders no other."""
+        servers = [world.server() for _ in range(12)]
+        wanted = [
+            world.wanted(one, blank(), blank(volume_type="moon" if one is servers[5] else None)) for one in servers
+        ]
+        found = await world.volumes.make(wanted)
+        assert [index for index, one in enumerate(found) if isinstance(one, VolumesRefused)] == [5]
+        for one in (wanted[0], wanted[11]):
+            made = await world.given(one)
+            assert sorted(volume["id"] for volume in await world.made_for(one.instance)) == sorted(
+                volume.volume_id for volume in made
+            )
+            await world.reserved(one.instance, *(volume.volume_id for volume in made))
+        attached = await world.volumes.of_servers(servers)
+        assert [len(attached[one]) for one in servers] == [2, *[0] * 10, 2]
+
+    @pytest.mark.parametrize(
+        "device",
+        [
+            blank(volume_type="moon"),
+            blank(volume_size=0),
+            made_of("snapshot", "0728a01f-33a5-40b8-b366-c070e4047662"),
+            made_of("image", "0728a01f-33a5-40b8-b366-c070e4047662", volume_size=1),
+        ],
+        ids=["type", "size", "snapshot", "image"],
+    )
+    async def test_what_cannot_be_made(self, world: VolumesWorld, device: BlockDevice) -> None:
+        """It is refused with a reason, each time; what was made beside it goes."""
+        server = world.server()
+        wanted = world.wanted(server, blank(), device)
+        for _ in range(2):
+            assert await world.refused(wanted)
+        assert len(await world.made_for(server)) == 1
+        await self._discarded(world, server)
+
+    async def test_a_zone_that_is_none(self, world: VolumesWorld) -> None:
+        """A volume is made where it is said, or not at all."""
+        assert "moon" in await world.refused(world.wanted(world.server(), blank(), zone="moon"))
+        [made] = await world.given(world.wanted(world.server(), blank(), zone=world.place.zone))
+        assert (await world.shown(made.volume_id))["availability_zone"] == world.place.zone
+
+    async def test_over_quota(self, world: VolumesWorld) -> None:
+        """The project's, not that of Skep's own user."""
+        await world.ask("PUT", f"os-quota-sets/{world.project}", {"quota_set": {"volumes": 0}}, by="admin")
+        try:
+            assert (
+                "uota" in (message := await world.refused(world.wanted(world.server(), blank()))) or "xceed" in message
+            )
+        finally:
+            await world.ask("PUT", f"os-quota-sets/{world.project}", {"quota_set": {"volumes": -1}}, by="admin")
+
+    async def test_a_volume_that_was_made_twice(self, world: VolumesWorld) -> None:
+        """One of them is the server's, the one that it has if it has one; the other goes."""
+        server = world.server()
+        wanted = world.wanted(server, blank())
+        label = VolumeLabel(server=server, position=0, ends=True)
+        first, second = [await world.volume(metadata=label.metadata()) for _ in range(2)]
+        [attachment] = await world.reserved(server, second)
+        [found] = await world.given(wanted)
+        assert found.volume_id == second
+        await world.becomes(first, "gone")
+        await world.volumes.detach([attachment])
+
+    async def test_labels_of_other_projects_are_nothing(self, world: VolumesWorld) -> None:
+        """Whoever makes a volume says in its metadata what he likes."""
+        server = world.server()
+        label = VolumeLabel(server=server, position=0, ends=True)
+        theirs = await world.volume(by="admin", metadata=label.metadata())
+        [found] = await world.given(world.wanted(server, blank()))
+        assert found.volume_id != theirs
+        await self._discarded(world, server)
+        assert await world.status(theirs, by="admin") == "available"
+
+    async def test_a_label_that_its_user_took_away(self, world: VolumesWorld) -> None:
+        """The volume is the server's as long as its row names it, and is not deleted."""
+        server = world.server()
+        [found] = await world.given(world.wanted(server, blank()))
+        await world.ask("PUT", f"volumes/{found.volume_id}/metadata", {"metadata": {}})
+        known = msgspec.structs.replace(blank(), volume_id=found.volume_id)
+        assert await world.given(world.wanted(server, known)) == (found,)
+        assert await world.volumes.discard([world.ended(server, ended=(found.volume_id,))]) == [()]
+        assert await world.status(found.volume_id) == "available"
+
+    async def test_a_volume_that_its_user_deleted(self, world: VolumesWorld) -> None:
+        """It is not replaced by an empty one."""
+        server = world.server()
+        [found] = await world.given(world.wanted(server, blank()))
+        await world.ask("DELETE", f"volumes/{found.volume_id}")
+        await world.becomes(found.volume_id, "gone")
+        known = msgspec.structs.replace(blank(), volume_id=found.volume_id)
+        assert found.volume_id in await world.refused(world.wanted(server, known))
+
+    async def test_from_reserved_to_released(self, world: VolumesWorld) -> None:
+        """Each step is known to the service, and may be repeated."""
+        volume, server = await world.volume(), world.server()
+        [attachment] = await world.reserved(server, volume)
+        assert await world.reserved(server, volume) == (attachment,)
+        assert await world.attached(server) == [(volume, "reserved")]
+        assert await world.status(volume) == "reserved"
+        wanted = WantedConnection(attachment_id=attachment, connector=CONNECTOR)
+        for _ in range(2):
+            [connection] = await world.volumes.connect([wanted])
+            assert isinstance(connection, VolumeConnection)
+            assert (connection.attachment_id, connection.driver) == (attachment, "iscsi")
+            assert connection.data["target_iqn"].endswith(volume)
+            assert "driver_volume_type" not in connection.data
+            assert "target" not in repr(connection)
+        for _ in range(2):
+            assert await world.volumes.complete([attachment]) == [None]
+            assert await world.status(volume) == "in-use"
+        assert await world.attached(server) == [(volume, "attached")]
+        assert await world.reserved(server, volume) == (attachment,)
+        for _ in range(2):
+            await world.volumes.detach([attachment])
+            assert await world.attached(server) == []
+        assert await world.status(volume) == "available"
+
+    async def test_volumes_are_reserved_in_their_order(self, world: VolumesWorld) -> None:
+        """Whatever was reserved before."""
+        first, second, third = [await world.volume() for _ in range(3)]
+        server = world.server()
+        [of_second] = await world.reserved(server, second)
+        found = await world.reserved(server, third, second, first)
+        assert found[1] == of_second
+        assert len(set(found)) == 3
+        assert await world.reserved(server, second, first) == (found[1], found[2])
+        assert await world.reserved(server) == ()
+
+    async def test_all_volumes_of_a_server_or_none(self, world: VolumesWorld) -> None:
+        """What another server has is refused, and nothing is kept beside it."""
+        free, taken = await world.volume(), await world.volume()
+        other, server = world.server(), world.server()
+        await world.in_use(other, taken)
+        for volume_ids in ((free, taken), (taken, free), (free, new_uuid())):
+            [refused] = await world.volumes.reserve([WantedAttachments(instance=server, volume_ids=volume_ids)])
+            assert isinstance(refused, VolumesRefused)
+            assert refused.message
+            assert await world.attached(server) == []
+            assert await world.status(free) == "available"
+        assert await world.attached(other) == [(taken, "attached")]
+
+    async def test_what_a_guest_uses_stays(self, world: VolumesWorld) -> None:
+        """Though another volume is refused in the same call."""
+        used, server = await world.volume(), world.server()
+        await world.in_use(server, used)
+        wanted = WantedAttachments(instance=server, volume_ids=(used, new_uuid()))
+        assert isinstance((await world.volumes.reserve([wanted]))[0], VolumesRefused)
+        assert await world.attached(server) == [(used, "attached")]
+
+    async def test_one_volume_for_two_servers(self, world: VolumesWorld) -> None:
+        """One has it, also when both ask at once."""
+        volume = await world.volume()
+        wanted = [WantedAttachments(instance=world.server(), volume_ids=(volume,)) for _ in range(2)]
+        found = await asyncio.gather(*(world.volumes.reserve([one]) for one in wanted))
+        assert sorted(isinstance(one, VolumesRefused) for [one] in found) == [False, True]
+
+    async def test_a_volume_that_servers_share(self, world: VolumesWorld) -> None:
+        """Each has an attachment of its own."""
+        volume = await world.volume(volume_type=world.place.shared_type)
+        servers = [world.server() for _ in range(2)]
+        attachments = [await world.in_use(one, volume) for one in servers]
+        assert len(set(attachments)) == 2
+        await world.volumes.detach(attachments[:1])
+        assert await world.status(volume) == "in-use"
+        assert await world.attached(servers[1]) == [(volume, "attached")]
+
+    async def test_an_attachment_beside_the_one_that_is_left(self, world: VolumesWorld) -> None:
+        """For the next host of a server; the volume is never free in between."""
+        volume, server = await world.volume(), world.server()
+        old = await world.in_use(server, volume)
+        [new] = await world.reserved(server, volume, beside=(old,))
+        assert new != old
+        assert await world.reserved(server, volume, beside=(old,)) == (new,)
+        await world.volumes.detach([old])
+        assert await world.status(volume) != "available"
+        assert await world.reserved(server, volume) == (new,)
+
+    async def test_an_attachment_that_was_made_twice(self, world: VolumesWorld) -> None:
+        """One is the server's, the one that its guest uses; the other goes."""
+        volume, server = await world.volume(), world.server()
+        first = await world.in_use(server, volume)
+        await world.reserved(server, volume, beside=(first,))
+        assert len(await world.attached(server)) == 2
+        assert await world.reserved(server, volume) == (first,)
+        assert await world.attached(server) == [(volume, "attached")]
+
+    async def test_attachments_that_are_gone(self, world: VolumesWorld) -> None:
+        """They cannot be used; to release them is no mistake."""
+        gone = new_uuid()
+        [connection] = await world.volumes.connect([WantedConnection(attachment_id=gone, connector=CONNECTOR)])
+        assert isinstance(connection, VolumesRefused)
+        [completed] = await world.volumes.complete([gone])
+        assert isinstance(completed, VolumesRefused)
+        await world.volumes.detach([gone])
+
+    async def test_what_was_made_ends_with_its_server(self, world: VolumesWorld) -> None:
+        """Unless it was to stay; what is a user's stays, whatever is said."""
+        brought, server = await world.volume(), world.server()
+        wanted = world.wanted(server, blank(), blank(delete_on_termination=False), made_of("volume", brought))
+        ends, stays, _ = await world.given(wanted)
+        for _ in range(2):
+            assert await world.volumes.discard([world.ended(server, ended=(brought,))]) == [()]
+            await world.becomes(ends.volume_id, "gone")
+        assert await world.status(stays.volume_id) == "available"
+        assert await world.status(brought) == "available"
+
+    async def test_what_is_said_last_of_a_volume(self, world: VolumesWorld) -> None:
+        """It goes, or stays, whatever was said when it was made."""
+        server = world.server()
+        first, second = await world.given(world.wanted(server, blank(), blank(delete_on_termination=False)))
+        ended = world.ended(server, kept=(first.volume_id,), ended=(second.volume_id,))
+        assert await world.volumes.discard([ended]) == [()]
+        await world.becomes(second.volume_id, "gone")
+        assert await world.status(first.volume_id) == "available"
+
+    async def test_a_volume_that_is_in_use_ends_later(self, world: VolumesWorld) -> None:
+        """It is told what is left of a server, and that it is to be asked again."""
+        server, other = world.server(), world.server()
+        [found] = await world.given(world.wanted(server, blank()))
+        attachment = await world.in_use(server, found.volume_id)
+        left, nothing = await world.volumes.discard([world.ended(server), world.ended(other)])
+        assert [(one.volume_id, one.is_passing) for one in left] == [(found.volume_id, True)]
+        assert nothing == ()
+        await world.volumes.detach([attachment])
+        await self._discarded(world, server)
+
+    async def test_a_volume_of_which_its_user_made_a_snapshot(self, world: VolumesWorld) -> None:
+        """It stays for the snapshot's sake, and not only for a while."""
+        server = world.server()
+        [found] = await world.given(world.wanted(server, blank()))
+        await world.snapshot(found.volume_id)
+        [[left]] = await world.volumes.discard([world.ended(server)])
+        assert (left.volume_id, left.is_passing) == (found.volume_id, False)
+        assert left.message
+
+    async def test_what_is_being_made_ends_later(self, world: VolumesWorld) -> None:
+        """A server may end while its volumes are made."""
+        server = world.server()
+        await world.volumes.make([world.wanted(server, blank())])
+        [left] = await world.volumes.discard([world.ended(server)])
+        assert all(one.is_passing for one in left)
+        await self._discarded(world, server)
+
+    async def _discarded(self, world: VolumesWorld, server: InstanceUuid) -> None:
+        """Wait until nothing is left that was made for a server."""
+
+        async def gone() -> bool:
+            [left] = await world.volumes.discard([world.ended(server)])
+            found: list[Any] = await world.made_for(server)
+            return not left and not found
+
+        await eventually(gone, "nothing is left of the server's volumes")

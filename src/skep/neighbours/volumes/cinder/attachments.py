@@ -1,0 +1,108 @@
+"""Attachments: which volumes servers have, and from which hosts they are reached."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import structlog
+
+from skep.domain.errors import Unavailable
+from skep.domain.ids import InstanceUuid
+from skep.neighbours.answers import VOLUMES as SERVICE
+from skep.neighbours.answers import nonsense
+from skep.neighbours.volumes.base import VolumeConnection, VolumesRefused, WantedAttachments, WantedConnection
+from skep.neighbours.volumes.cinder.calls import CinderCalls, CinderRefused
+from skep.neighbours.volumes.cinder.forms import ATTACHED_FIRST, ATTACHMENTS, RESERVED, CinderAttachment
+
+log = structlog.get_logger("skep.neighbours")
+
+DRIVER = "driver_volume_type"
+
+
+class AttachedVolumes:
+    """Reserves, connects and releases volumes in Skep's own name, whichever project they are of."""
+
+    def __init__(self, skep: CinderCalls) -> None:
+        self._skep = skep
+
+    async def of_server(self, instance: InstanceUuid) -> list[CinderAttachment]:
+        """Return the attachments of a server. Raises CinderRefused, Unavailable."""
+        found = await self._skep.listed(ATTACHMENTS, ("all_tenants", "1"), ("instance_id", instance))
+        return [one for one in found if one.instance == instance]
+
+    async def reserve(self, wanted: WantedAttachments) -> tuple[str, ...] | VolumesRefused:
+        """Keep volumes for a server; return the attachment of each. All of them, or none. Raises Unavailable."""
+        there = await self._there(wanted)
+        try:
+            return tuple([await self._kept(wanted, volume_id, there[volume_id]) for volume_id in wanted.volume_ids])
+        except CinderRefused as error:
+            await self._give_up([one for some in there.values() for one in some])
+            return VolumesRefused(str(error))
+
+    async def connect(self, wanted: WantedConnection) -> VolumeConnection | VolumesRefused:
+        """Tell which host uses an attachment. Raises Unavailable."""
+        try:
+            changed = await self._skep.changed(ATTACHMENTS, wanted.attachment_id, {"connector": wanted.connector})
+        except CinderRefused as error:
+            return VolumesRefused(str(error))
+        info = changed.connection_info or {}
+        if not isinstance(info.get(DRIVER), str):
+            raise nonsense(SERVICE, f"the connection of attachment {changed.id} has no {DRIVER}")
+        data = {key: value for key, value in info.items() if key != DRIVER}
+        return VolumeConnection(attachment_id=changed.id, driver=info[DRIVER], data=data)
+
+    async def complete(self, attachment_id: str) -> VolumesRefused | None:
+        """Tell that a volume is in use. Raises Unavailable."""
+        try:
+            await self._skep.act(ATTACHMENTS, attachment_id, "os-complete")
+        except CinderRefused as error:
+            return VolumesRefused(str(error))
+        return None
+
+    async def detach(self, attachment_id: str) -> None:
+        """Delete an attachment. Raises Unavailable, also where that is refused."""
+        try:
+            await self._skep.deleted(ATTACHMENTS, attachment_id)
+        except CinderRefused as error:
+            raise Unavailable(f"{SERVICE} does not release a volume: {error}") from error
+
+    async def _there(self, wanted: WantedAttachments) -> dict[str, list[CinderAttachment]]:
+        """Return what the server has of each of these volumes, what it depends on first."""
+        found: dict[str, list[CinderAttachment]] = defaultdict(list)
+        for one in await self.of_server(wanted.instance):
+            if one.volume_id in wanted.volume_ids and one.id not in wanted.beside:
+                found[one.volume_id].append(one)
+        for some in found.values():
+            some.sort(key=_order)
+        return found
+
+    async def _kept(self, wanted: WantedAttachments, volume_id: str, there: list[CinderAttachment]) -> str:
+        """Return the attachment of a volume, which is added to what is there. Raises CinderRefused, Unavailable."""
+        for surplus in there[1:]:
+            # Asked for twice: the first request was slow, and its answer lost.
+            if surplus.status == RESERVED:
+                await self._skep.deleted(ATTACHMENTS, surplus.id)
+        if not there:
+            there.append(await self._made(wanted, volume_id))
+        return there[0].id
+
+    async def _made(self, wanted: WantedAttachments, volume_id: str) -> CinderAttachment:
+        try:
+            return await self._skep.made(ATTACHMENTS, volume_uuid=volume_id, instance_uuid=wanted.instance)
+        except Unavailable:
+            unseen = (await self._there(wanted))[volume_id]
+            if not unseen:
+                raise
+            log.info("attachment found whose making had no answer", instance=wanted.instance, attachment=unseen[0].id)
+            return unseen[0]
+
+    async def _give_up(self, attachments: Sequence[CinderAttachment]) -> None:
+        """Delete what was reserved in vain; what a guest uses stays."""
+        for attachment_id in {one.id for one in attachments if one.status != ATTACHED_FIRST[0]}:
+            await self.detach(attachment_id)
+
+
+def _order(attachment: CinderAttachment) -> tuple[int, str]:
+    known = attachment.status in ATTACHED_FIRST
+    return ATTACHED_FIRST.index(attachment.status) if known else len(ATTACHED_FIRST), attachment.id

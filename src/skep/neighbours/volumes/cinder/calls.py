@@ -1,0 +1,212 @@
+"""Requests to Cinder in the name of one caller, and what its answers mean."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import httpx
+import msgspec
+
+from skep.domain.decoding import convert
+from skep.domain.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    NotFound,
+    QuotaExceeded,
+    SkepError,
+    Unauthenticated,
+    Unavailable,
+)
+from skep.domain.ids import is_uuid
+from skep.neighbours.answers import VOLUMES as SERVICE
+from skep.neighbours.answers import decode, nonsense
+from skep.neighbours.service_session import ServiceSession
+from skep.neighbours.volumes.cinder.forms import CinderResource, FormT, VolumeKind
+
+SERVICE_TYPES = ("block-storage", "volumev3")
+"""Names of Cinder in catalogues."""
+
+MICROVERSION = "3.44"
+"""Attachments that are completed, and lists of them by server."""
+HEADERS = {"OpenStack-API-Version": f"volume {MICROVERSION}"}
+
+OVER_QUOTA = 413
+ERRORS: dict[int, type[SkepError]] = {
+    400: BadRequest,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    OVER_QUOTA: QuotaExceeded,
+}
+MOST_PAGES = 1000
+
+Parameters = Sequence[tuple[str, str]]
+
+
+class CinderRefused(SkepError):
+    """Cinder does not do it, and says why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def for_user(self) -> SkepError:
+        """The same as an error that users are told."""
+        return ERRORS[self.status](str(self))
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    message: str
+    code: int | None = None
+
+
+class CinderCalls:
+    """Cinder as one caller has it."""
+
+    def __init__(
+        self, session: ServiceSession, endpoint: str = "", token: str | None = None, *, as_service: bool = True
+    ) -> None:
+        """`endpoint` is Cinder's address with `/v3`; empty: what the catalogue says; `token`: a user's own.
+
+        `as_service`: Skep shows that a service asks, which may take volumes from servers.
+        """
+        self._session = session
+        self._endpoint = endpoint.rstrip("/")
+        self._token = token
+        self._as_service = as_service
+
+    def of_user(self, token: str) -> CinderCalls:
+        """Return Cinder as a user has it."""
+        return CinderCalls(self._session, self._endpoint, token)
+
+    def of_project(self, project_id: str) -> CinderCalls:
+        """Return Cinder as Skep's own user has it in a project: what he makes and lists is that project's."""
+        return CinderCalls(self._session.of_project(project_id), self._endpoint, as_service=False)
+
+    async def listed(self, kind: VolumeKind[FormT], *given: tuple[str, str]) -> list[FormT]:
+        """Return all of a kind that the parameters select. Raises CinderRefused, Unavailable."""
+        found: dict[str, FormT] = {}
+        marker: list[tuple[str, str]] = []
+        for _ in range(MOST_PAGES):
+            answer = await self.answer("GET", f"/{kind.listed}?{urllib.parse.urlencode([*given, *marker])}")
+            # Types have one more member in their bodies than in their path.
+            page = read(answer.get(kind.members, answer.get(f"volume_{kind.members}")), list[kind.form])  # type: ignore[name-defined]
+            new = {one.id: one for one in page if one.id not in found}
+            found |= new
+            links = answer.get(f"{kind.members}_links")
+            if not new or not isinstance(links, list) or not any(_is_next(one) for one in links):
+                return list(found.values())
+            marker = [("marker", page[-1].id)]
+        raise nonsense(SERVICE, f"there are more than {MOST_PAGES} pages of {kind.members}")
+
+    async def shown(self, kind: VolumeKind[FormT], resource_id: str) -> FormT | None:
+        """Return one; None where there is none that the caller sees. Raises CinderRefused, Unavailable."""
+        if not is_uuid(resource_id):
+            return None
+        try:
+            answer = await self.answer("GET", _path(kind, resource_id))
+        except CinderRefused as error:
+            if error.status == 404:
+                return None
+            raise
+        return self._one(kind, answer, resource_id)
+
+    async def made(self, kind: VolumeKind[FormT], **fields: Any) -> FormT:
+        """Make one. Raises CinderRefused; Unavailable: then it may be there."""
+        answer = await self.answer("POST", f"/{kind.members}", {kind.member: fields}, statuses=(200, 202))
+        return self._one(kind, answer)
+
+    async def changed(self, kind: VolumeKind[FormT], resource_id: str, fields: dict[str, Any]) -> FormT:
+        """Change one. Raises CinderRefused; Unavailable: it may be changed."""
+        answer = await self.answer("PUT", _path(kind, resource_id), {kind.member: fields})
+        return self._one(kind, answer, resource_id)
+
+    async def act(self, kind: VolumeKind[FormT], resource_id: str, action: str) -> None:
+        """Ask for an action of one. Raises CinderRefused; Unavailable: it may be done."""
+        await self._good("POST", f"{_path(kind, resource_id)}/action", {action: None}, statuses=(202, 204))
+
+    async def deleted(self, kind: VolumeKind[FormT], resource_id: str) -> bool:
+        """Delete one; return whether it was there. Raises CinderRefused; Unavailable: it may be gone."""
+        try:
+            response = await self._good("DELETE", _path(kind, resource_id), statuses=(200, 202))
+        except CinderRefused as error:
+            if error.status == 404:
+                return False
+            raise
+        if response.status_code == 200:
+            # Says what is left beside it. A page of what stands before Cinder does not.
+            left = read(decode(SERVICE, response, dict[str, Any]).get(kind.members), list[CinderResource])
+            if any(one.id == resource_id for one in left):
+                raise nonsense(SERVICE, f"the {kind.noun} is there after its end")
+        return True
+
+    async def answer(
+        self, method: str, path: str, body: Any = None, *, statuses: Collection[int] = (200,)
+    ) -> dict[str, Any]:
+        """Return the JSON of a good answer. Raises CinderRefused, Unavailable."""
+        return decode(SERVICE, await self._good(method, path, body, statuses=statuses), dict[str, Any])
+
+    async def _good(
+        self, method: str, path: str, body: Any = None, *, statuses: Collection[int] = (200,)
+    ) -> httpx.Response:
+        url = f"{self._endpoint or await self._from_catalogue()}{path}"
+        if self._token is None:
+            response = await self._session.as_skep(
+                method, url, HEADERS, body, service=SERVICE, as_service=self._as_service
+            )
+        else:
+            response = await self._session.as_user(method, url, self._token, HEADERS, body, service=SERVICE)
+        if response.status_code not in statuses:
+            raise self._refused(response)
+        return response
+
+    async def _from_catalogue(self) -> str:
+        for one in SERVICE_TYPES[:-1]:
+            try:
+                return await self._session.endpoint(one)
+            except Unavailable:
+                continue
+        return await self._session.endpoint(SERVICE_TYPES[-1])
+
+    def _one(self, kind: VolumeKind[FormT], answer: dict[str, Any], resource_id: str | None = None) -> FormT:
+        found: FormT = read(answer.get(kind.member), kind.form)
+        if resource_id is not None and found.id != resource_id:
+            raise nonsense(SERVICE, f"the {kind.noun} is another one")
+        return found
+
+    def _refused(self, response: httpx.Response) -> SkepError:
+        """Return what Cinder refuses. Raises Unavailable where it is not Cinder that says so."""
+        status = response.status_code
+        if status == 401:
+            return Unauthenticated("The request you have made requires authentication.")
+        if status == 406:
+            return Unavailable(f"{SERVICE} does not know microversion {MICROVERSION}")
+        if status not in ERRORS:
+            raise nonsense(SERVICE, f"it answered {status}")
+        body = decode(SERVICE, response, dict[str, _Refusal])
+        if len(body) != 1:
+            raise nonsense(SERVICE, "its refusal gives no reason")
+        refusal = CinderRefused(status, next(iter(body.values())).message)
+        if status == 403 and self._token is None:
+            return Unavailable(f"{SERVICE} does not let Skep's own user do it: {refusal}")
+        return refusal
+
+
+def read(value: Any, wanted: Any) -> Any:
+    """Return a part of an answer as it has to be. Raises Unavailable."""
+    try:
+        return convert(value, wanted)
+    except msgspec.ValidationError as error:
+        raise nonsense(SERVICE, str(error)) from error
+
+
+def _path(kind: VolumeKind[FormT], resource_id: str) -> str:
+    return f"/{kind.members}/{urllib.parse.quote(resource_id, safe='')}"
+
+
+def _is_next(link: Any) -> bool:
+    return isinstance(link, dict) and link.get("rel") == "next"
