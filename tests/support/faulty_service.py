@@ -30,6 +30,12 @@ LIKELY = {
     "status": "active",
     "visibility": "shared",
     "images": ["one"],
+    "volume": {"id": "another", "status": "available", "size": 1, "metadata": {}},
+    "volumes": [{"id": "one", "status": "available"}],
+    "snapshot": {"id": "another", "status": "available", "size": 1, "volume_id": "one"},
+    "attachment": {"id": "another", "status": "reserved", "volume_id": "one", "instance": None},
+    "attachments": [{"id": "one"}],
+    "volume_types": [{"id": "one"}],
 }
 """Has what answers have, and none of it means anything."""
 

@@ -89,7 +89,10 @@ class AttachedVolumes:
 
     async def _made(self, wanted: WantedAttachments, volume_id: str) -> CinderAttachment:
         try:
-            return await self._skep.made(ATTACHMENTS, volume_uuid=volume_id, instance_uuid=wanted.instance)
+            made = await self._skep.made(ATTACHMENTS, volume_uuid=volume_id, instance_uuid=wanted.instance)
+            if (made.volume_id, made.instance) != (volume_id, wanted.instance):
+                raise nonsense(SERVICE, "the new attachment is that of others")
+            return made
         except Unavailable:
             unseen = (await self._there(wanted))[volume_id]
             if not unseen:

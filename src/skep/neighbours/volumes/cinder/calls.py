@@ -24,7 +24,7 @@ from skep.domain.ids import is_uuid
 from skep.neighbours.answers import VOLUMES as SERVICE
 from skep.neighbours.answers import decode, nonsense
 from skep.neighbours.service_session import ServiceSession
-from skep.neighbours.volumes.cinder.forms import CinderResource, FormT, VolumeKind
+from skep.neighbours.volumes.cinder.forms import FormT, VolumeKind
 
 SERVICE_TYPES = ("block-storage", "volumev3")
 """Names of Cinder in catalogues."""
@@ -139,7 +139,7 @@ class CinderCalls:
             raise
         if response.status_code == 200:
             # Says what is left beside it. A page of what stands before Cinder does not.
-            left = read(decode(SERVICE, response, dict[str, Any]).get(kind.members), list[CinderResource])
+            left = read(decode(SERVICE, response, dict[str, Any]).get(kind.members), list[kind.form])  # type: ignore[name-defined]
             if any(one.id == resource_id for one in left):
                 raise nonsense(SERVICE, f"the {kind.noun} is there after its end")
         return True

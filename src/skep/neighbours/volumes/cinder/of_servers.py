@@ -11,6 +11,8 @@ import structlog
 from skep.domain.block_devices import BlockDevice
 from skep.domain.errors import Unavailable
 from skep.domain.ids import InstanceUuid, ProjectId
+from skep.neighbours.answers import VOLUMES as SERVICE
+from skep.neighbours.answers import nonsense
 from skep.neighbours.service_session import CredentialsRefused
 from skep.neighbours.volumes.base import (
     SERVER,
@@ -148,7 +150,10 @@ class MadeVolumes:
         if wanted.zone is not None:
             fields["availability_zone"] = wanted.zone
         try:
-            return await self._of_project(wanted.project_id).made(VOLUMES, **fields)
+            made = await self._of_project(wanted.project_id).made(VOLUMES, **fields)
+            if made.label != label:
+                raise nonsense(SERVICE, "the new volume is another one")
+            return made
         except Unavailable:
             unseen = (await self._in_their_places(wanted)).get(position)
             if unseen is None:

@@ -1,0 +1,265 @@
+"""What Skep makes of a Cinder whose answers never come, mean nothing, or are lost after it did what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias
+
+import httpx
+import msgspec
+import pytest
+
+from skep.contracts.eventually import PATIENCE
+from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
+from skep.contracts.neighbours.volumes_world import CONNECTOR, Volumes, VolumesWorld, blank, made_of
+from skep.domain.block_devices import AskedDevice
+from skep.domain.errors import Unavailable
+from skep.neighbours.service_session import ServiceCredentials
+from skep.neighbours.volumes.base import (
+    AskedAttachment,
+    AskedVolumes,
+    VolumesRefused,
+    WantedAttachments,
+    WantedConnection,
+)
+from tests.support.cinder import ServedTwin, adapter, served_twin
+from tests.support.faulty_service import Fault, FaultyService, every, faulty_service
+
+SECONDS = 2.0
+
+Call: TypeAlias = Callable[[Volumes], Awaitable[Any]]
+"""Something that is asked of the adapter."""
+Check: TypeAlias = Callable[[], Awaitable[bool]]
+"""Tells whether it was done, once."""
+
+QUICK = [fault for fault in Fault if fault not in (Fault.REFUSES, Fault.SILENT, Fault.DRIPS)]
+"""Faults that are noticed at once, and meet single requests."""
+
+
+@pytest.fixture
+async def twin(cloud: ServedNeighbours) -> AsyncIterator[ServedTwin]:
+    async with served_twin(cloud) as twin:
+        twin.store.looks = 0
+        yield twin
+
+
+@pytest.fixture
+async def cinder(twin: ServedTwin) -> AsyncIterator[FaultyService]:
+    async with faulty_service(twin.place.url.removesuffix("/v3")) as service:
+        yield service
+
+
+@pytest.fixture
+async def world(
+    twin: ServedTwin, cinder: FaultyService, credentials: ServiceCredentials, clock: SteppedClock
+) -> AsyncIterator[VolumesWorld]:
+    """Users ask the twin itself; the adapter asks what stands before it."""
+    async with (
+        adapter(credentials, clock, f"{cinder.url}/v3") as volumes,
+        httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client,
+    ):
+        yield VolumesWorld(twin.place, client, volumes)
+
+
+async def making(world: VolumesWorld) -> tuple[Call, Check]:
+    server = world.server()
+    wanted = world.wanted(server, blank(), made_of("image", world.place.image_id, volume_size=1))
+
+    async def two() -> bool:
+        return sorted(one["metadata"]["skep_position"] for one in await world.made_for(server)) == ["0", "1"]
+
+    return lambda volumes: volumes.make([wanted]), two
+
+
+async def reserving(world: VolumesWorld) -> tuple[Call, Check]:
+    server, first, second = world.server(), await world.volume(), await world.volume()
+
+    async def both() -> bool:
+        return await world.attached(server) == sorted([(first, "reserved"), (second, "reserved")])
+
+    wanted = WantedAttachments(instance=server, volume_ids=(first, second))
+    return lambda volumes: volumes.reserve([wanted]), both
+
+
+async def connecting(world: VolumesWorld) -> tuple[Call, Check]:
+    server, volume = world.server(), await world.volume()
+    [attachment] = await world.reserved(server, volume)
+
+    async def connected() -> bool:
+        return await world.attached(server) == [(volume, "attaching")]
+
+    wanted = WantedConnection(attachment_id=attachment, connector=CONNECTOR)
+    return lambda volumes: volumes.connect([wanted]), connected
+
+
+async def completing(world: VolumesWorld) -> tuple[Call, Check]:
+    server, volume = world.server(), await world.volume()
+    [attachment] = await world.reserved(server, volume)
+
+    async def attached() -> bool:
+        return await world.attached(server) == [(volume, "attached")]
+
+    return lambda volumes: volumes.complete([attachment]), attached
+
+
+async def detaching(world: VolumesWorld) -> tuple[Call, Check]:
+    server, volume = world.server(), await world.volume()
+    attachment = await world.in_use(server, volume)
+
+    async def released() -> bool:
+        return await world.attached(server) == [] and await world.status(volume) == "available"
+
+    return lambda volumes: volumes.detach([attachment]), released
+
+
+async def discarding(world: VolumesWorld) -> tuple[Call, Check]:
+    server = world.server()
+    await world.given(world.wanted(server, blank(), blank()))
+
+    async def gone() -> bool:
+        return {one["status"] for one in await world.made_for(server)} <= {"deleting"}
+
+    return lambda volumes: volumes.discard([world.ended(server)]), gone
+
+
+async def listing(world: VolumesWorld) -> tuple[Call, Check]:
+    server, volume = world.server(), await world.volume()
+    await world.reserved(server, volume)
+
+    async def reserved() -> bool:
+        return await world.attached(server) == [(volume, "reserved")]
+
+    return lambda volumes: volumes.of_servers([server]), reserved
+
+
+async def choosing(world: VolumesWorld) -> tuple[Call, Check]:
+    volume = await world.volume()
+    devices = (made_of("volume", volume), made_of("snapshot", await world.snapshot(volume)), blank(volume_type="usual"))
+    asked = AskedVolumes(devices=tuple(AskedDevice(device=one, where="server.imageRef") for one in devices))
+
+    async def untouched() -> bool:
+        return await world.status(volume) == "available"
+
+    return lambda volumes: volumes.choose(asked, *world.asking()), untouched
+
+
+async def looking(world: VolumesWorld) -> tuple[Call, Check]:
+    volume = await world.volume()
+
+    async def untouched() -> bool:
+        return await world.status(volume) == "available"
+
+    asked = AskedAttachment(volume_id=volume, zone="nova")
+    return lambda volumes: volumes.attachable(asked, *world.asking()), untouched
+
+
+CALLS = (making, reserving, connecting, completing, detaching, discarding, listing, choosing, looking)
+
+REQUESTS = [
+    (making, "GET", r"/volumes/detail"),
+    (making, "POST", r"/volumes$"),
+    (reserving, "GET", r"/attachments/detail"),
+    (reserving, "POST", r"/attachments$"),
+    (connecting, "PUT", r"/attachments/"),
+    (completing, "POST", r"/attachments/.*/action$"),
+    (detaching, "DELETE", r"/attachments/"),
+    (discarding, "GET", r"/volumes/detail"),
+    (discarding, "DELETE", r"/volumes/"),
+    (listing, "GET", r"/attachments/detail"),
+    (choosing, "GET", r"/volumes/"),
+    (choosing, "GET", r"/snapshots/"),
+    (choosing, "GET", r"/types"),
+    (looking, "GET", r"/volumes/"),
+]
+"""Each request that a call sends."""
+
+
+@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
+async def test_a_service_that_fails_at_everything(
+    world: VolumesWorld, cinder: FaultyService, credentials: ServiceCredentials, clock: SteppedClock, fault: Fault
+) -> None:
+    hasty = msgspec.structs.replace(credentials, timeout=SECONDS)
+    stories = [await begin(world) for begin in CALLS]
+    async with adapter(hasty, clock, f"{cinder.url}/v3") as volumes:
+        await asyncio.gather(volumes.of_servers([world.server()]), volumes.discard([world.ended(world.server())]))
+        await cinder.fail(fault)
+        outcomes = await asyncio.gather(*(call(volumes) for call, _ in stories), return_exceptions=True)
+    for outcome in outcomes:
+        assert isinstance(outcome, Unavailable), outcome
+        assert "the volume service" in str(outcome)
+    await cinder.heal()
+    for call, check in stories:
+        await call(world.volumes)
+        assert await check()
+
+
+@pytest.mark.parametrize(("begin", "method", "path"), REQUESTS, ids=lambda said: getattr(said, "__name__", str(said)))
+async def test_a_request_that_fails(
+    world: VolumesWorld, cinder: FaultyService, begin: Callable[..., Any], method: str, path: str
+) -> None:
+    """What was done before stays to be found; a repeat does what is missing, and nothing twice."""
+
+    def meets(asked: str, url: str) -> bool:
+        return asked == method and re.search(path, url.partition("?")[0]) is not None
+
+    for fault in QUICK:
+        call, check = await begin(world)
+        await cinder.fail(fault, meets)
+        if fault is Fault.LOST and method == "POST" and begin in (making, reserving):
+            [found] = await call(world.volumes)
+            assert len(found) == 2, "what was made is found by its label"
+        else:
+            with pytest.raises(Unavailable, match="the volume service"):
+                await call(world.volumes)
+        assert cinder.met, fault
+        await cinder.heal()
+        await call(world.volumes)
+        assert await check(), fault
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 406, 409, 413, 418, 429, 502])
+async def test_a_refusal_that_is_not_cinder_s(world: VolumesWorld, cinder: FaultyService, status: int) -> None:
+    """What stands before a service that is away may answer anything; nothing follows from it."""
+    for begin in CALLS:
+        call, check = await begin(world)
+        await cinder.refuse(status, every)
+        of_user = begin in (choosing, looking)
+        with pytest.raises(
+            Exception, match="requires authentication" if of_user and status == 401 else "volume service"
+        ):
+            await call(world.volumes)
+        await cinder.heal()
+        await call(world.volumes)
+        assert await check(), begin
+
+
+async def test_a_volume_that_comes_after_its_request_was_given_up(world: VolumesWorld, cinder: FaultyService) -> None:
+    """It was made twice then, and one of both goes."""
+    server = world.server()
+    wanted = world.wanted(server, blank())
+    await cinder.fail(Fault.ERROR, lambda method, _path: method == "POST")
+    with pytest.raises(Unavailable):
+        await world.volumes.make([wanted])
+    await cinder.heal()
+    [first] = await world.given(wanted)
+    slow = await world.volume(metadata=(await world.shown(first.volume_id))["metadata"])
+    [found] = await world.given(wanted)
+    await world.becomes(({first.volume_id, slow} - {found.volume_id}).pop(), "gone")
+
+
+async def test_a_service_that_forgot_everything(world: VolumesWorld, twin: ServedTwin) -> None:
+    """What servers had is gone: it is told as that, and can be given up."""
+    server, other = world.server(), world.server()
+    wanted = world.wanted(server, blank())
+    [made] = await world.given(wanted)
+    attachment = await world.in_use(server, made.volume_id)
+    twin.store.forget()
+    assert await world.attached(server) == []
+    known = msgspec.structs.replace(blank(), volume_id=made.volume_id)
+    assert made.volume_id in await world.refused(world.wanted(server, known))
+    [refused] = await world.volumes.reserve([WantedAttachments(instance=other, volume_ids=(made.volume_id,))])
+    assert isinstance(refused, VolumesRefused)
+    await world.volumes.detach([attachment])
+    assert await world.volumes.discard([world.ended(server)]) == [()]
