@@ -34,15 +34,15 @@ class ServedTwin(msgspec.Struct):
     place: VolumesPlace
 
 
-async def grant(cloud: ServedNeighbours, project: str, role: str) -> None:
-    """Give Skep's own user a role in a project."""
+async def grant(cloud: ServedNeighbours, project: str, role: str, *, taken: bool = False) -> None:
+    """Give Skep's own user a role in a project, or take it."""
 
     def unit(connection: Connection) -> None:
         user, wanted = users.by_name(connection, SKEP), roles.by_name(connection, role)
         assert user is not None
         assert wanted is not None
         place = RoleAssignment(user_id=user.id, project_id=cloud.first.project_ids[project], role_id=wanted.id)
-        role_assignments.assign(connection, place)
+        (role_assignments.unassign if taken else role_assignments.assign)(connection, place)
 
     await cloud.database.write(unit)
 
