@@ -39,6 +39,8 @@ MIB_PER_GIB, GIB = 1024, 1024**3
 USUAL_ROOT = "/dev/vda"
 """Name of the disk that a server boots from, where its image gives it no other."""
 SWAP = "swap"
+OTHER_IDS = ("volume_id", "snapshot_id", "image_id")
+"""Keys that say again what `uuid` says; in the properties of an image they stand instead of it."""
 _EPHEMERAL = re.compile(r"ephemeral\d+")
 _PLACE = re.compile(r"at `\$\.([a-z_]+)`")
 
@@ -165,13 +167,13 @@ def check_volume_of_image(asked: AskedDevice, image: Image) -> None:
 
 def _asked_for(asked: AskedDisks) -> list[AskedDevice]:
     """Return what request and image ask for, the root disk first where it is not named."""
-    v2 = [(f"{V2}[{index}]", one) for index, one in enumerate(asked.v2) if not _is_yes(one.get("no_device"))]
-    v1 = [(f"{V1}[{index}]", one) for index, one in enumerate(asked.v1) if not _is_yes(one.get("no_device"))]
-    if v1 and v2:
+    if asked.v1 and asked.v2:
         raise invalid_field(V1, list(asked.v1), "nothing beside block_device_mapping_v2")
-    for field, given in ((V2, v2), (V1, v1)):
+    for field, given in ((V2, asked.v2), (V1, asked.v1)):
         if len(given) > MOST_DEVICES:
             raise invalid_field(field, f"{len(given)} devices", f"at most {MOST_DEVICES} devices")
+    v2 = [(f"{V2}[{index}]", one) for index, one in enumerate(asked.v2) if not _is_yes(one.get("no_device"))]
+    v1 = [(f"{V1}[{index}]", one) for index, one in enumerate(asked.v1) if not _is_yes(one.get("no_device"))]
     of_image = [] if asked.image is None else _of_image(asked.image)
     image_has_root = any(one.device.boot_index == 0 for one in of_image)
     if v2:
@@ -214,6 +216,9 @@ def _from_v2(where: str, given: Mapping[str, Any], image: Image | None) -> Block
         raise invalid_field(f"{where}.uuid", one.uuid, "none for a blank device")
     if source != "blank" and not one.uuid:
         raise invalid_field(f"{where}.uuid", one.uuid, f"the id of the {source}")
+    for key in OTHER_IDS:
+        if given.get(key) not in (None, one.uuid):
+            raise invalid_field(f"{where}.{key}", given[key], "nothing else than uuid")
     if destination == "local":
         _check_local(where, one, image)
     elif source in ("blank", "image") and not one.volume_size:
@@ -268,6 +273,8 @@ def _check_local(where: str, one: _V2, image: Image | None) -> None:
 
 def _from_v1(where: str, given: Mapping[str, Any]) -> BlockDevice:
     one = _read(where, given, _V1)
+    if given.get("connection_info"):
+        raise invalid_field(f"{where}.connection_info", "...", "none, since a connection is made with the server")
     if one.volume_size is not None and one.volume_size < 1:
         raise invalid_field(f"{where}.volume_size", one.volume_size, "at least 1 GiB")
     name = _device_name(one.device_name)
@@ -301,7 +308,7 @@ def _of_image(image: Image) -> list[AskedDevice]:
     devices: list[BlockDevice]
     try:
         if _is_yes(image.properties.get(IS_V2)):
-            devices = [_from_v2(where.format(index), one, None) for index, one in enumerate(listed)]
+            devices = [_from_v2(where.format(index), _with_uuid(one), None) for index, one in enumerate(listed)]
         else:
             legacy = [AskedDevice(device=_from_v1(where.format(i), one), where="") for i, one in enumerate(listed)]
             devices = [one.device for one in _booted_by_name(legacy, root_name(image))]
@@ -313,6 +320,11 @@ def _of_image(image: Image) -> list[AskedDevice]:
         if (one.virtual == SWAP or _EPHEMERAL.fullmatch(one.virtual)) and name not in named:
             devices.append(_virtual(one.virtual, name))
     return [AskedDevice(device=one, where="server.imageRef") for one in devices]
+
+
+def _with_uuid(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what an image says of a disk, as a request says it."""
+    return {**given, "uuid": given.get("uuid") or given.get(f"{given.get('source_type')}_id")}
 
 
 def _property(image: Image, key: str, form: Any) -> Any:

@@ -113,6 +113,7 @@ def test_a_device_that_is_none_is_left_out() -> None:
         ("v2[0].boot_index", [{**ROOT, "boot_index": 1}]),
         ("v2[0].uuid", [{**ROOT, "uuid": None}]),
         ("v2[0].uuid", [{**ROOT, "uuid": OTHER}]),
+        ("v2[0].image_id", [{**ROOT, "image_id": OTHER}]),
         ("v2[1].uuid", [ROOT, {**BLANK, "uuid": THING}]),
         ("v2[1].uuid", [ROOT, {"source_type": "volume", "destination_type": "volume", "volume_id": THING}]),
         ("v2[1].destination_type", [ROOT, {**VOLUME, "destination_type": "local"}]),
@@ -164,7 +165,7 @@ def test_any_number_of_local_disks_where_there_is_no_limit() -> None:
 
 def test_both_forms_in_one_request() -> None:
     with pytest.raises(BadRequest, match=r"server\.block_device_mapping\. Value"):
-        devices(ROOT, v1=({"volume_id": THING, "device_name": "vdb"},))
+        devices(ROOT, v1=({"no_device": True},))
 
 
 def test_the_older_form_beside_an_image() -> None:
@@ -197,6 +198,7 @@ def test_the_older_form_without_an_image_boots_by_name() -> None:
         ("[0].volume_size", {"volume_id": THING, "volume_size": 0}),
         ("[0].volume_size", {"volume_id": THING, "volume_size": "much"}),
         ("[0].device_name", {"volume_id": THING, "device_name": "/dev/vda"}),
+        ("[0].connection_info", {"virtual_name": "swap", "connection_info": "{}"}),
     ],
 )
 def test_what_the_older_form_cannot_say(field: str, given: dict[str, Any]) -> None:
@@ -209,7 +211,7 @@ SNAPSHOT_OF_ROOT = {"source_type": "snapshot", "destination_type": "volume", "sn
 BACKED = {
     "bdm_v2": "true",
     "root_device_name": "/dev/sda",
-    "block_device_mapping": [{**SNAPSHOT_OF_ROOT, "uuid": THING, "device_name": "/dev/sda", "image_id": None}],
+    "block_device_mapping": [{**SNAPSHOT_OF_ROOT, "device_name": "/dev/sda", "image_id": None, "no_device": None}],
 }
 
 
