@@ -16,6 +16,7 @@ from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.contracts.neighbours.volumes_world import CONNECTOR, Volumes, VolumesWorld, blank, made_of
 from skep.domain.block_devices import AskedDevice
 from skep.domain.errors import Unavailable
+from skep.domain.ids import new_uuid
 from skep.neighbours.service_session import ServiceCredentials
 from skep.neighbours.volumes.base import (
     AskedAttachment,
@@ -263,3 +264,26 @@ async def test_a_service_that_forgot_everything(world: VolumesWorld, twin: Serve
     assert isinstance(refused, VolumesRefused)
     await world.volumes.detach([attachment])
     assert await world.volumes.discard([world.ended(server)]) == [()]
+
+
+async def test_an_answer_that_is_about_others(
+    twin: ServedTwin, world: VolumesWorld, credentials: ServiceCredentials, clock: SteppedClock
+) -> None:
+    """It looks right in all, but what it tells of was not asked for."""
+    volume, server, answered = await world.volume(), world.server(), new_uuid()
+    canned = {
+        "/v3/volumes": {"volume": {"id": answered, "status": "available", "size": 1, "metadata": {}}},
+        "/v3/attachments": {
+            "attachment": {"id": answered, "status": "reserved", "volume_id": answered, "instance": server}
+        },
+    }
+    async with (
+        faulty_service(twin.place.url.removesuffix("/v3"), canned.get) as service,
+        adapter(credentials, clock, f"{service.url}/v3") as volumes,
+    ):
+        with pytest.raises(Unavailable, match="the new volume is another one"):
+            await volumes.make([world.wanted(server, blank())])
+        with pytest.raises(Unavailable, match="the new attachment is that of others"):
+            await volumes.reserve([WantedAttachments(instance=server, volume_ids=(volume,))])
+    assert await world.made_for(server) == []
+    assert await world.attached(server) == []

@@ -168,7 +168,7 @@ class VolumesContract(VolumesContractBase, abc.ABC):
             await world.ask("PUT", f"os-quota-sets/{world.project}", {"quota_set": {"volumes": -1}}, by="admin")
 
     async def test_a_volume_that_was_made_twice(self, world: VolumesWorld) -> None:
-        """One of them is the server's, the one that it has if it has one; the other goes."""
+        """One of them is the server's: the one that its row names, or else that it has. The other goes."""
         server = world.server()
         wanted = world.wanted(server, blank())
         label = VolumeLabel(server=server, position=0, ends=True)
@@ -178,6 +178,10 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert found.volume_id == second
         await world.becomes(first, "gone")
         await world.volumes.detach([attachment])
+        third = await world.volume(metadata=label.metadata())
+        known = world.wanted(server, msgspec.structs.replace(blank(), volume_id=third))
+        assert [one.volume_id for one in await world.given(known)] == [third]
+        await world.becomes(second, "gone")
 
     async def test_labels_of_other_projects_are_nothing(self, world: VolumesWorld) -> None:
         """Whoever makes a volume says in its metadata what he likes."""
