@@ -18,6 +18,7 @@ from skep.api.creating.networks import asked_networks
 from skep.api.creating.tags import distinct_tags
 from skep.api.services import ApiSettings
 from skep.domain import request_specs
+from skep.domain.block_devices import BlockDevice
 from skep.domain.context import RequestContext
 from skep.domain.destinations import Destination, destination
 from skep.domain.flavors import Flavor
@@ -71,6 +72,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     flavor: Flavor
     image: Image
     networks: ChosenNetworks
+    disks: tuple[BlockDevice, ...]
     zone: str | None = None
     """The one that was asked for; none where a host is forced that is in another zone."""
     group: GroupRule | None = None
@@ -94,7 +96,7 @@ def read(body: dict[str, Any], settings: ApiSettings, version: int) -> CreateReq
         destination=destination(server, settings.default_schedule_zone),
         hints=hints(body, settings.filters),
         networks=asked_networks(server, min_count, max_count),
-        disks=disks(server),
+        disks=disks(server, max_count),
         hostname=requested_hostname(server, max_count),
         files=injected_files(server),
         password=password_of(server),
@@ -154,7 +156,7 @@ def instances_of(
         description=wanted.description,
         metadata=wanted.metadata,
         tags=distinct_tags(server.get("tags")),
-        block_devices=wanted.disks.all(found.flavor),
+        block_devices=found.disks,
         config_drive=config_drive,
         disk_config=disk_config_of(server, found.image),
         access_ip_v4=access_address(server.get("accessIPv4")),

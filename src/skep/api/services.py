@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from skep.neighbours.identity.base import IdentityService
     from skep.neighbours.images.base import ImageRecords, ImageService, ImagesOfUsers
     from skep.neighbours.networks.base import NetworksOfUsers
+from skep.neighbours.volumes.absent import NoVolumes
+from skep.neighbours.volumes.base import VolumesOfUsers
 
 
 class QuotaDefaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +151,8 @@ class ApiServices:
     """Does with images what their users ask."""
     networks: NetworksOfUsers
     """Looks up what users name of networks."""
+    volumes: VolumesOfUsers = field(default_factory=NoVolumes)
+    """Looks up what users name of volumes."""
     policy: Policy
     seal: Callable[[bytes], bytes]
     """Encrypts adminPass and injected files for storage."""

@@ -131,8 +131,9 @@ FormT = TypeVar("FormT", _V2, _V1)
 
 
 def block_devices(asked: AskedDisks, flavor: Flavor) -> tuple[AskedDevice, ...]:
-    """Return the disks that each server of a create is to have: those that are asked for, then those of the flavor.
+    """Return the disks that each server of a create is to have: what is asked for, and what the flavor has besides.
 
+    The boot disk is the first one, swap disks are the last; the others are in the order in which they were asked for.
     Raises BadRequest for what no disk can be and for disks that do not go together, naming the field.
     """
     found = _asked_for(asked)
@@ -149,7 +150,8 @@ def block_devices(asked: AskedDisks, flavor: Flavor) -> tuple[AskedDevice, ...]:
     if 0 <= asked.max_local < local:
         expected = f"at most {asked.max_local} disks that are not volumes, those of image and flavor among them"
         raise invalid_field(V1 if asked.v1 else V2, f"{local} local disks", expected)
-    return tuple(msgspec.structs.replace(one, device=_sized(one.device, flavor)) for one in whole)
+    ordered = sorted(whole, key=lambda one: (one.device.boot_index != 0, one.device.is_swap))
+    return tuple(msgspec.structs.replace(one, device=_sized(one.device, flavor)) for one in ordered)
 
 
 def boot_device(devices: Sequence[AskedDevice]) -> AskedDevice:

@@ -193,13 +193,13 @@ async def test_further_disks_may_be_booted_in_order(cloud: ServersUnderTest) -> 
 @pytest.mark.parametrize(
     ("devices", "words"),
     [
-        ([BOOT, {**BLANK, "boot_index": 2}], "boot_index 2 beside"),
-        ([BOOT, {**BLANK, "boot_index": 0}], "boot_index 0 beside"),
-        ([BOOT, {**BLANK, "boot_index": 1}, {**SWAP, "boot_index": 1}], "boot_index 1, 1 beside"),
+        ([BOOT, {**BLANK, "boot_index": 2}], r"\[1\].boot_index. Value: 2. .* 1 is due"),
+        ([BOOT, {**BLANK, "boot_index": 0}], r"\[1\].boot_index. Value: 0. .* 1 is due"),
+        ([BOOT, {**BLANK, "boot_index": 1}, {**SWAP, "boot_index": 1}], r"\[2\].boot_index. Value: 1. .* 2 is due"),
         ([BOOT, {**BLANK, "disk_bus": "junk"}], r"\[1\].disk_bus. Value: junk. Expected: one of fdc, ide"),
         ([{**BOOT, "disk_bus": "junk"}], r"\[0\].disk_bus"),
         ([{**BOOT, "device_type": "junk"}], r"\[0\].device_type. Value: junk. Expected: one of cdrom, disk"),
-        ([SWAP], "no boot disk. Expected: one boot disk"),
+        ([SWAP], r"\[0\].boot_index. Value: None. Expected: one boot disk"),
     ],
 )
 async def test_disks_that_no_hypervisor_knows(

@@ -124,10 +124,15 @@ async def test_members_of_one_request(cloud: ServersUnderTest) -> None:
             r"block_device_mapping_v2\[0\].source_type",
         ),
         (
-            {"block_device_mapping_v2": [{"source_type": "blank", "destination_type": "volume"}]},
+            {
+                "block_device_mapping_v2": [
+                    BOOT,
+                    {"source_type": "blank", "destination_type": "volume", "volume_size": 1},
+                ]
+            },
             1,
             400,
-            r"block_device_mapping_v2\[0\].destination_type",
+            r"block_device_mapping_v2\[1\].destination_type",
         ),
         (
             {"block_device_mapping_v2": [BOOT, {"source_type": "blank", "volume_size": 50}]},

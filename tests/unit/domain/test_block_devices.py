@@ -68,7 +68,8 @@ def test_what_the_flavor_has_comes_last_with_its_sizes() -> None:
 def test_what_is_asked_for_replaces_what_the_flavor_has() -> None:
     swap = {"source_type": "blank", "guest_format": "swap", "volume_size": 1}
     asked = {"source_type": "blank", "volume_size": 3}
-    assert [one.volume_size for one in devices(ROOT, asked, swap, flavor=LARGE)] == [None, 3, 1]
+    for given in ((ROOT, asked, swap), (swap, asked, ROOT)):
+        assert [one.volume_size for one in devices(*given, flavor=LARGE)] == [None, 3, 1]
 
 
 def test_volumes_of_each_source() -> None:
@@ -175,7 +176,7 @@ def test_the_older_form_beside_an_image() -> None:
         {"device_name": "vdd", "virtual_name": "swap"},
         {"device_name": "vde", "virtual_name": "ephemeral0", "volume_size": 2},
     )
-    root, volume, snapshot, swap, ephemeral = devices(v1=given, flavor=LARGE)
+    root, volume, snapshot, ephemeral, swap = devices(v1=given, flavor=LARGE)
     assert root.uuid == IMAGE
     assert (volume.volume_id, volume.device_name, volume.delete_on_termination) == (THING, "/dev/vdb", True)
     assert (snapshot.source_type, snapshot.uuid, snapshot.volume_size) == ("snapshot", OTHER, 5)
@@ -185,7 +186,8 @@ def test_the_older_form_beside_an_image() -> None:
 
 def test_the_older_form_without_an_image_boots_by_name() -> None:
     first, second = {"device_name": "vdb", "volume_id": OTHER}, {"device_name": "vda", "volume_id": THING}
-    assert [one.boot_index for one in devices(v1=(first, second), image=False)] == [None, 0]
+    found = devices(v1=(first, second), image=False)
+    assert [(one.boot_index, one.uuid) for one in found] == [(0, THING), (None, OTHER)]
     with pytest.raises(BadRequest, match=r"mapping\[0\]\.boot_index"):
         devices(v1=(first,), image=False)
 
@@ -220,7 +222,7 @@ def test_an_image_of_a_server_that_boots_from_a_volume() -> None:
         [root] = devices(*given, properties=BACKED)
         assert (root.source_type, root.uuid, root.boot_index, root.device_name) == ("snapshot", THING, 0, "/dev/sda")
     found = devices(v1=({"volume_id": OTHER, "device_name": "vda"},), properties=BACKED)
-    assert [(one.uuid, one.boot_index) for one in found] == [(OTHER, None), (THING, 0)]
+    assert [(one.uuid, one.boot_index) for one in found] == [(THING, 0), (OTHER, None)]
 
 
 def test_a_request_replaces_the_disk_of_an_image_by_its_name() -> None:

@@ -13,7 +13,7 @@ from skep.api import server_creation
 from skep.api.creating import repeats
 from skep.api.creating.contents import Secrets, check_limits
 from skep.api.creating.disk_config import check_disk_config
-from skep.api.creating.disks import ZERO_DISK, check_image
+from skep.api.creating.disks import NO_IMAGE, ZERO_DISK, check_image
 from skep.api.creating.hints import sent_as
 from skep.api.creating.repeats import Given
 from skep.api.handlers.key_pairs import named_key_pair
@@ -35,6 +35,7 @@ from skep.database.api import (
 )
 from skep.database.api.build_requests import NewRequest
 from skep.database.api.kept_answers import KeptAnswer, KeyedCreate
+from skep.domain.block_devices import BlockDevice
 from skep.domain.destinations import Destination, check_one_way
 from skep.domain.errors import Forbidden, OutcomeUnknown, QuotaExceeded, SkepError
 from skep.domain.flavors import Flavor
@@ -46,6 +47,7 @@ from skep.domain.instances import Instance
 from skep.domain.invalid_input import InvalidHint, invalid_field, invalid_hint
 from skep.domain.quotas import charge_of
 from skep.messages.to_super_conductor import ScheduleAndBuildInstances
+from skep.neighbours.volumes.base import AskedVolumes
 from skep.transport.base import SUPER_CONDUCTOR
 
 log = structlog.get_logger("skep.api.servers")
@@ -95,7 +97,7 @@ def _authorize(request: ApiRequest, wanted: CreateRequest) -> None:
     """Ask the further rules that a create may need."""
     if wanted.networks.networks in ("auto", "named"):
         request.authorize(rule=f"{SERVERS}:create:attach_network")
-    if wanted.server.get("block_device_mapping_v2"):
+    if wanted.disks.v2 or wanted.disks.v1:
         request.authorize(rule=f"{SERVERS}:create:attach_volume")
     if wanted.destination.is_forced:
         request.authorize(rule=f"{SERVERS}:create:forced_host")
@@ -112,24 +114,45 @@ async def _resolve(request: ApiRequest, wanted: CreateRequest) -> Resolved:
     Raises BadRequest for what is not there or does not fit together.
     """
     flavor = await _flavor(request, wanted.flavor_id)
-    image = await _image(request, wanted.disks.image_id)
-    check_image(image, flavor, may_have_no_disk=request.allowed(ZERO_DISK))
-    check_disk_config(wanted.server, image, "server")
-    wanted.disks.all(flavor)
+    image = None if wanted.disks.image_id is None else await _image(request, wanted.disks.image_id)
+    if image is not None:
+        check_image(image, flavor, may_have_no_disk=request.allowed(ZERO_DISK))
+        check_disk_config(wanted.server, image, "server")
+    disks = await _disks(request, wanted, image, flavor)
+    if image is None:
+        raise invalid_field("server.imageRef", wanted.disks.image_ref, NO_IMAGE)
     networks = await request.services.networks.choose(wanted.networks, request.context, request.token)
     where = wanted.destination
     default_zone = request.services.settings.default_availability_zone
     key_pair = await named_key_pair(request, wanted.key_name, "server")
     if not (where.hosts or where.nodes or wanted.hints.group or wanted.hints.cells or where.zone):
-        return Resolved(flavor=flavor, image=image, networks=networks, key_pair=key_pair)
+        return Resolved(flavor=flavor, image=image, networks=networks, disks=disks, key_pair=key_pair)
     project = None if request.context.is_admin else request.context.project_id
     unit = partial(_look_up, wanted=wanted, project=project, default_zone=default_zone)
     group, unknown_nodes, named, zone = await request.services.database.read(unit)
     if unknown_nodes or (where.requested_host is not None and where.requested_node is not None):
         await _check_hypervisors(request, unknown_nodes, where)
     return Resolved(
-        flavor=flavor, image=image, networks=networks, zone=zone, key_pair=key_pair, group=group, cells=named
+        flavor=flavor,
+        image=image,
+        networks=networks,
+        disks=disks,
+        zone=zone,
+        key_pair=key_pair,
+        group=group,
+        cells=named,
     )
+
+
+async def _disks(
+    request: ApiRequest, wanted: CreateRequest, image: Image | None, flavor: Flavor
+) -> tuple[BlockDevice, ...]:
+    """Return the disks of each server. Raises BadRequest for what is not there or does not fit together."""
+    asked = AskedVolumes(
+        devices=wanted.disks.all(image, flavor), zone=wanted.destination.zone, multiattach=request.version >= 60
+    )
+    chosen = await request.services.volumes.choose(asked, request.context, request.token)
+    return tuple(one.device for one in chosen.devices)
 
 
 async def _flavor(request: ApiRequest, flavor_id: str) -> Flavor:

@@ -73,52 +73,41 @@ def test_both_names_of_the_hints() -> None:
 IMAGE_DISK = {"source_type": "image", "uuid": UUID, "boot_index": 0}
 
 
-@pytest.mark.parametrize(
-    "devices",
-    [
-        [IMAGE_DISK, IMAGE_DISK],
-        [{**IMAGE_DISK, "boot_index": 1}],
-        [{**IMAGE_DISK, "boot_index": None}],
-        [{**IMAGE_DISK, "boot_index": "zero"}],
-        [{**IMAGE_DISK, "uuid": None}],
-        [{**IMAGE_DISK, "tag": "a"}],
-        [{"source_type": "blank", "boot_index": 0}],
-        [IMAGE_DISK, {"source_type": "blank", "boot_index": 2}],
-        [{"source_type": "blank", "uuid": UUID}],
-        [{"source_type": "snapshot", "uuid": UUID}],
-        [{"uuid": UUID}],
-        [{"source_type": "blank"}],
-        [{"no_device": True}],
-        [{**IMAGE_DISK, "uuid": None, "image_id": UUID}],
-    ],
-)
-def test_disks_that_make_no_sense(devices: list[dict[str, object]]) -> None:
-    with pytest.raises(BadRequest):
-        disks({"imageRef": UUID, "block_device_mapping_v2": devices})
+FLAVOR = Flavor(flavorid="1", name="f", vcpus=1, memory_mb=1, root_gb=1, ephemeral_gb=2, swap_mb=1024)
 
 
-def test_a_boot_disk_that_is_another_image_or_none() -> None:
+def test_disks_of_hosts_may_be_many() -> None:
+    blank = {"source_type": "blank", "volume_size": 1}
+    found = disks({"imageRef": UUID, "block_device_mapping_v2": [IMAGE_DISK, blank, blank]}, 3)
+    assert [one.device.source_type for one in found.all(Image(id=UUID), FLAVOR)] == ["image", *["blank"] * 3]
+
+
+def test_no_hypervisor_tags_devices() -> None:
+    tagged = {"source_type": "blank", "tag": "a"}
+    for devices, index in (([{**IMAGE_DISK, "tag": "a"}], 0), ([IMAGE_DISK, tagged], 1)):
+        found = disks({"imageRef": UUID, "block_device_mapping_v2": devices}, 1)
+        with pytest.raises(BadRequest, match=rf"server\.block_device_mapping_v2\[{index}\]\.tag"):
+            found.all(Image(id=UUID), FLAVOR)
+
+
+def test_a_boot_disk_is_enough_without_an_image() -> None:
     for none in ({}, {"imageRef": ""}):
-        assert disks({**none, "block_device_mapping_v2": [IMAGE_DISK]}).image_id == UUID
+        found = disks({**none, "block_device_mapping_v2": [{"source_type": "blank"}, IMAGE_DISK]}, 1)
+        assert found.image_id == UUID
+        assert [one.device.uuid for one in found.all(Image(id=UUID), FLAVOR)] == [UUID, None, None]
         with pytest.raises(BadRequest, match=r"server\.imageRef"):
-            disks({**none, "block_device_mapping_v2": [{"source_type": "blank"}]})
-    with pytest.raises(BadRequest):
-        disks({"imageRef": UUID.replace("7", "8"), "block_device_mapping_v2": [IMAGE_DISK]})
-
-
-def test_what_the_flavor_has_no_room_for() -> None:
-    flavor = Flavor(flavorid="1", name="f", vcpus=1, memory_mb=1, root_gb=1, ephemeral_gb=2, swap_mb=1024)
-    blank = {"source_type": "blank"}
-    swap = {**blank, "guest_format": "swap"}
-    for devices in (
-        [{**blank, "volume_size": 2}, {**blank, "volume_size": 1}],
-        [{**swap, "volume_size": 2}],
-        [swap, swap],
-    ):
+            disks({**none}, 1)
+    for first in ({"source_type": "blank"}, {**IMAGE_DISK, "no_device": True}, {**IMAGE_DISK, "boot_index": 1}):
+        found = disks({"block_device_mapping_v2": [first]}, 1)
+        assert found.image_id is None
         with pytest.raises(BadRequest):
-            disks({"imageRef": UUID, "block_device_mapping_v2": [IMAGE_DISK, *devices]}).all(flavor)
-    whole = disks({"imageRef": UUID}).all(flavor)
-    assert [(one.source_type, one.volume_size) for one in whole] == [("image", None), ("blank", 2), ("blank", 1)]
+            found.all(None, FLAVOR)
+
+
+def test_a_boot_disk_that_is_another_image() -> None:
+    found = disks({"imageRef": UUID.replace("7", "8"), "block_device_mapping_v2": [IMAGE_DISK]}, 1)
+    with pytest.raises(BadRequest, match=r"_v2\[0\]\.uuid"):
+        found.all(Image(id=UUID.replace("7", "8")), FLAVOR)
 
 
 def test_images_and_flavors() -> None:
