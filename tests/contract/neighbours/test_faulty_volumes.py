@@ -137,7 +137,8 @@ async def listing(world: VolumesWorld) -> tuple[Call, Check]:
 
 async def choosing(world: VolumesWorld) -> tuple[Call, Check]:
     volume = await world.volume()
-    devices = (made_of("volume", volume), made_of("snapshot", await world.snapshot(volume)), blank(volume_type="usual"))
+    typed = blank(volume_type=world.place.shared_type)
+    devices = (made_of("volume", volume), made_of("snapshot", await world.snapshot(volume)), typed)
     asked = AskedVolumes(devices=tuple(AskedDevice(device=one, where="server.imageRef") for one in devices))
 
     async def untouched() -> bool:

@@ -335,6 +335,17 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         await world.becomes(second.volume_id, "gone")
         assert await world.status(first.volume_id) == "available"
 
+    async def test_a_volume_that_stays_and_was_made_twice(self, world: VolumesWorld) -> None:
+        """Which of both is the server's is for its row to say; without that word both stay."""
+        server = world.server()
+        [made] = await world.given(world.wanted(server, blank(delete_on_termination=False)))
+        late = await world.volume(metadata=(await world.shown(made.volume_id))["metadata"])
+        assert await world.volumes.discard([world.ended(server)]) == [()]
+        assert [await world.status(one) for one in (made.volume_id, late)] == ["available"] * 2
+        assert await world.volumes.discard([world.ended(server, kept=(made.volume_id,))]) == [()]
+        await world.becomes(late, "gone")
+        assert await world.status(made.volume_id) == "available"
+
     async def test_a_volume_that_is_in_use_ends_later(self, world: VolumesWorld) -> None:
         """It is told what is left of a server, and that it is to be asked again."""
         server, other = world.server(), world.server()

@@ -193,7 +193,8 @@ class EndedVolumes(msgspec.Struct, frozen=True, kw_only=True):
     instance: InstanceUuid
     project_id: ProjectId
     kept: tuple[str, ...] = ()
-    """Volumes that were made for it and stay, whatever was said of them when they were made."""
+    """Volumes that were made for it and stay, whatever was said of them when they were made. Another one for the same
+    disk was made twice, and goes."""
     ended: tuple[str, ...] = ()
     """Volumes that were made for it and go, likewise."""
 

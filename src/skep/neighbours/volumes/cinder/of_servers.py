@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import structlog
@@ -62,10 +63,7 @@ class MadeVolumes:
         """Delete the volumes that were made for a server and go with it. Raises Unavailable."""
         calls = self._of_project(ended.project_id)
         left = []
-        for volume in await self._labelled(ended.instance, ended.project_id):
-            goes = volume.id in ended.ended or (volume.label is not None and volume.label.ends)
-            if not goes or volume.id in ended.kept or volume.status == DELETING:
-                continue
+        for volume in _going(await self._labelled(ended.instance, ended.project_id), ended):
             try:
                 await calls.deleted(VOLUMES, volume.id)
             except CinderRefused as error:
@@ -165,6 +163,16 @@ class MadeVolumes:
 def is_made(device: BlockDevice) -> bool:
     """Tell whether a disk is a volume that is made for its server."""
     return device.destination_type == "volume" and device.source_type != "volume"
+
+
+def _going(labelled: Sequence[CinderVolume], ended: EndedVolumes) -> Iterator[CinderVolume]:
+    """Give those volumes of a server that go with it."""
+    labels = [(one, one.label) for one in labelled if one.label is not None and one.status != DELETING]
+    filled = {label.position for one, label in labels if one.id in ended.kept}
+    for one, label in labels:
+        goes = label.ends or one.id in ended.ended or label.position in filled
+        if goes and one.id not in ended.kept:
+            yield one
 
 
 def _order(volume: CinderVolume) -> tuple[int, str, str]:
