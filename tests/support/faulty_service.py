@@ -31,6 +31,7 @@ LIKELY = {
     "visibility": "shared",
     "images": ["one"],
     "volume": {"id": "another", "status": "available", "size": 1, "metadata": {}},
+    "metadata": {"mine": "too"},
     "volumes": [{"id": "one", "status": "available"}],
     "snapshot": {"id": "another", "status": "available", "size": 1, "volume_id": "one"},
     "attachment": {"id": "another", "status": "reserved", "volume_id": "one", "instance": None},

@@ -96,7 +96,8 @@ class Story:
         made = [one for one in self.twin.store.volumes.values() if one.metadata.get("skep_server") == server]
         if made and server not in self.attached and self.wild.random() < 0.3:
             again = self.wild.choice(made)
-            late = msgspec.structs.replace(again, id=self._new_id(), status="available", becomes="", looks=0)
+            metadata = {key: value for key, value in again.metadata.items() if key != "skep_volume"}
+            late = msgspec.structs.replace(again, id=self._new_id(), status="available", becomes="", metadata=metadata)
             self.twin.store.volumes[late.id] = late
 
     def _new_id(self) -> str:

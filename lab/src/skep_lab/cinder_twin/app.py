@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from skep.neighbours.identity.base import IdentityService
 from skep_lab.cinder_twin.store import (
+    UNLIMITED,
     TwinAttachment,
     TwinCaller,
     TwinRefuses,
@@ -74,6 +75,12 @@ async def _act_on_volume(store: VolumeStore, caller: TwinCaller, request: Reques
     return Response(status_code=200)
 
 
+async def _add_metadata(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    volume = store.volume(caller, request.path_params["id"])
+    volume.metadata = {**volume.metadata, **await _body(request, "metadata")}
+    return JSONResponse({"metadata": volume.metadata})
+
+
 async def _set_metadata(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
     volume = store.volume(caller, request.path_params["id"])
     volume.metadata = dict(await _body(request, "metadata"))
@@ -100,6 +107,13 @@ async def _set_quota(store: VolumeStore, caller: TwinCaller, request: Request) -
     limits = await _body(request, "quota_set")
     store.limits[request.path_params["id"]] = limits["volumes"]
     return JSONResponse({"quota_set": limits})
+
+
+async def _show_quota(store: VolumeStore, _caller: TwinCaller, request: Request) -> Response:
+    project = request.path_params["id"]
+    used = sum(one.project_id == project for one in store.volumes.values())
+    volumes = {"in_use": used, "reserved": 0, "limit": store.limits.get(project, UNLIMITED)}
+    return JSONResponse({"quota_set": {"volumes": volumes}})
 
 
 async def _create_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
@@ -142,10 +156,10 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/volumes/detail": {"GET": _list_volumes},
     "/volumes/{id}": {"GET": _show_volume, "DELETE": _delete_volume},
     "/volumes/{id}/action": {"POST": _act_on_volume},
-    "/volumes/{id}/metadata": {"PUT": _set_metadata},
+    "/volumes/{id}/metadata": {"POST": _add_metadata, "PUT": _set_metadata},
     "/snapshots": {"POST": _create_snapshot},
     "/snapshots/{id}": {"GET": _show_snapshot, "DELETE": _delete_snapshot},
-    "/os-quota-sets/{id}": {"PUT": _set_quota},
+    "/os-quota-sets/{id}": {"GET": _show_quota, "PUT": _set_quota},
     "/attachments": {"POST": _create_attachment},
     "/attachments/detail": {"GET": _list_attachments},
     "/attachments/{id}": {"GET": _show_attachment, "PUT": _update_attachment, "DELETE": _delete_attachment},

@@ -159,13 +159,15 @@ class VolumesContract(VolumesContractBase, abc.ABC):
 
     async def test_over_quota(self, world: VolumesWorld) -> None:
         """The project's, not that of Skep's own user."""
-        await world.ask("PUT", f"os-quota-sets/{world.project}", {"quota_set": {"volumes": 0}}, by="admin")
+        path = f"os-quota-sets/{world.project}"
+        await world.volume()
+        before = (await world.ask("GET", f"{path}?usage=True", by="admin"))["volumes"]
+        full = {"volumes": before["in_use"] + before["reserved"]}
+        await world.ask("PUT", path, {"quota_set": full}, by="admin")
         try:
-            assert (
-                "uota" in (message := await world.refused(world.wanted(world.server(), blank()))) or "xceed" in message
-            )
+            assert "xceed" in await world.refused(world.wanted(world.server(), blank()))
         finally:
-            await world.ask("PUT", f"os-quota-sets/{world.project}", {"quota_set": {"volumes": -1}}, by="admin")
+            await world.ask("PUT", path, {"quota_set": {"volumes": before["limit"]}}, by="admin")
 
     async def test_a_volume_that_was_made_twice(self, world: VolumesWorld) -> None:
         """One of them is the server's: the one that its row names, or else that it has. The other goes."""
@@ -192,6 +194,21 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert found.volume_id != theirs
         await self._discarded(world, server)
         assert await world.status(theirs, by="admin") == "available"
+
+    async def test_a_copy_has_the_metadata_of_a_volume(self, world: VolumesWorld) -> None:
+        """It is its user's all the same: not taken for the volume, and not deleted."""
+        server = world.server()
+        wanted = world.wanted(server, blank())
+        [found] = await world.given(wanted)
+        said = (await world.shown(found.volume_id))["metadata"]
+        assert said["skep_volume"] == found.volume_id
+        copy = await world.volume(metadata=said)
+        assert await world.given(wanted) == (found,)
+        assert await world.volumes.discard([world.ended(server, ended=(copy,))]) == [()]
+        await world.becomes(found.volume_id, "gone")
+        [anew] = await world.given(wanted)
+        assert anew.volume_id != copy
+        assert await world.status(copy) == "available"
 
     async def test_a_label_that_its_user_took_away(self, world: VolumesWorld) -> None:
         """The volume is the server's as long as its row names it, and is not deleted."""
@@ -293,9 +310,14 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         [new] = await world.reserved(server, volume, beside=(old,))
         assert new != old
         assert await world.reserved(server, volume, beside=(old,)) == (new,)
+        there = WantedConnection(attachment_id=new, connector={**CONNECTOR, "host": "host2"})
+        [refused] = await world.volumes.connect([there])
+        assert isinstance(refused, VolumesRefused)
         await world.volumes.detach([old])
         assert await world.status(volume) != "available"
         assert await world.reserved(server, volume) == (new,)
+        [connection] = await world.volumes.connect([there])
+        assert isinstance(connection, VolumeConnection)
 
     async def test_an_attachment_that_was_made_twice(self, world: VolumesWorld) -> None:
         """One is the server's, the one that its guest uses; the other goes."""
@@ -304,6 +326,19 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         await world.reserved(server, volume, beside=(first,))
         assert len(await world.attached(server)) == 2
         assert await world.reserved(server, volume) == (first,)
+        assert await world.attached(server) == [(volume, "attached")]
+
+    async def test_a_connection_beside_an_attachment_that_was_made_twice(self, world: VolumesWorld) -> None:
+        """A repeat may be refused; it is not once the other attachment is gone."""
+        volume, server = await world.volume(), world.server()
+        [first] = await world.reserved(server, volume)
+        wanted = WantedConnection(attachment_id=first, connector=CONNECTOR)
+        await world.reserved(server, volume, beside=(first,))
+        assert isinstance((await world.volumes.connect([wanted]))[0], VolumeConnection)
+        assert isinstance((await world.volumes.connect([wanted]))[0], VolumesRefused)
+        assert await world.reserved(server, volume) == (first,)
+        assert isinstance((await world.volumes.connect([wanted]))[0], VolumeConnection)
+        assert await world.volumes.complete([first]) == [None]
         assert await world.attached(server) == [(volume, "attached")]
 
     async def test_attachments_that_are_gone(self, world: VolumesWorld) -> None:
@@ -339,7 +374,8 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         """Which of both is the server's is for its row to say; without that word both stay."""
         server = world.server()
         [made] = await world.given(world.wanted(server, blank(delete_on_termination=False)))
-        late = await world.volume(metadata=(await world.shown(made.volume_id))["metadata"])
+        label = VolumeLabel(server=server, position=0, ends=False)
+        late = await world.volume(metadata=label.metadata())
         assert await world.volumes.discard([world.ended(server)]) == [()]
         assert [await world.status(one) for one in (made.volume_id, late)] == ["available"] * 2
         assert await world.volumes.discard([world.ended(server, kept=(made.volume_id,))]) == [()]

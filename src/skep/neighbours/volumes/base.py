@@ -18,6 +18,12 @@ from skep.domain.ids import InstanceUuid, ProjectId
 
 SERVER, POSITION, MADE = "skep_server", "skep_position", "skep_made"
 """Keys of the metadata of a volume that was made for a server."""
+ITSELF = "skep_volume"
+"""Key of the volume's own id, which it gets once it is there.
+
+A backup that is restored has the metadata of the volume that was backed up. Such a copy has the id of another volume,
+and is a user's.
+"""
 
 
 class VolumeLabel(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,7 +237,8 @@ class ServerVolumes(Protocol):
     async def connect(self, wanted: Sequence[WantedConnection]) -> list[VolumeConnection | VolumesRefused]:
         """Tell the service which host uses an attachment; return how it reaches the volume.
 
-        A repeat for another host is refused: that needs an attachment of its own.
+        One that was made twice may be refused, so a repeat begins with `reserve`. A volume that another host of the
+        server is connected to is refused: that attachment has to go first.
         """
         ...
 

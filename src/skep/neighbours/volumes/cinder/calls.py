@@ -125,6 +125,12 @@ class CinderCalls:
         answer = await self.answer("PUT", _path(kind, resource_id), {kind.member: fields})
         return self._one(kind, answer, resource_id)
 
+    async def described(self, kind: VolumeKind[FormT], resource_id: str, metadata: dict[str, str]) -> None:
+        """Give one these metadata besides those that it has. Raises CinderRefused; Unavailable: it may have them."""
+        answer = await self.answer("POST", f"{_path(kind, resource_id)}/metadata", {"metadata": metadata})
+        if not metadata.items() <= read(answer.get("metadata"), dict[str, str]).items():
+            raise nonsense(SERVICE, f"the {kind.noun} has other metadata")
+
     async def act(self, kind: VolumeKind[FormT], resource_id: str, action: str) -> None:
         """Ask for an action of one. Raises CinderRefused; Unavailable: it may be done."""
         await self._good("POST", f"{_path(kind, resource_id)}/action", {action: None}, statuses=(202, 204))

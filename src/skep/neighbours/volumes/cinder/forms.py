@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import field
 
-from skep.neighbours.volumes.base import VolumeLabel
+from skep.neighbours.volumes.base import ITSELF, VolumeLabel
 
 FormT = TypeVar("FormT", bound="CinderResource")
 
@@ -57,7 +57,12 @@ class CinderVolume(CinderResource, frozen=True, kw_only=True):
     @property
     def label(self) -> VolumeLabel | None:
         """What of a server it is; None: nothing that Skep made."""
-        return VolumeLabel.of(self.metadata)
+        return VolumeLabel.of(self.metadata) if self.metadata.get(ITSELF, self.id) == self.id else None
+
+    @property
+    def is_original(self) -> bool:
+        """Whether it says of itself that it is no copy."""
+        return self.metadata.get(ITSELF) == self.id
 
 
 class CinderSnapshot(CinderResource, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from skep.neighbours.answers import VOLUMES as SERVICE
 from skep.neighbours.answers import nonsense
 from skep.neighbours.service_session import CredentialsRefused
 from skep.neighbours.volumes.base import (
+    ITSELF,
     SERVER,
     EndedVolumes,
     LeftVolume,
@@ -125,6 +126,8 @@ class MadeVolumes:
                     return VolumesRefused(f"Volume {known}, which was made for the server, is gone")
             if volume is None:
                 volume = await self._create(wanted, position)
+            if volume.label is not None and not volume.is_original:
+                await self._of_project(wanted.project_id).described(VOLUMES, volume.id, {ITSELF: volume.id})
         except CinderRefused as error:
             return VolumesRefused(str(error))
         if "error" in volume.status or volume.status == DELETING:
