@@ -320,11 +320,13 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert isinstance(connection, VolumeConnection)
 
     async def test_an_attachment_that_was_made_twice(self, world: VolumesWorld) -> None:
-        """One is the server's, the one that its guest uses; the other goes."""
+        """One is the server's, the one that its guest uses; others go, however many they are."""
         volume, server = await world.volume(), world.server()
         first = await world.in_use(server, volume)
-        await world.reserved(server, volume, beside=(first,))
-        assert len(await world.attached(server)) == 2
+        others: tuple[str, ...] = ()
+        for _ in range(4):
+            others += await world.reserved(server, volume, beside=(first, *others))
+        assert len(await world.attached(server)) == 5
         assert await world.reserved(server, volume) == (first,)
         assert await world.attached(server) == [(volume, "attached")]
 
