@@ -14,7 +14,7 @@ from functools import partial
 from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import port_holders, server_ports
-from skep.database.api.port_holders import Holder
+from skep.database.api.holders import Holder
 from skep.database.api.server_ports import ChangedServer
 from skep.database.cell import interfaces
 from skep.domain.errors import SkepError

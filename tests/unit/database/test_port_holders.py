@@ -6,8 +6,8 @@ import pytest
 import sqlalchemy as sa
 
 from skep.database.api import ends, port_holders
+from skep.database.api.holders import FIRST_LOOK, SETTLE
 from skep.database.api.network_tables import port_holders as table
-from skep.database.api.port_holders import FIRST_LOOK, SETTLE
 from skep.database.api.tables import instance_mappings
 from skep.domain.clock import SECOND
 from skep.domain.ids import InstanceUuid, new_uuid
