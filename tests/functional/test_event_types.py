@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from structlog.testing import capture_logs
 
 from skep.cli import explain
@@ -19,11 +20,16 @@ from skep.contracts.http_cloud import http_config
 from skep.domain import event_table, event_types
 from skep.domain.actions import ACTIONS
 from tests.functional.test_lives import World
+from tests.support.memory_volumes import MemoryVolumes
 
 VERSION = "2.90"
 IMAGE = "the one it has"
 PORT = "PORT"
+VOLUMES = MemoryVolumes()
+VOLUME = VOLUMES.volume()
 UNDER_COPY = ("live_abort", "live_complete")
+OF_VOLUMES = "shelve_volume_backed"
+"""Looked at in `test_lives_with_volumes.py`."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,8 @@ LIFE = (
     case("inject_network_info", "injectNetworkInfo"),
     Case("attach_interface", {"interfaceAttachment": {}}, path="/os-interface"),
     Case("detach_interface", path=f"/os-interface/{PORT}"),
+    Case("attach_volume", {"volumeAttachment": {"volumeId": VOLUME}}, path="/os-volume_attachments"),
+    Case("detach_volume", path=f"/os-volume_attachments/{VOLUME}"),
     case("migrate", "migrate", operation="put_aside"),
     case("confirm_resize", "confirmResize"),
     case("resize", "resize", {"flavorRef": "2"}, "put_aside"),
@@ -146,7 +154,8 @@ async def ask(world: World, one: Case) -> str:
     return answer.headers["x-openstack-request-id"]
 
 
-async def test_what_is_told_of_each_action(tmp_path: Path) -> None:
+async def test_what_is_told_of_each_action(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skep.processes.own_services.NoVolumes", lambda: VOLUMES)
     config = msgspec.structs.replace(
         http_config(tmp_path),
         retention=RetentionSettings(reclaim_instance_interval=86_400, shelved_offload_time=-1),
@@ -168,7 +177,7 @@ async def test_what_is_told_of_each_action(tmp_path: Path) -> None:
             assert told.all_types() <= event_table.SENT, "docs/notifications.md lists what is sent"
         finally:
             await world.stop()
-    seen = {one.action for one in LIFE} | {*UNDER_COPY, "evacuate", "delete"}
+    seen = {one.action for one in LIFE} | {*UNDER_COPY, "evacuate", "delete", OF_VOLUMES}
     assert seen == set(ACTIONS), "every action has a case"
 
 

@@ -79,6 +79,7 @@ from skep.transport.memory import MemoryTransport
 from tests.support.admin_tokens import PROJECT, Tokens
 from tests.support.documented import Documented
 from tests.support.images import HeldImages
+from tests.support.memory_volumes import MemoryVolumes
 
 CELL1 = CellUuid("11111111-1111-4111-8111-111111111111")
 CELL2 = CellUuid("22222222-2222-4222-8222-222222222222")
@@ -191,6 +192,7 @@ class Admin:
     client: httpx.AsyncClient
     ended: list[Over]
     """Actions that ended with repairs."""
+    volumes: MemoryVolumes
 
     async def ask(self, method: str, path: str, *, token: str | None = "admin", **more: Any) -> httpx.Response:
         headers = {} if token is None else {"X-Auth-Token": token}
@@ -370,12 +372,14 @@ async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
     scheduler = Scheduler(states=[host_state("h1", CELL1), host_state("h2", CELL2)])
     await scheduler.serve(transport)
     ended: list[Over] = []
+    volumes = MemoryVolumes()
     services = AdminServices(
         database=database,
         cells=databases,
         names={cell.uuid: cell for cell in named},
         transport=transport,
         networks=EmbeddedNetworks(NetworksSettings(identity_url=""), database, Clock()),
+        volumes=volumes,
         clock=Clock(),
         identity=Tokens(),
         sees_server=lambda context, project: context.is_admin or context.project_id == project,
@@ -391,7 +395,7 @@ async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
     try:
         hooks = {"response": [Documented(described()).judge]}
         async with httpx.AsyncClient(transport=asgi, base_url="http://cloud", event_hooks=hooks) as client:
-            yield Admin(services, scheduler, client, ended)
+            yield Admin(services, scheduler, client, ended, volumes)
     finally:
         for opened in (database, *databases.values()):
             await opened.close()

@@ -1,4 +1,4 @@
-"""A whole cloud whose Keystone and Glance are Skep's own services behind ports that can fail."""
+"""A whole cloud whose neighbours are Skep's own services and a twin of Cinder, behind ports that can fail."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import msgspec
 from skep.config.compute import FakeFailure, HostImagesSettings
 from skep.config.networks import NetworksSettings
 from skep.config.sections import Config, IdentitySettings, ImagesSettings, QuotaSettings
+from skep.config.volumes import VolumesSettings
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, plain_client, serving_cloud
 from skep.contracts.neighbours.served import PASSWORDS, ServedNeighbours, neighbours, token
@@ -24,6 +25,8 @@ from skep.domain.clock import Clock
 from skep.domain.errors import NotFound
 from skep.processes.all_in_one import AllInOneCloud
 from skep.standalone.images.service import EVERYBODY
+from skep_lab.cinder_twin.store import VolumeStore
+from tests.support.cinder import served_twin
 from tests.support.faulty_service import FaultyService, faulty_service
 
 SECONDS = 2.0
@@ -53,14 +56,18 @@ class CloudBeside:
     keystone: FaultyService
     glance: FaultyService
     neutron: FaultyService
+    cinder: FaultyService
+    volumes: VolumeStore
+    """What Cinder knows."""
     client: httpx.AsyncClient
     config: Config
     running: AsyncExitStack
+    hosts: int
 
     async def restart(self) -> None:
         """End the cloud, and begin it anew with what it has written."""
         await self.running.aclose()
-        self.cloud, self.client = await _begun(self.config, self.running)
+        self.cloud, self.client = await _begun(self.config, self.running, self.hosts)
 
     async def token(self, user: str = "demo", project: str = "demo") -> str:
         """Sign in without the port that can fail."""
@@ -139,11 +146,17 @@ class CloudBeside:
 
 @asynccontextmanager
 async def cloud_beside(
-    root: Path, *failures: FakeFailure, unified: bool = False, networks: bool = False
+    root: Path,
+    *failures: FakeFailure,
+    unified: bool = False,
+    networks: bool = False,
+    volumes: bool = False,
+    hosts: int = 1,
 ) -> AsyncIterator[CloudBeside]:
     """Run a cloud of one host for the length of a block; with `unified` Keystone's limits are its quotas.
 
-    With `networks` its servers have their ports from the network service behind the third port.
+    With `networks` its servers have their ports from the network service behind the third port, with `volumes` their
+    volumes from the twin of Cinder behind the fourth.
     """
     async with AsyncExitStack() as stack:
         folder = root / "neighbours"
@@ -153,6 +166,8 @@ async def cloud_beside(
         keystone = await stack.enter_async_context(faulty_service(behind.identity_url, canned_limits))
         glance = await stack.enter_async_context(faulty_service(behind.images_url))
         neutron = await stack.enter_async_context(faulty_service(behind.networks_url))
+        twin = await stack.enter_async_context(served_twin(behind))
+        cinder = await stack.enter_async_context(faulty_service(twin.place.url.removesuffix("/v3")))
         own: dict[str, Any] = {"username": "admin", "password": PASSWORDS["admin"], "project_name": "admin"}
         config = http_config(root, failures=failures)
         limits = QuotaSettings(driver="unified", endpoint_id="compute", unified_limits_cache_seconds=0.0)
@@ -165,13 +180,14 @@ async def cloud_beside(
             identity=IdentitySettings(kind="keystone", auth_url=keystone.url, timeout=SECONDS, retries=0, **own),
             images=ImagesSettings(kind="glance", endpoint=glance.url),
             networks=NetworksSettings(kind="neutron", endpoint=neutron.url) if networks else NetworksSettings(),
+            volumes=VolumesSettings(kind="cinder", endpoint=f"{cinder.url}/v3") if volumes else VolumesSettings(),
             compute=msgspec.structs.replace(config.compute, images=of_hosts),
         )
         running = await stack.enter_async_context(AsyncExitStack())
-        cloud, client = await _begun(config, running)
-        yield CloudBeside(cloud, behind, keystone, glance, neutron, client, config, running)
+        cloud, client = await _begun(config, running, hosts)
+        yield CloudBeside(cloud, behind, keystone, glance, neutron, cinder, twin.store, client, config, running, hosts)
 
 
-async def _begun(config: Config, stack: AsyncExitStack) -> tuple[AllInOneCloud, httpx.AsyncClient]:
-    cloud = await stack.enter_async_context(serving_cloud(config, cells=1, hosts=1))
+async def _begun(config: Config, stack: AsyncExitStack, hosts: int) -> tuple[AllInOneCloud, httpx.AsyncClient]:
+    cloud = await stack.enter_async_context(serving_cloud(config, cells=1, hosts=hosts))
     return cloud, await stack.enter_async_context(plain_client(cloud.api_url))

@@ -59,6 +59,9 @@ class Fault(Enum):
     LOST = "does what it is asked, and its answer is lost"
 
 
+OF_A_CLOUD = (Fault.REFUSES, Fault.SILENT, Fault.ERROR, Fault.LIKELY, Fault.CUT, Fault.LOST)
+"""Those that a whole cloud meets; its ports towards services are tried with all of them."""
+
 SUCCESSES = {
     Fault.HTML: ("text/html", HTML),
     Fault.LIST: ("application/json", b"[]"),

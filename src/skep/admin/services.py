@@ -20,6 +20,7 @@ from skep.domain.nested.aliases import DeviceAlias
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.images.base import ImageService
 from skep.neighbours.networks.base import NetworkPorts
+from skep.neighbours.volumes.base import ServerVolumes
 from skep.transport.base import Transport
 
 CELL_SECONDS = 2.0
@@ -75,6 +76,8 @@ class AdminServices:
     transport: Transport
     networks: NetworkPorts
     """Whose ports the audit compares with the rows of servers."""
+    volumes: ServerVolumes
+    """Likewise."""
     clock: Clock
     identity: IdentityService
     sees_server: Callable[[RequestContext, ProjectId], bool]
@@ -116,6 +119,7 @@ class AdminServices:
             names=self.names,
             transport=self.transport,
             networks=self.networks,
+            volumes=self.volumes,
             ended=self.ended,
         )
 

@@ -17,7 +17,6 @@ _OF_THE_CLOUD: dict[str, tuple[str, int]] = {
 """First word of a path -> what is not there, and the last microversion in which Nova has it."""
 
 _OF_A_SERVER: dict[str, tuple[str, int]] = {
-    "os-volume_attachments": ("volume attachments", MAXIMUM),
     "shares": ("shares", MAXIMUM),
 }
 """The word behind `/servers/{id}`, as above."""

@@ -85,7 +85,7 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
         body=bodies.ACTION_TRIGGER_CRASH_DUMP,
         since=17,
     ),
-    ActionRow("shelve", ("shelve",), "os_compute_api:os-shelve:shelve"),
+    ActionRow("shelve", ("shelve", "shelve_volume_backed"), "os_compute_api:os-shelve:shelve"),
     ActionRow("shelveOffload", ("shelve_offload",), "os_compute_api:os-shelve:shelve_offload", check=ADMIN),
     ActionRow(
         "unshelve",

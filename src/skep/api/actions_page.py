@@ -22,6 +22,8 @@ BY_METHOD = {
     "delete": "`DELETE`, `forceDelete`",
     "attach_interface": "`POST .../os-interface`",
     "detach_interface": "`DELETE .../os-interface/ID`",
+    "attach_volume": "`POST .../os-volume_attachments`",
+    "detach_volume": "`DELETE .../os-volume_attachments/ID`",
     "live_abort": "`DELETE .../migrations/ID`",
     "live_complete": "`force_complete` of a migration",
 }

@@ -29,6 +29,7 @@ from skep.domain.images import Image
 from skep.domain.instances import Instance
 from skep.domain.key_pairs import KeyPair
 from skep.domain.request_specs import RequestSpec
+from skep.domain.volumes import is_volume_backed
 from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks
 
 
@@ -70,7 +71,9 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that a create request names."""
 
     flavor: Flavor
-    image: Image
+    image: Image | None
+    """What a server boots from as its host, or the volume service, makes it: with its properties. Of a volume that was
+    there before, what that keeps of its image. None: nothing is known of it."""
     networks: ChosenNetworks
     disks: tuple[BlockDevice, ...]
     zone: str | None = None
@@ -79,6 +82,16 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     key_pair: KeyPair | None = None
     cells: dict[str, CellUuid] = {}
     """By the names that hints give them."""
+
+    @property
+    def is_volume_backed(self) -> bool:
+        """Whether servers boot from volumes, so that they have no image themselves."""
+        return is_volume_backed(self.disks)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What the image says of its servers."""
+        return {} if self.image is None else self.image.properties
 
 
 def read(body: dict[str, Any], settings: ApiSettings, version: int) -> CreateRequest:
@@ -116,13 +129,14 @@ def spec_of(
         user_id=context.user_id,
         flavor=found.flavor,
         image=found.image,
-        devices=devices(found.flavor, found.image.properties, settings),
+        devices=devices(found.flavor, found.properties, settings),
         destination=msgspec.structs.replace(wanted.destination, zone=found.zone),
         hints=wanted.hints,
         group=found.group,
         cells=found.cells,
         now=now,
         config_drive=has_config_drive(wanted, found, settings),
+        boot_from_volume=found.is_volume_backed,
     )
 
 
@@ -150,7 +164,7 @@ def instances_of(
         flavor=found.flavor,
         created_at=now,
         request_id=context.request_id,
-        image=found.image,
+        image=None if found.is_volume_backed else found.image,
         key_name=wanted.key_name,
         key_pair=found.key_pair,
         description=wanted.description,

@@ -19,6 +19,7 @@ from skep.api.handlers import (
     server_passwords,
     server_tags,
     server_topology,
+    server_volumes,
     servers,
     soft_deletes,
 )
@@ -35,6 +36,7 @@ _RULE = "os_compute_api:servers"
 _METADATA = "os_compute_api:server-metadata"
 _TAGS = "os_compute_api:os-server-tags"
 _ACTIONS = "os_compute_api:os-instance-actions"
+_VOLUMES = "os_compute_api:os-volumes-attachments"
 
 _of_server = partial(Route, target="object")
 """A row whose rule is checked for the owner of the server that the path names."""
@@ -337,6 +339,54 @@ _BELOW_SERVERS = (
         path="/servers/{id}/os-interface/{port_id}",
         handler=server_interfaces.detach,
         rule="os_compute_api:os-attach-interfaces:delete",
+        status=202,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/os-volume_attachments",
+        handler=server_volumes.index,
+        rule=f"{_VOLUMES}:index",
+        query=queries.VOLUMES,
+        response=answers.VOLUMES,
+    ),
+    _of_server(
+        method="GET",
+        path="/servers/{id}/os-volume_attachments/{volume_id}",
+        handler=server_volumes.show,
+        rule=f"{_VOLUMES}:show",
+        response=answers.VOLUME,
+    ),
+    _of_server(
+        method="POST",
+        path="/servers/{id}/os-volume_attachments",
+        handler=server_volumes.attach,
+        rule=f"{_VOLUMES}:create",
+        body=bodies.ATTACH_VOLUME,
+        response=answers.VOLUME_MADE,
+        until=100,
+    ),
+    _of_server(
+        method="POST",
+        path="/servers/{id}/os-volume_attachments",
+        handler=server_volumes.attach,
+        rule=f"{_VOLUMES}:create",
+        body=bodies.ATTACH_VOLUME,
+        status=202,
+        since=101,
+    ),
+    _of_server(
+        method="PUT",
+        path="/servers/{id}/os-volume_attachments/{volume_id}",
+        handler=server_volumes.update,
+        rule=f"{_VOLUMES}:update",
+        body=bodies.UPDATE_VOLUME,
+        status=202,
+    ),
+    _of_server(
+        method="DELETE",
+        path="/servers/{id}/os-volume_attachments/{volume_id}",
+        handler=server_volumes.detach,
+        rule=f"{_VOLUMES}:delete",
         status=202,
     ),
     _of_server(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from skep.neighbours.images.base import ImageRecords, ImageService, ImagesOfUsers
     from skep.neighbours.networks.base import NetworksOfUsers
 from skep.neighbours.volumes.absent import NoVolumes
-from skep.neighbours.volumes.base import VolumesOfUsers
+from skep.neighbours.volumes.base import ServerVolumes, VolumesOfUsers
 
 
 class QuotaDefaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +153,8 @@ class ApiServices:
     """Looks up what users name of networks."""
     volumes: VolumesOfUsers = field(default_factory=NoVolumes)
     """Looks up what users name of volumes."""
+    server_volumes: ServerVolumes = field(default_factory=NoVolumes)
+    """Keeps volumes for servers and releases them, in Skep's own name."""
     policy: Policy
     seal: Callable[[bytes], bytes]
     """Encrypts adminPass and injected files for storage."""

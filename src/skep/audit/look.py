@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from functools import partial
 
-from skep.audit import above, charges, groups, hosts, interfaces, rows
+from skep.audit import above, charges, groups, hosts, interfaces, rows, volumes
 from skep.audit.difference import Difference, Kind, Look, confirmed
 from skep.audit.holdings import Unnamed, unnamed
 from skep.audit.sources import Sources
@@ -51,6 +51,12 @@ async def look_once(sources: Sources) -> Look:
         found += await interfaces.orphans(sources)
     except SkepError as error:
         unread["networks"] = f"networks: {error}"
+    held: volumes.Held | None = None
+    try:
+        held = await volumes.held(sources)
+        found += await volumes.orphans(sources, held)
+    except SkepError as error:
+        unread["volumes"] = f"volumes: {error}"
     for cell in await sources.api.read(cells.every):
         try:
             missing, servers = await rows.mappings_without_row(sources, cell)
@@ -59,6 +65,7 @@ async def look_once(sources: Sources) -> Look:
             if not cell.is_cell0:
                 of_cell += await charges.differences(sources, cell)
                 of_cell += await interfaces.differences(sources, cell)
+                of_cell += [] if held is None else await volumes.differences(sources, cell, held)
                 of_cell += await hosts.differences(sources, cell, states)
                 members += await sources.read_cell(cell.uuid, partial(open_attempts.seats, cell=cell.uuid))
         except SkepError as error:

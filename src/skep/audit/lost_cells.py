@@ -57,7 +57,7 @@ def _staged(uuid: InstanceUuid, lost: Lost, cell: str, now: int) -> Staged:
         name=f"Server {uuid}",
         hostname=uuid,
         flavor=spec.flavor,
-        image=spec.image,
+        image=None if spec.boot_from_volume else spec.image,
         created_at=lost.created_at,
         request_id=lost.request_id,
         attempt=lost.attempt,

@@ -12,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from skep.audit import interfaces, mends
+from skep.audit import interfaces, mends, volumes
 from skep.audit.difference import Difference, Kind
 from skep.audit.lost_cells import keep_in_cell0
 from skep.audit.sources import Sources
@@ -200,8 +200,10 @@ AUTOMATIC: dict[Kind, Mend] = {
     "quota_charge_differs": _recharge,
     "port_without_server": interfaces.release,
     "interfaces_differ": interfaces.tell,
+    "attachment_without_server": volumes.look,
+    "volumes_differ": volumes.look,
 }
-"""Claims, slots, quota and ports: mended by the super conductor itself when two looks agree."""
+"""Claims, slots, quota, ports and volumes: mended by the super conductor itself when two looks agree."""
 
 ON_DEMAND: dict[Kind, Mend] = {
     "slot_missing": _assert_slot,

@@ -18,6 +18,7 @@ from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.instances import Instance
 from skep.messages.to_scheduler import GetHostStates, ListClaims, ListClaimsReply
 from skep.neighbours.networks.base import NetworkPorts
+from skep.neighbours.volumes.base import ServerVolumes
 from skep.transport.base import SCHEDULER, Transport
 
 CELL_SECONDS = 10.0
@@ -33,6 +34,7 @@ class Sources:
     names: Mapping[CellUuid, Cell]
     transport: Transport
     networks: NetworkPorts
+    volumes: ServerVolumes
     ended: Callable[[Iterable[Over]], None]
     """Is told of actions that are over with a mend."""
 

@@ -112,7 +112,10 @@ def permit(connection: Connection, message: MayAct, now: int) -> tuple[bool, lis
 
 
 def conclude(connection: Connection, message: TaskDone, now: int, *, offload_at_once: bool = False) -> list[Over]:
-    """Write what a host says came of an action. `offload_at_once`: what is shelved with it leaves the host."""
+    """Write what a host says came of an action. `offload_at_once`: what is shelved with it leaves the host.
+
+    What boots from a volume leaves it in any case, as in Nova.
+    """
     over = tasks.done(
         connection,
         message.instance,
@@ -126,7 +129,8 @@ def conclude(connection: Connection, message: TaskDone, now: int, *, offload_at_
         rescued=message.rescued,
     )
     told = with_instances(connection, [over] if over is not None else [])
-    if over is not None and over.error is None and over.action == "shelve" and offload_at_once:
+    leaves = {"shelve_volume_backed", *(["shelve"] if offload_at_once else [])}
+    if over is not None and over.error is None and over.action in leaves:
         offloads.begin(connection, over.instance, over.context, now)
     return told
 

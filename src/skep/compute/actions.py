@@ -144,6 +144,7 @@ OPERATIONS: dict[str, Operation] = {
     "unrescue": _unrescue,
     "trigger_crash_dump": _trigger_crash_dump,
     "unshelve": _start,
+    "shelve_volume_backed": _stop,
 }
 """The name of an action -> what it is on a host."""
 

@@ -27,7 +27,7 @@ def misfit(instance: Instance) -> BuildFailure | None:
             f"Flavor's memory of {flavor.memory_mb} MiB is less than the {image.min_ram} MiB that {image.id} needs.",
         )
     # A flavor with root_gb 0 takes its disk's size from the image; a volume brings its own size.
-    if flavor.root_gb == 0 or _boots_from_volume(instance):
+    if flavor.root_gb == 0 or instance.is_volume_backed:
         return None
     if image.min_disk > flavor.root_gb:
         return failure(
@@ -56,7 +56,3 @@ def wrong_format(image: Image, formats: frozenset[str]) -> BuildFailure | None:
         f"Image {image.id} has the disk format {image.disk_format}, and the host boots from "
         f"{', '.join(sorted(formats))} only.",
     )
-
-
-def _boots_from_volume(instance: Instance) -> bool:
-    return any(device.boot_index == 0 and device.destination_type == "volume" for device in instance.block_devices)

@@ -25,6 +25,7 @@ from skep.config.sections import (
     RetentionSettings,
     StateSettings,
 )
+from skep.config.volumes import VolumesSettings
 
 __all__ = [
     "ApiSettings",
@@ -48,6 +49,7 @@ __all__ = [
     "Setting",
     "Source",
     "StateSettings",
+    "VolumesSettings",
     "load",
     "settings",
 ]

@@ -25,6 +25,7 @@ from skep.config.notifications import NotificationsSettings
 from skep.config.pci import PciSettings
 from skep.config.placement_options import MetricsSettings
 from skep.config.scheduler import SchedulerSettings
+from skep.config.volumes import VolumesSettings
 
 LOOPBACK = "127.0.0.1"
 
@@ -524,6 +525,7 @@ class Config(Section, frozen=True, kw_only=True):
     identity: IdentitySettings = IdentitySettings()
     images: ImagesSettings = ImagesSettings()
     networks: NetworksSettings = NetworksSettings()
+    volumes: VolumesSettings = VolumesSettings()
     metadata: MetadataSettings = MetadataSettings()
     database: DatabaseSettings = DatabaseSettings()
     cells: Annotated[
@@ -546,10 +548,14 @@ class Config(Section, frozen=True, kw_only=True):
     tracing: TracingSettings = TracingSettings()
 
     def __post_init__(self) -> None:
-        """Refuses two cells of one name, and Glance or Neutron without Keystone."""
+        """Refuses two cells of one name, and Glance, Neutron or Cinder without Keystone."""
         if self.images.kind == "glance" and self.identity.kind != "keystone":
             raise ValueError(
                 "images.kind is `glance`, which needs identity.kind = `keystone`: Glance checks its tokens"
+            )
+        if self.volumes.kind == "cinder" and self.identity.kind != "keystone":
+            raise ValueError(
+                "volumes.kind is `cinder`, which needs identity.kind = `keystone`: Cinder checks its tokens"
             )
         if self.networks.kind == "neutron" and self.identity.kind != "keystone":
             raise ValueError(

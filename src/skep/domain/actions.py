@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from skep.domain.block_devices import BlockDevice
 from skep.domain.builds import Step
 from skep.domain.capabilities import Capability
 from skep.domain.context import RequestContext
@@ -118,12 +119,17 @@ class Rebuild(msgspec.Struct, frozen=True, kw_only=True):
         if "image" in changes:
             image = changes["image"] = convert(changes["image"], Image)
             changes["block_devices"] = tuple(
-                msgspec.structs.replace(one, uuid=image.id) if one.source_type == "image" else one
+                msgspec.structs.replace(one, uuid=image.id) if _is_of_image(one) else one
                 for one in server.block_devices
             )
         if changes.get("key_pair") is not None:
             changes["key_pair"] = convert(changes["key_pair"], KeyPair)
         return msgspec.structs.replace(server, **changes)
+
+
+def _is_of_image(device: BlockDevice) -> bool:
+    """Tell whether a disk is the one on its host that a server boots from: a volume stays as it was made."""
+    return device.source_type == "image" and device.destination_type == "local"
 
 
 class RescueGuest(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,6 +258,14 @@ WITH_GUEST = frozenset({State.ACTIVE, State.STOPPED, State.PAUSED, State.SUSPEND
 
 _WITH_INTERFACES = frozenset({State.ACTIVE, State.STOPPED, State.PAUSED})
 """States in which a server gets and loses interfaces."""
+
+_WITH_VOLUMES = _WITH_INTERFACES | {
+    State.RESIZED,
+    State.SOFT_DELETED,
+    State.SHELVED,
+    State.SHELVED_OFFLOADED,
+}
+"""States in which a server gets and loses volumes."""
 
 _TABLE = (
     Action(
@@ -472,6 +486,19 @@ _TABLE = (
         deadline="task_deadline",
     ),
     Action(
+        name="shelve_volume_backed",
+        record="shelve",
+        kind=Kind.GUEST,
+        begins_in=WITH_GUEST,
+        task=Task.SHELVING,
+        arguments=ShelveServer,
+        becomes=State.SHELVED,
+        event="compute_shelve_instance",
+        notification="shelve",
+        capability=Capability.POWER,
+        deadline="task_deadline",
+    ),
+    Action(
         name="shelve_offload",
         record="shelveOffload",
         kind=Kind.ROW,
@@ -549,6 +576,24 @@ _TABLE = (
         begins_in=_WITH_INTERFACES,
         event="compute_detach_interface",
         notification="interface_detach",
+        begins=True,
+    ),
+    Action(
+        name="attach_volume",
+        record="attach_volume",
+        kind=Kind.ROW,
+        begins_in=_WITH_VOLUMES,
+        event="compute_attach_volume",
+        notification="volume_attach",
+        begins=True,
+    ),
+    Action(
+        name="detach_volume",
+        record="detach_volume",
+        kind=Kind.ROW,
+        begins_in=_WITH_VOLUMES,
+        event="compute_detach_volume",
+        notification="volume_detach",
         begins=True,
     ),
     Action(

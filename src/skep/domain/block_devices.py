@@ -62,10 +62,6 @@ class BlockDevice(msgspec.Struct, frozen=True, kw_only=True):
     delete_on_termination: bool = True
     tag: str | None = None
     volume_type: str | None = None
-    volume_id: str | None = None
-    """The volume that it is, once there is one. Releases before 0.11.0 leave it out, and the attachment."""
-    attachment_id: str | None = None
-    """By which the volume service knows that the server has the volume."""
 
     @property
     def is_swap(self) -> bool:
@@ -241,7 +237,6 @@ def _from_v2(where: str, given: Mapping[str, Any], image: Image | None) -> Block
         delete_on_termination=delete,
         tag=one.tag,
         volume_type=one.volume_type or None,
-        volume_id=one.uuid if source == "volume" else None,
     )
 
 
@@ -293,7 +288,6 @@ def _from_v1(where: str, given: Mapping[str, Any]) -> BlockDevice:
         volume_size=one.volume_size,
         device_name=name,
         delete_on_termination=_is_yes(one.delete_on_termination),
-        volume_id=None if one.snapshot_id else found,
     )
 
 

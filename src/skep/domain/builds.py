@@ -53,6 +53,11 @@ _TABLE = (
 
 STEPS: dict[str, Step] = {step.name: step for step in _TABLE}
 
+VOLUME_STEPS: dict[str, Step] = {
+    step.name: step for step in (Step("volumes", "super_conductor"), Step("connect", "super_conductor"))
+}
+"""The steps that only servers with volumes have: the first before `select`, the second before `stage`."""
+
 
 class StageCount(msgspec.Struct, frozen=True, array_like=True):
     """How many hosts were left after one stage of placement."""

@@ -17,7 +17,6 @@ PHASES = frozenset({*ALL_THREE, "progress"})
 
 COMPUTE = "compute."
 
-_VOLUMES = "Skep has no volumes yet"
 _SHARES = "Skep has no shares"
 _NOT_YET = "not yet: only lists of the API show it"
 
@@ -119,12 +118,12 @@ TABLE = (
     _action("interface_detach", "once it is done", before=False),
     _action("shutdown", "the host destroys the guest of a deleted server in one step: `instance.delete.*` tells of it"),
     _action("exists", "an account of usage: `GET /os-simple-tenant-usage` has it", phases=NO_PHASE),
-    _not("instance.volume_attach", ALL_THREE, _VOLUMES),
-    _not("instance.volume_detach", BOTH, _VOLUMES),
-    _not("instance.volume_swap", ALL_THREE, _VOLUMES),
+    _action("volume_attach", "once the server has it; a refusal is the answer", phases=ALL_THREE, before=False),
+    _action("volume_detach", "once it is done", before=False),
+    _not("instance.volume_swap", ALL_THREE, "nothing swaps volumes"),
     _not("instance.share_attach", ALL_THREE, _SHARES),
     _not("instance.share_detach", ALL_THREE, _SHARES),
-    _not("volume.usage", NO_PHASE, _VOLUMES),
+    _not("volume.usage", NO_PHASE, "what guests read and write of volumes is not counted"),
     _task("build_instances", "no host is there, or none is left, for a new server"),
     _task("migrate_server", "no host is there for a resize or a migration"),
     _task("rebuild_server", "no host is there for an evacuation"),

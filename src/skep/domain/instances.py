@@ -13,6 +13,7 @@ from skep.domain.ids import InstanceUuid, NodeUuid, ProjectId, RequestId, UserId
 from skep.domain.images import Image
 from skep.domain.key_pairs import KeyPair
 from skep.domain.vifs import RequestedNetwork, Vif
+from skep.domain.volumes import ServerVolume, is_volume_backed
 
 
 class State(enum.StrEnum):
@@ -155,11 +156,17 @@ class RequestedServer(msgspec.Struct, frozen=True, kw_only=True):
     boot_roles: tuple[str, ...] = ()
     """Roles of who asked for it, for the operator's own services. Releases before 0.9.0 leave them out."""
 
+    @property
+    def is_volume_backed(self) -> bool:
+        """Whether it boots from a volume: it has no image, and no root disk on its host."""
+        return is_volume_backed(self.block_devices)
+
 
 class Shelved(msgspec.Struct, frozen=True, kw_only=True):
     """Where the content of a shelved server is."""
 
     image_id: str
+    """Empty: it boots from a volume, which has all of it."""
     shelved_at: int
     host: str | None = None
     """Where it was shelved."""
@@ -201,6 +208,8 @@ class Instance(RequestedServer, frozen=True, kw_only=True):
     shelved: Shelved | None = None
     vifs: tuple[Vif, ...] = ()
     """Its interfaces. Releases before 0.10.0 leave them out."""
+    volumes: tuple[ServerVolume, ...] = ()
+    """Those that it has, in the order in which it got them. Releases before 0.10.0 leave them out."""
     fault: Fault | None = None
     updated_at: int | None = None
     launched_at: int | None = None

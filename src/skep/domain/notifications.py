@@ -21,10 +21,14 @@ from skep.domain.key_pairs import KeyPair
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import task_state, vm_state
 from skep.domain.vifs import Vif, VifAddress, VifSubnet, fixed_addresses
+from skep.domain.volumes import ServerVolume
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 IMAGE_ID = "image_id"
 """The argument of actions that make an image: which one."""
+
+VOLUME_ID = "volume_id"
+"""The argument of actions about a volume: which one."""
 
 RESCUE_IMAGE = "rescue_image"
 """The argument of a rescue: what its disk is made from."""
@@ -96,12 +100,24 @@ def _instance(of: Instance) -> dict[str, Any]:
         "task_state": task_state(of.state, of.task),
         "progress": 0,
         "ip_addresses": [address(vif, subnet, one) for vif, subnet, one in fixed_addresses(of.vifs)],
-        "block_devices": [],
+        "block_devices": [block_device(one) for one in of.volumes],
         "metadata": of.metadata,
         "locked": of.locked,
         "locked_reason": of.locked_reason,
         "auto_disk_config": of.disk_config,
     }
+
+
+def block_device(of: ServerVolume) -> dict[str, Any]:
+    """Return a BlockDevicePayload."""
+    data = {
+        "device_name": of.device,
+        "tag": of.tag,
+        "delete_on_termination": of.delete_on_termination,
+        "volume_id": of.volume_id,
+        "boot_index": of.boot_index,
+    }
+    return payload("BlockDevicePayload", "1.0", data)
 
 
 def address(of: Vif, subnet: VifSubnet, at: VifAddress) -> dict[str, Any]:
@@ -144,6 +160,8 @@ def action(
     data = _action(of, context, fault)
     if IMAGE_ID in arguments:
         return payload("InstanceActionSnapshotPayload", "1.9", {**data, "snapshot_image_id": arguments[IMAGE_ID]})
+    if VOLUME_ID in arguments:
+        return payload("InstanceActionVolumePayload", "1.6", {**data, "volume_id": arguments[VOLUME_ID]})
     if RESCUE_IMAGE in arguments:
         image = (arguments[RESCUE_IMAGE] or {}).get("id")
         return payload("InstanceActionRescuePayload", "1.3", {**data, "rescue_image_ref": image})
@@ -259,7 +277,7 @@ def request_spec(of: RequestSpec, instance_uuid: str, count: int) -> dict[str, A
             "availability_zone": of.availability_zone,
             "num_instances": count,
             "flavor": flavor(of.flavor),
-            "image": {"id": of.image.id} if of.image else None,
+            "image": {"id": of.image.id} if of.image and of.image.id else None,
             "force_hosts": [of.forced_host] if of.forced_host else None,
             "force_nodes": [of.forced_node] if of.forced_node else None,
             "ignore_hosts": list(of.ignore_hosts) or None,

@@ -115,6 +115,7 @@ def spec_of(
     cells: Mapping[str, CellUuid],
     now: int,
     config_drive: bool = False,
+    boot_from_volume: bool = False,
 ) -> RequestSpec:
     """Put together what is asked for `now`, for a server that is created and for a dry run alike.
 
@@ -126,6 +127,7 @@ def spec_of(
         user_id=user_id,
         flavor=flavor,
         image=image,
+        boot_from_volume=boot_from_volume,
         availability_zone=destination.zone,
         forced_host=destination.forced_host,
         forced_node=destination.forced_node,

@@ -11,6 +11,7 @@ from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.ids import CellUuid
 from skep.neighbours.networks.base import NetworkPorts
+from skep.neighbours.volumes.base import ServerVolumes
 from skep.processes.directory import sealing_by, unsealing_by
 from skep.processes.process import Process
 from skep.super_conductor import parts as super_parts
@@ -54,13 +55,14 @@ def make_super_conductor(
     key: Path,
     images_url: Callable[[], str],
     networks: NetworkPorts,
+    volumes: ServerVolumes,
     busy: Callable[[], int] = lambda: 0,
 ) -> SuperConductor:
     """Return a super conductor that has not started.
 
     `key` is the file of the key that seals secrets of servers; `images_url` is the address of Skep's own image service,
-    empty where there is none; `networks` makes the ports of servers; `busy` tells how many requests of users this
-    process serves.
+    empty where there is none; `networks` makes the ports of servers, `volumes` their volumes; `busy` tells how many
+    requests of users this process serves.
     """
     scheduler = process.config.scheduler
     parts = super_parts.Parts(
@@ -83,5 +85,9 @@ def make_super_conductor(
         images_url=images_url,
         networks=networks,
         look_seconds=process.config.networks.look_seconds,
+        volumes=volumes,
+        volume_look_seconds=process.config.volumes.look_seconds,
+        volume_seconds=process.config.volumes.build_seconds,
+        volumes_in_zone=not process.config.volumes.cross_az_attach,
     )
     return SuperConductor(parts, process.config.retention)

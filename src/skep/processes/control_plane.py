@@ -29,7 +29,7 @@ from skep.processes.host_images import HostImages
 from skep.processes.hosts import DrivenHost
 from skep.processes.installation import CELL0_NAME, choose_hosts
 from skep.processes.nats_users import Accounts
-from skep.processes.networking import Networking
+from skep.processes.own_services import OwnServices
 from skep.processes.process import Process
 from skep.processes.scheduling import make_scheduler
 from skep.processes.stopping import stop_part
@@ -127,7 +127,7 @@ class ControlPlane:
         self.drivers: dict[str, Driver] = {}
         self._flusher = Flusher()
         self._super_conductor: SuperConductor | None = None
-        self._networking: Networking | None = None
+        self._own_services: OwnServices | None = None
         self._accounts: Accounts | None = None
         if config.transport.host_users:
             self._accounts = Accounts(
@@ -183,8 +183,8 @@ class ControlPlane:
             await stop_part("accounts of NATS", self._accounts.stop())
         if self._super_conductor is not None:
             await stop_part("super conductor", self._super_conductor.stop())
-        if self._networking is not None:
-            await stop_part("networks", self._networking.close())
+        if self._own_services is not None:
+            await stop_part("networks", self._own_services.close())
         await asyncio.gather(*(stop_part(f"agent of {host}", agent.stop()) for host, agent in self.agents.items()))
         if self._images is not None:
             await stop_part("images of hosts", self._images.close())
@@ -287,7 +287,7 @@ class ControlPlane:
         return made.agent
 
     async def _start_super_conductor(self) -> None:
-        self._networking = networking = Networking(self.config, self.databases.api, self.process.clock)
+        self._own_services = own_services = OwnServices(self.config, self.databases.api, self.process.clock)
         self._super_conductor = make_super_conductor(
             self.process,
             self.databases.api,
@@ -295,7 +295,8 @@ class ControlPlane:
             transport=self.transport,
             key=self.directory.secrets_key,
             images_url=self._images_url,
-            networks=networking.ports,
+            networks=own_services.networks,
+            volumes=own_services.volumes,
             busy=self._busy,
         )
         await self._super_conductor.start()

@@ -1,4 +1,4 @@
-"""Which services answer for identity, images and networks: embedded ones or others, by the configuration."""
+"""Which services answer for identity, images, networks and volumes, by the configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from skep.neighbours.unified_limits import EndpointHidden, UnifiedLimits
 from skep.processes import mapping
 from skep.processes.directory import StateDirectory
 from skep.processes.keystone import keystone_credentials
-from skep.processes.networking import Networking
+from skep.processes.own_services import OwnServices
 from skep.standalone.identity.service import StandaloneIdentity
 from skep.standalone.identity.settings import standard_catalogue
 from skep.standalone.images.embedded import EmbeddedImages
@@ -69,7 +69,7 @@ class Neighbours:
                 settings, api, clock, said=lambda outcome: metrics.sign_ins.labels(outcome).inc()
             )
             metrics.sign_ins_waiting.set_function(lambda: users.passwords.waiting)
-        self.networking = Networking(config, api, clock)
+        self.own_services = OwnServices(config, api, clock)
         self.limits = None
         if config.quota.driver == "unified" and self._keystone is not None:
             quota = config.quota
@@ -105,8 +105,7 @@ class Neighbours:
                 await self._keystone.session.sign_in()
                 if self.store is None and not self._config.images.endpoint:
                     await self._keystone.session.endpoint("image")
-                if self.networking.session is not None and not self._config.networks.endpoint:
-                    await self.networking.session.endpoint("network")
+                await self.own_services.find(self._config)
                 if self.limits is not None:
                     await self.limits.find_service()
             except CredentialsRefused as error:
@@ -129,7 +128,7 @@ class Neighbours:
             self.users.close()
         if self._http is not None:
             await self._http.aclose()
-        await self.networking.close()
+        await self.own_services.close()
 
 
 def keystone_settings(section: IdentitySettings) -> KeystoneSettings:

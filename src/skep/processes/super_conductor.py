@@ -10,8 +10,8 @@ from skep.processes.cells import LiveCells
 from skep.processes.conducting import make_super_conductor
 from skep.processes.directory import StateDirectory
 from skep.processes.nats_users import Accounts
-from skep.processes.networking import Networking
 from skep.processes.opening import open_cells, open_database
+from skep.processes.own_services import OwnServices
 from skep.processes.process import Process
 from skep.processes.role import Role
 from skep.processes.wiring import check_apart, transport_of
@@ -38,8 +38,8 @@ class SuperConductorProcess(Role):
         cells = await self._wait_for("cells", lambda: self._cells(api))
         self._on_stop("cells", cells.close)
         directory = StateDirectory(Path(self.config.state.directory))
-        networking = Networking(self.config, api, self.process.clock)
-        self._on_stop("networks", networking.close)
+        own_services = OwnServices(self.config, api, self.process.clock)
+        self._on_stop("networks", own_services.close)
         conductor = make_super_conductor(
             self.process,
             api,
@@ -47,7 +47,8 @@ class SuperConductorProcess(Role):
             transport=self._transport,
             key=directory.secrets_key,
             images_url=lambda: _images_url(self.config),
-            networks=networking.ports,
+            networks=own_services.networks,
+            volumes=own_services.volumes,
         )
         self._on_stop("super conductor", conductor.stop)
         await self._wait_for("database api", conductor.start)

@@ -32,7 +32,9 @@ from skep.domain.timelines import Moment
 from skep.domain.vifs import Vif
 from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
 from skep.neighbours.networks.base import PortsAwaited, PortsRefused, WantedPorts
+from skep.neighbours.volumes.base import VolumesRefused
 from skep.super_conductor import notifications
+from skep.super_conductor.build_volumes import BuildVolumes, VolumesAwaited, has_volumes
 from skep.super_conductor.decisions import not_final
 from skep.super_conductor.locations import resolved
 from skep.super_conductor.parts import Parts
@@ -58,7 +60,10 @@ RETRY_SECONDS = 0.2
 NO_PORTS = "Failed to allocate the network(s), not rescheduling."
 """Nova's words for it; what was missing follows."""
 
-Fate = Placed | NoValidHost | PortsRefused
+NO_VOLUMES = "Build of instance {} aborted: Block Device Mapping is Invalid."
+"""Likewise."""
+
+Fate = Placed | NoValidHost | PortsRefused | VolumesRefused
 Fated = tuple[Taken, Fate]
 
 
@@ -67,6 +72,7 @@ class Builds:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._volumes = BuildVolumes(parts)
         self._avoid: dict[CellUuid, int] = {}
 
     async def run(self) -> bool:
@@ -98,9 +104,9 @@ class Builds:
         return BATCH if self._parts.busy() <= FEW_REQUESTS else BATCH_WHEN_BUSY
 
     async def _place(self, taken: list[Taken]) -> None:
+        taken, fated = await self._with_volumes(taken)
         requests = [list(members) for _, members in groupby(taken, key=lambda one: one.context.request_id)]
         answers = await asyncio.gather(*(self._select(members) for members in requests))
-        fated: list[Fated] = []
         waiting: list[Taken] = []
         for one, decision in (pair for answer in answers for pair in answer):
             if isinstance(decision, NotReady) and not self._too_late(one):
@@ -109,7 +115,7 @@ class Builds:
                 fated.append((one, _never_ready(decision)))
             else:
                 fated.append((one, decision))
-        fated = await self._with_ports(fated)
+        fated = await self._connected(await self._with_ports(fated))
         by_cell: dict[CellUuid, list[Fated]] = {}
         for one, fate in fated:
             by_cell.setdefault(fate.cell if isinstance(fate, Placed) else CELL0, []).append((one, fate))
@@ -201,6 +207,73 @@ class Builds:
             if not isinstance(ports, PortsAwaited)
         ]
 
+    async def _with_volumes(self, taken: list[Taken]) -> tuple[list[Taken], list[Fated]]:
+        """Make and keep the volumes of members; return those that may get a host, and those whose volumes are refused.
+
+        Members whose volumes are not there yet are asked for again; the others go on.
+        """
+        asked = [one for one in taken if has_volumes(one)]
+        if not asked:
+            return taken, []
+        async with self._parts.steps.step("volumes", **_members_named(asked)) as step:
+            outcomes = await self._volumes.prepare(asked)
+            awaited = [
+                (one, outcome)
+                for one, outcome in zip(asked, outcomes, strict=True)
+                if isinstance(outcome, VolumesAwaited)
+            ]
+            refused: list[Fated] = [
+                (one, outcome)
+                for one, outcome in zip(asked, outcomes, strict=True)
+                if isinstance(outcome, VolumesRefused)
+            ]
+            step.note(refused=len(refused), awaited=len(awaited))
+            await self._give_back_awaited(awaited)
+        ready = {one.instance.uuid: one for one in outcomes if isinstance(one, Taken)}
+        without = {one.instance.uuid for one in asked} - ready.keys()
+        return [ready.get(one.instance.uuid, one) for one in taken if one.instance.uuid not in without], refused
+
+    async def _connected(self, fated: list[Fated]) -> list[Fated]:
+        """Connect the volumes of members that have a host, and release those of members that get none."""
+        placed = [(one, fate) for one, fate in fated if isinstance(fate, Placed) and one.instance.volumes]
+        without = [(one, fate) for one, fate in fated if not isinstance(fate, Placed) and has_volumes(one)]
+        if not placed and not without:
+            return fated
+        async with self._parts.steps.step("connect", **_named_once(placed or without)) as step:
+            outcomes = await self._volumes.connect([(one, fate.host) for one, fate in placed])
+            ready: list[Fated] = []
+            refused: list[Fated] = []
+            awaited: list[tuple[Taken, VolumesAwaited]] = []
+            for (one, fate), outcome in zip(placed, outcomes, strict=True):
+                if isinstance(outcome, VolumesAwaited):
+                    awaited.append((one, outcome))
+                elif isinstance(outcome, VolumesRefused):
+                    refused.append((one, outcome))
+                else:
+                    ready.append((outcome, fate))
+            step.note(refused=len(refused), awaited=len(awaited))
+            held = {one.instance.uuid for one, _ in (*refused, *awaited)}
+            await self._release(_claims_of([pair for pair in placed if pair[0].instance.uuid in held]))
+            await self._give_back_awaited(awaited)
+            gone = await self._volumes_released([one for one, _ in (*without, *refused)])
+        apart = {one.instance.uuid for one, _ in (*placed, *without)}
+        others = [pair for pair in fated if pair[0].instance.uuid not in apart]
+        return [*others, *ready, *(pair for pair in (*without, *refused) if pair[0].instance.uuid in gone)]
+
+    async def _volumes_released(self, members: Sequence[Taken]) -> set[InstanceUuid]:
+        """Release the volumes of members that no host takes; return those whose are. The others are asked again."""
+        try:
+            await self._volumes.release([(one.instance.uuid, one.attempt) for one in members])
+        except SkepError as error:
+            log.warning("volumes not released", members=len(members), error=str(error))
+            await self._give_back(members, seconds=1.0)
+            return set()
+        return {one.instance.uuid for one in members}
+
+    async def _give_back_awaited(self, awaited: Sequence[tuple[Taken, VolumesAwaited]]) -> None:
+        for seconds, members in groupby(awaited, key=lambda pair: pair[1].seconds):
+            await self._give_back([one for one, _ in members], seconds=seconds)
+
     async def _ports_released(self, members: Sequence[Taken]) -> bool:
         """Take the ports back of members that no host takes; where that cannot be done they are asked for again."""
         try:
@@ -252,6 +325,7 @@ class Builds:
         found = await parts.api.read(partial(mappings.get_many, instances=[one.instance.uuid for one, _ in lost]))
         lost = [(one, fate) for one, fate in lost if not _is_mapped(found.get(one.instance.uuid), cell, one)]
         again: list[Taken] = []
+        await self._volumes.give_up([one for one, _ in lost if one.instance.volumes], found)
         for one, _ in lost:
             mapping = found.get(one.instance.uuid)
             still_mine = mapping is not None and mapping.attempt == one.attempt and mapping.cell is None
@@ -320,9 +394,10 @@ class Builds:
         now = self._parts.clock.now()
         explanation = fate.explanation if isinstance(fate, NoValidHost) else Explanation(considered=0)
         details = "; ".join(f"{host}: {stage}" for host, stage in sorted(explanation.rejected.items()))
-        message = fate.message() if isinstance(fate, NoValidHost) else f"{NO_PORTS} {fate.message}"
-        fault = Fault(code=500, message=message, created_at=now, details=details or None)
-        instance = msgspec.structs.replace(one.instance, attempt=one.attempt, fault=fault, state=State.ERROR)
+        fault = Fault(code=500, message=_message(one, fate), created_at=now, details=details or None)
+        # What it has is released, unless it is ports: they stay with it.
+        plain = msgspec.structs.replace(one.instance, volumes=())
+        instance = msgspec.structs.replace(plain, attempt=one.attempt, fault=fault, state=State.ERROR)
         return Staged(
             instance=instance,
             assignment=None,
@@ -405,6 +480,15 @@ def _with_vifs(one: Taken, placed: Placed, ports: tuple[Vif, ...] | PortsRefused
     return msgspec.structs.replace(one, instance=msgspec.structs.replace(one.instance, vifs=ports)), placed
 
 
+def _message(one: Taken, fate: Fate) -> str:
+    """Return what a user is told of a server that no host takes."""
+    if isinstance(fate, NoValidHost):
+        return fate.message()
+    assert not isinstance(fate, Placed)
+    words = NO_PORTS if isinstance(fate, PortsRefused) else NO_VOLUMES.format(one.instance.uuid)
+    return f"{words} {fate.message}"
+
+
 def _no_answer(error: SkepError) -> str:
     """Say why there is no decision: the text of an error that is no "try again" is for the log."""
     return f"no scheduler answered: {error}" if isinstance(error, Unavailable) else "the scheduler failed"
@@ -421,15 +505,18 @@ class _Named(TypedDict, total=False):
 
 def _named_once(members: Sequence[Fated]) -> _Named:
     """Return what a line about these members can say: who it is when there is one, else how many."""
-    contexts = (one.context for one, _ in members)
+    fate = members[0][1]
+    return _members_named([one for one, _ in members], fate.host if isinstance(fate, Placed) else "")
+
+
+def _members_named(members: Sequence[Taken], host: str = "") -> _Named:
+    contexts = (one.context for one in members)
     if len(members) > 1:
         return {"members": len(members), "contexts": contexts}
-    one, fate = members[0]
-    host = fate.host if isinstance(fate, Placed) else ""
-    instance = one.instance.uuid
+    [one] = members
     return {
         "request": one.context.request_id,
-        "instance": instance,
+        "instance": one.instance.uuid,
         "attempt": one.attempt,
         "host": host,
         "contexts": contexts,

@@ -25,6 +25,7 @@ from skep.domain.actions import Ended, Over
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.super_conductor.parts import CellAccess, Parts
+from skep.super_conductor.volumes import VolumesOfServers
 from skep.telemetry import endings
 from skep.telemetry.logs import get_logger
 
@@ -33,7 +34,7 @@ log = get_logger(__name__)
 BATCH = 100
 
 RELEASE_SECONDS = 10.0
-"""In which the ports of servers are released before they are gone for their users."""
+"""In which the ports and volumes of servers are released before they are gone for their users."""
 
 
 class Deletes:
@@ -41,6 +42,7 @@ class Deletes:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._volumes = VolumesOfServers(parts)
         self.nudge_forget: Callable[[], None] = lambda: None
         """Has `forget` run soon: cell0 has no conductor that tells of its deletes."""
 
@@ -117,7 +119,7 @@ class Deletes:
         return len(gone) >= BATCH
 
     async def _forget_above(self, gone: Sequence[Gone]) -> None:
-        await self._release_ports(gone)
+        await asyncio.gather(self._release_ports(gone), self._release_volumes(gone))
         await self._parts.api.write(partial(_end, gone=gone, now=self._parts.clock.now()))
 
     async def _release_ports(self, gone: Sequence[Gone]) -> None:
@@ -130,6 +132,14 @@ class Deletes:
                 await self._parts.networks.release_ended({one.instance: one.has_interfaces for one in gone})
         except (SkepError, TimeoutError) as error:
             log.warning("ports not released yet", members=len(gone), error=str(error) or "too slow")
+
+    async def _release_volumes(self, gone: Sequence[Gone]) -> None:
+        """Release volumes likewise: users attach them elsewhere next, or delete them."""
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._volumes.release_ended(gone)
+        except (SkepError, TimeoutError) as error:
+            log.warning("volumes not released yet", members=len(gone), error=str(error) or "too slow")
 
 
 def _end(connection: Connection, gone: Sequence[Gone], now: int) -> None:

@@ -21,6 +21,8 @@ from skep.domain.timelines import Moment, later
 from skep.messages.to_cell_conductor import InstancesChanged, Work
 from skep.neighbours.networks.absent import NoNetworks
 from skep.neighbours.networks.base import NetworkPorts
+from skep.neighbours.volumes.absent import NoVolumes
+from skep.neighbours.volumes.base import ServerVolumes
 from skep.reconciler.lease import Time
 from skep.telemetry import endings
 from skep.telemetry.clock_watch import Told, ignore
@@ -90,6 +92,13 @@ class Parts:
     networks: NetworkPorts = field(default_factory=NoNetworks)
     look_seconds: float = 3600.0
     """Between two looks at the interfaces of a server, where others may change them untold."""
+    volumes: ServerVolumes = field(default_factory=NoVolumes)
+    volume_seconds: float = 600.0
+    """In which the volumes of a server have to be made."""
+    volume_look_seconds: float = 3600.0
+    """Between two looks at the volumes of a server."""
+    volumes_in_zone: bool = False
+    """Whether volumes are made in the availability zones of their servers."""
     max_attempts: int = 3
     max_cells: int = 2
     judges_disabled: bool = True
@@ -121,6 +130,7 @@ class Parts:
             names=LiveMapping(lambda: {uuid: access.cell for uuid, access in self.cells.items()}),
             transport=self.transport,
             networks=self.networks,
+            volumes=self.volumes,
             ended=partial(endings.ended, self.steps.metrics, self.notifier),
         )
 

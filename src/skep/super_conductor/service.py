@@ -41,6 +41,7 @@ from skep.super_conductor.removals import Removals
 from skep.super_conductor.sweeper import Sweeper
 from skep.super_conductor.tickets import Tickets
 from skep.super_conductor.timelines import Timelines
+from skep.super_conductor.volumes import VolumesOfServers
 from skep.transport.base import SUPER_CONDUCTOR, Handlers, Subscription
 
 
@@ -52,7 +53,7 @@ class SuperConductor:
         parts = dataclasses.replace(parts, clock=self.clock, time=Time(time, API, api_recovery.begin_if_lost))
         self._parts = parts
         resend = parts.settings.resend_seconds
-        deletes, hosts, of_servers = Deletes(parts), Hosts(parts), Interfaces(parts)
+        deletes, hosts, of_servers, volumes = Deletes(parts), Hosts(parts), Interfaces(parts), VolumesOfServers(parts)
         self._builds = Loop("builds", Builds(parts).run, every=min(0.5, resend), apart=GATHER_SECONDS)
         self._deletes = Loop("deletes", deletes.begin, every=resend, apart=GATHER_SECONDS)
         self._forget = Loop("forget", deletes.forget, every=resend, apart=GATHER_SECONDS)
@@ -67,6 +68,8 @@ class SuperConductor:
         self._interfaces = Loop("interfaces", of_servers.tell, every=min(1.0, resend))
         self._looks_at_ports = Loop("looks at ports", of_servers.look, every=min(1.0, resend))
         self._bindings = Loop("bindings", of_servers.bind, every=resend)
+        self._connections = Loop("connections of volumes", volumes.follow, every=min(1.0, resend))
+        self._looks_at_volumes = Loop("looks at volumes", volumes.look, every=min(1.0, resend))
         self._leftovers = Loop("leftovers", Leftovers(parts).run, every=resend)
         self._sweeper = Loop("sweeper", Sweeper(parts).run, every=parts.settings.sweep_seconds)
         self._auditor = Loop("audit", Auditor(parts).run, every=parts.settings.audit_seconds)
@@ -104,6 +107,8 @@ class SuperConductor:
             self._interfaces,
             self._bindings,
             self._looks_at_ports,
+            self._connections,
+            self._looks_at_volumes,
             self._leftovers,
             self._sweeper,
             self._auditor,

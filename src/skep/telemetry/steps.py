@@ -4,7 +4,7 @@
         ...
         run.outcome = "replaced"    # how it ended, where that is not "ok"
 
-The tables of steps are `skep.domain.builds.STEPS`, `skep.domain.actions.ACTION_STEPS` and
+The tables of steps are `skep.domain.builds.STEPS` and `VOLUME_STEPS`, `skep.domain.actions.ACTION_STEPS` and
 `skep.domain.moves.MOVE_STEPS`; a name that stands in none is a bug of the caller.
 """
 
@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from skep.domain.actions import ACTION_STEPS
-from skep.domain.builds import STEPS
+from skep.domain.builds import STEPS, VOLUME_STEPS
 from skep.domain.context import RequestContext
 from skep.domain.moves import MOVE_STEPS
 from skep.telemetry import tracing
@@ -77,7 +77,7 @@ class Steps:
         `members` says how many servers the run is for where it is for more than one; `contexts`, whose requests it
         serves: it is a span in their traces. Raises ValueError for a name that is no step.
         """
-        if not any(name in table for table in (STEPS, ACTION_STEPS, MOVE_STEPS)):
+        if not any(name in table for table in (STEPS, VOLUME_STEPS, ACTION_STEPS, MOVE_STEPS)):
             raise ValueError(f"there is no step {name!r} in the tables of steps of skep.domain")
         return StepRun(self, name, request, instance, attempt, host, cell, members, contexts)
 

@@ -16,6 +16,7 @@ from skep.contracts.neighbours.networks_base import NetworksContractBase
 from skep.contracts.neighbours.networks_world import Networks, NetworksWorld
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.database.api import port_holders
+from skep.database.api.holders import FIRST_LOOK
 from skep.domain.errors import Unauthenticated, Unavailable
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.vifs import RequestedNetwork
@@ -26,7 +27,7 @@ from skep.neighbours.networks.neutron.building import AT_ONCE
 from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
-from skep.processes.networking import ApiPortLedger
+from skep.processes.own_services import ApiPortLedger
 from tests.support.faulty_service import Fault, FaultyService, faulty_service
 
 
@@ -156,7 +157,7 @@ class TestReplacedConductors(Adapter, NetworksContractBase):
             with pytest.raises(Unavailable):
                 await networks.detach(server, vif.id, *world.asking())
         assert await world.ports_of(server) == []
-        due = partial(port_holders.take_due, now=clock.now() + port_holders.FIRST_LOOK, limit=10)
+        due = partial(port_holders.take_due, now=clock.now() + FIRST_LOOK, limit=10)
         [holder] = await world.cloud.database.write(due)
         assert (holder.instance, holder.since) == (server, clock.now())
 

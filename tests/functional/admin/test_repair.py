@@ -30,11 +30,12 @@ from skep.database.cell.resting import MISSING
 from skep.database.cell.tables import attempts, found_guests, instances, recovering_hosts, recovering_instances
 from skep.database.cell.tables import metadata as cell_metadata
 from skep.domain.groups import GroupRule
-from skep.domain.ids import CELL0, GroupUuid, NodeUuid, new_uuid
+from skep.domain.ids import CELL0, GroupUuid, InstanceUuid, NodeUuid, new_uuid
 from skep.domain.instances import Instance, State
 from skep.domain.networking import Network, Port
 from skep.domain.recovery import ENDED
 from tests.support.admin import CELL1, CELL2, NOW, Admin, claim_of, host_state, slot_of
+from tests.support.memory_volumes import Kept
 
 mapping, row, attempt = instance_mappings.c, instances.c, attempts.c
 TINY = {"instances": 1, "cores": 1, "ram": 512}
@@ -269,6 +270,32 @@ async def _ports_of(admin: Admin, server: str) -> None:
     await admin.services.database.write(unit)
 
 
+@drift("attachment_without_server")
+async def _attachment_without_server(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    await _volumes_of(admin, server.uuid)
+    closed = instance_mappings.update().where(of(server, instance_mappings)).values(deleted_at=NOW)
+    charge = quota_charges.delete().where(of(server, quota_charges))
+    less = {name: quota_sums.c[name] - amount for name, amount in TINY.items()}
+    await admin.write(closed, charge, quota_sums.update().values(less))
+    await admin.write(request_specs.delete().where(of(server, request_specs)))
+    await admin.write_cell(
+        instances.update().where(of(server, instances)).values(state="deleted", deleted_at=NOW, forgotten=True),
+        attempts.update().where(of(server, attempts)).values(open=False),
+    )
+
+
+@drift("volumes_differ")
+async def _volumes_differ(admin: Admin) -> None:
+    await _volumes_of(admin, (await admin.server(CELL1)).uuid)
+
+
+async def _volumes_of(admin: Admin, server: InstanceUuid) -> None:
+    """Have the volume service say that a server has a volume."""
+    kept = Kept(id=new_uuid(), server=server, volume_id=new_uuid())
+    admin.volumes.attachments[kept.id] = kept
+
+
 @drift("server_without_quota_charge")
 async def _server_without_quota_charge(admin: Admin) -> None:
     server = await admin.server(CELL1)
@@ -402,7 +429,7 @@ async def test_drift_is_found_and_mended_or_left_alone(admin: Admin, kind: str) 
 
 _REWRITTEN = {"agent_not_mapped": {f"{CELL2} agents", "api host_mappings"}}
 """Rows that were good before the drift was injected, and are part of it."""
-_SEEN_THROUGH_BY_CONDUCTORS = {"mapping_of_deleted_row"}
+_SEEN_THROUGH_BY_CONDUCTORS = {"mapping_of_deleted_row", "attachment_without_server", "volumes_differ"}
 """The mend leaves the rest to the ordinary passes, which do not run here."""
 
 

@@ -18,7 +18,7 @@ from skep.contracts.eventually import eventually
 from skep.domain.actions import Over
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State
-from skep.processes.networking import Networking
+from skep.processes.own_services import OwnServices
 from skep.processes.servers.nats import NatsServer
 from tests.support.scheduler_process import SchedulerProcess
 
@@ -101,12 +101,14 @@ async def all_active(cloud: Cloud, uuids: list[InstanceUuid]) -> None:
     await cloud.no_claims()
     databases = {uuid: access.database for uuid, access in cloud.plane.cell_databases().items()}
     ended: list[Over] = []
+    own = OwnServices(cloud.plane.config, cloud.plane.databases.api, cloud.plane.clock)
     sources = Sources(
         api=cloud.plane.databases.api,
         cells=databases,
         names=cloud.plane.cells,
         transport=cloud.plane.transport,
-        networks=Networking(cloud.plane.config, cloud.plane.databases.api, cloud.plane.clock).ports,
+        networks=own.networks,
+        volumes=own.volumes,
         ended=ended.extend,
     )
     look = await look_twice(sources, 2.0)

@@ -101,6 +101,7 @@ def _servers(things: Things, server: Thing) -> Iterator[Row]:
     force = {"force_complete": None}
     yield end(method="POST", path=f"{moves}/{{migration_id}}/action", action="force_complete", body=force)
     yield from _interfaces(server)
+    yield from _volumes(server)
     console = {"remote_console": {"protocol": "serial", "type": "serial"}}
     consoles = f"{_SERVER}/remote-consoles"
     yield row(method="POST", path=consoles, right="member", body=console, served=409, asks_host=True)
@@ -119,6 +120,20 @@ def _interfaces(server: Thing) -> Iterator[Row]:
     yield change(method="POST", path=f"{_SERVER}/os-interface", fill={"id": server}, body=wanted, served=404)
     gone = {"id": server, "port_id": NO_PORT}
     yield change(method="DELETE", path=f"{_SERVER}/os-interface/{{port_id}}", fill=gone, served=404)
+
+
+def _volumes(server: Thing) -> Iterator[Row]:
+    """Yield what is read of the volumes of a server, and how they are changed."""
+    several = f"{_SERVER}/os-volume_attachments"
+    one, gone = f"{several}/{{volume_id}}", {"id": server, "volume_id": NO_PORT}
+    yield Row(thing=server, fill={"id": server}, method="GET", path=several, right="reader")
+    yield Row(thing=server, fill=gone, method="GET", path=one, right="reader", served=404)
+    change = partial(Row, thing=server, right="member", served=404)
+    wanted = {"volumeAttachment": {"volumeId": NO_PORT}}
+    for version in (100, 101):
+        yield change(method="POST", path=several, fill={"id": server}, body=wanted, version=version)
+    yield change(method="PUT", path=one, fill=gone, body=wanted)
+    yield change(method="DELETE", path=one, fill=gone)
 
 
 def _actions(things: Things, server: Thing) -> Iterator[Row]:

@@ -18,7 +18,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "api.md"
 
 def test_every_action_is_asked_for_by_one_key() -> None:
     named = [name for row in ACTION_ROWS for name in row.actions]
-    of_methods = ["soft_delete", "attach_interface", "detach_interface", "live_abort", "live_complete"]
+    attached = [f"{what}_{thing}" for what in ("attach", "detach") for thing in ("interface", "volume")]
+    of_methods = ["soft_delete", *attached, "live_abort", "live_complete"]
     assert sorted([*named, *of_methods]) == sorted(ACTIONS)
 
 

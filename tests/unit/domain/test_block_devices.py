@@ -81,7 +81,6 @@ def test_volumes_of_each_source() -> None:
         ("blank", "volume", -1),
         ("volume", "volume", None),
     ]
-    assert [one.volume_id for one in found] == [None, None, None, THING]
     assert [one.volume_size for one in found] == [2, None, 1, None]
     assert found[1].volume_type == "fast"
     assert not any(one.delete_on_termination for one in found)
@@ -178,7 +177,7 @@ def test_the_older_form_beside_an_image() -> None:
     )
     root, volume, snapshot, ephemeral, swap = devices(v1=given, flavor=LARGE)
     assert root.uuid == IMAGE
-    assert (volume.volume_id, volume.device_name, volume.delete_on_termination) == (THING, "/dev/vdb", True)
+    assert (volume.uuid, volume.device_name, volume.delete_on_termination) == (THING, "/dev/vdb", True)
     assert (snapshot.source_type, snapshot.uuid, snapshot.volume_size) == ("snapshot", OTHER, 5)
     assert (swap.is_swap, swap.volume_size, ephemeral.is_ephemeral, ephemeral.volume_size) == (True, 2, True, 2)
     assert [one.boot_index for one in (volume, snapshot, swap, ephemeral)] == [None] * 4

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from skep.domain.guest_documents.facts import GuestFacts
-from skep.domain.guest_documents.networks import network_data, tagged_devices
+from skep.domain.guest_documents.networks import network_data, tagged_devices, tagged_disks
 from skep.domain.guest_documents.paths import find, on_config_drive, split
 from skep.domain.networking import HostRoute
 from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet
+from skep.domain.volumes import ServerVolume
 from tests.unit.domain.test_guest_documents import BARE
 
 V4 = VifSubnet(
@@ -122,3 +123,18 @@ def test_where_guests_read_it() -> None:
     told = json.loads(drive["ec2/latest/meta-data.json"])
     assert (told["local-ipv4"], told["public-ipv4"], told["security-groups"]) == ("10.0.0.5", "203.0.113.9", ["web"])
     assert find(FACTS, split("latest/meta-data/local-ipv4")) == b"10.0.0.5"
+
+
+def test_volumes_with_tags_are_told_by_name_and_serial() -> None:
+    plain = ServerVolume(id="1", volume_id="first", attachment_id="a", device="/dev/vdb")
+    tagged = ServerVolume(id="2", volume_id="second", attachment_id="a", device="/dev/vdc", tag="data")
+    assert tagged_disks((plain, tagged)) == [
+        {
+            "type": "disk",
+            "bus": "none",
+            "address": "none",
+            "serial": "second",
+            "path": "/dev/vdc",
+            "tags": ["data"],
+        }
+    ]

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import httpx
 import msgspec
@@ -46,6 +46,8 @@ from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, Publis
 from skep.messages.to_super_conductor import DeleteInstances, OperatorStateChanged, ScheduleAndBuildInstances
 from skep.neighbours.networks.absent import NoNetworks
 from skep.neighbours.networks.base import NetworksOfUsers
+from skep.neighbours.volumes.absent import NoVolumes
+from skep.neighbours.volumes.base import ServerVolumes, VolumesOfUsers
 from skep.standalone.images.of_users import EmbeddedOfUsers
 from skep.transport.base import SCHEDULER, SUPER_CONDUCTOR, cell_conductor
 from skep.transport.memory import MemoryTransport
@@ -87,6 +89,10 @@ class TickingClock(Clock):
 
 
 HeardT = TypeVar("HeardT")
+
+
+class VolumesOfAll(VolumesOfUsers, ServerVolumes, Protocol):
+    """A volume service, for users and for Skep itself."""
 
 
 class KnownImages:
@@ -267,11 +273,12 @@ async def servers_under_test(
     reclaim: int = 0,
     evacuate_needs_fence: bool = False,
     networks: NetworksOfUsers | None = None,
+    volumes: VolumesOfAll | None = None,
 ) -> AsyncIterator[ServersUnderTest]:
     """Open the API over fresh databases in `directory`; `reported`: the hosts that a scheduler knows.
 
     `reclaim`: for how many seconds deleted servers are kept. `evacuate_needs_fence`: as the setting.
-    `networks`: None: there are none.
+    `networks`, `volumes`: None: there are none.
     """
     database = new_database(directory / "api.db", "api")
     databases = {uuid: new_database(directory / f"{name}.db", "cell") for uuid, name in NAMES.items()}
@@ -290,6 +297,8 @@ async def servers_under_test(
         image_records=images,
         images_of_users=EmbeddedOfUsers(images_over(database, directory)),
         networks=networks or NoNetworks(),
+        volumes=volumes or NoVolumes(),
+        server_volumes=volumes or NoVolumes(),
         policy=Policy(),
         seal=lambda secret: secret[::-1],
         unseal=lambda sealed: sealed[::-1],

@@ -26,7 +26,8 @@ def check_disk_config(asked: Mapping[str, Any], image: Image | None, key: str) -
         raise invalid_field(f"{key}.{_KEY}", "AUTO", f"MANUAL, since the image has {PROPERTY} disabled")
 
 
-def disk_config_of(asked: Mapping[str, Any], image: Image) -> Literal["AUTO", "MANUAL"]:
+def disk_config_of(asked: Mapping[str, Any], image: Image | None) -> Literal["AUTO", "MANUAL"]:
     """Return what is asked for, or what the image says where nothing is."""
     given: Literal["AUTO", "MANUAL"] | None = asked.get(_KEY)
-    return given or ("AUTO" if is_yes(image.properties.get(PROPERTY, "")) else "MANUAL")
+    said = image.properties.get(PROPERTY, "") if image is not None else ""
+    return given or ("AUTO" if is_yes(said) else "MANUAL")

@@ -24,7 +24,7 @@ ENCRYPTED = "cinder_encryption_key_id"
 UNLIMITED = -1
 """Local disks that a server may have, beside the number of devices of a request."""
 
-NO_IMAGE = "the id of an image, since nothing boots from volumes here"
+NO_IMAGE = "the id of an image, or a disk with boot_index 0"
 
 CONFIG_DRIVE = "img_config_drive"
 """Property of an image that wants a config drive for its servers."""
@@ -62,8 +62,8 @@ class Disks(msgspec.Struct, frozen=True, kw_only=True):
         )
         found = block_devices(asked, flavor)
         for one in found:
-            if one.device.tag is not None:
-                expected = "none, since no hypervisor of this cloud tags devices"
+            if one.device.tag is not None and one.device.destination_type == "local":
+                expected = "none but for volumes, since no hypervisor of this cloud tags its own disks"
                 raise invalid_field(f"{one.where}.tag", one.device.tag, expected)
         return found
 
@@ -88,34 +88,52 @@ def _is_first(device: dict[str, Any]) -> bool:
     return str(device.get("boot_index")) == "0" and not device.get("no_device")
 
 
-def check_image(image: Image, flavor: Flavor, *, may_have_no_disk: bool, key: str = "server") -> None:
+def check_image(
+    image: Image, flavor: Flavor, *, may_have_no_disk: bool, key: str = "server", onto_volume: bool = False
+) -> None:
     """Check that a server of `flavor` can be made from `image`.
 
     A flavor with a root disk of 0 has one of the image's size, which only some callers may have. `key` is that of the
-    request's body.
+    request's body. `onto_volume`: the image goes onto a volume, which has a size of its own, and may be encrypted.
 
     Raises BadRequest, or Forbidden for such a flavor.
     """
     if image.status != "active":
         raise invalid_field(f"{key}.imageRef", image.id, f"an active image, this one is {image.status}")
-    if image.properties.get(ENCRYPTED):
+    if image.properties.get(ENCRYPTED) and not onto_volume:
         raise invalid_field(f"{key}.imageRef", image.id, f"an image of no encrypted volume, this one has {ENCRYPTED}")
-    drive = image.properties.get(CONFIG_DRIVE, "optional")
-    if drive not in ("optional", "mandatory"):
-        raise invalid_image_property(CONFIG_DRIVE, drive, "optional or mandatory")
+    check_config_drive(image)
     if SIGNATURE in image.properties:
         expected = f"an image without {SIGNATURE}, since signatures of images are not verified here"
         raise invalid_field(f"{key}.imageRef", image.id, expected)
+    if onto_volume:
+        check_memory(image, flavor, f"{key}.flavorRef")
+        return
     check_size(image, flavor, f"{key}.flavorRef")
     if flavor.root_gb == 0 and not may_have_no_disk:
         raise Forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
 
 
+def check_config_drive(image: Image) -> None:
+    """Raise BadRequest for an image that says of config drives what nothing means."""
+    drive = image.properties.get(CONFIG_DRIVE, "optional")
+    if drive not in ("optional", "mandatory"):
+        raise invalid_image_property(CONFIG_DRIVE, drive, "optional or mandatory")
+
+
+def check_boot_volume(boot: AskedDevice, image: Image, flavor: Flavor) -> None:
+    """Check a volume to boot from that is there, by what it keeps of its image. Raises BadRequest."""
+    check_config_drive(image)
+    check_memory(image, flavor, "server.flavorRef")
+    size = boot.device.volume_size or 0
+    if image.min_disk > size:
+        expected = f"at least {image.min_disk} GiB, by the image that the volume was made of"
+        raise invalid_field(f"{boot.where}.volume_size", size, expected)
+
+
 def check_size(image: Image, flavor: Flavor, field: str) -> None:
     """Check that `flavor`, which a field names, is large enough for `image`. Raises BadRequest."""
-    if flavor.memory_mb < image.min_ram:
-        expected = f"a flavor with {image.min_ram} MiB of memory for this image, not {flavor.memory_mb}"
-        raise invalid_field(field, flavor.flavorid, expected)
+    check_memory(image, flavor, field)
     if flavor.root_gb == 0:
         return
     root = flavor.root_gb * GIB
@@ -124,4 +142,11 @@ def check_size(image: Image, flavor: Flavor, field: str) -> None:
         raise invalid_field(field, flavor.flavorid, expected)
     if image.min_disk > flavor.root_gb:
         expected = f"a flavor with a disk of {image.min_disk} GiB for this image, not {flavor.root_gb}"
+        raise invalid_field(field, flavor.flavorid, expected)
+
+
+def check_memory(image: Image, flavor: Flavor, field: str) -> None:
+    """Check that `flavor`, which a field names, has the memory that `image` needs. Raises BadRequest."""
+    if flavor.memory_mb < image.min_ram:
+        expected = f"a flavor with {image.min_ram} MiB of memory for this image, not {flavor.memory_mb}"
         raise invalid_field(field, flavor.flavorid, expected)

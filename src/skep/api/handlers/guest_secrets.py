@@ -13,6 +13,9 @@ from skep.domain.errors import BadRequest, NotFound
 from skep.domain.images import Image
 from skep.domain.instances import Instance
 
+VOLUME_BACKED_SINCE = 87
+"""Since then servers that boot from a volume are rescued."""
+
 OF_VOLUMES = "block_device_mapping"
 """The property of images that are snapshots of volumes: they have no bytes of their own."""
 
@@ -33,6 +36,8 @@ async def change_password(request: ApiRequest, _server: Instance, asked: Any) ->
 async def rescue(request: ApiRequest, server: Instance, asked: Any) -> SealedArguments:
     """Find the image of a rescue and seal what its host gets. Raises BadRequest for an image that is not to be had."""
     asked = asked or {}
+    if server.is_volume_backed and request.version < VOLUME_BACKED_SINCE:
+        raise BadRequest("Cannot rescue a volume-backed instance")
     image = await _image(request, server, asked.get("rescue_image_ref"))
     password = password_of(asked)
     sealed = SealedRescue(admin_password=password, instance=server.uuid, image=image.id if image is not None else None)

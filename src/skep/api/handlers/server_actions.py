@@ -135,6 +135,9 @@ _PREPARES: dict[str, Callable[[ApiRequest, LocatedServer, Any], Awaitable[Prepar
 """By the name of an action: what has to be there before it is begun."""
 
 
+_OF_VOLUME_BACKED = {"shelve": ACTIONS["shelve_volume_backed"]}
+"""By the name of an action: what stands for it where a server boots from a volume, of which no host makes an image."""
+
 _SEALS: dict[str, Callable[[ApiRequest, Instance, Any], Awaitable[SealedArguments]]] = {
     "change_password": guest_secrets.change_password,
     "rescue": guest_secrets.rescue,
@@ -159,11 +162,13 @@ async def begin(request: ApiRequest, action: Action, asked: Any = None) -> Answe
     services = request.services
     found = await find(request)
     instance = found.instance
+    if instance.is_volume_backed:
+        action = _OF_VOLUME_BACKED.get(action.name, action)
     _check(request, instance, action)
     assert found.cell is not None
     if action.name in _CHARGES:
         await _CHARGES[action.name](request, instance)
-    if action.name not in _PREPARES:
+    if action.name not in _PREPARES or (action.name == "unshelve" and instance.is_volume_backed):
         sealed = await _SEALS[action.name](request, instance, asked) if action.has_secrets else None
         unit = partial(
             _write,
@@ -171,7 +176,7 @@ async def begin(request: ApiRequest, action: Action, asked: Any = None) -> Answe
             action=action,
             context=request.context,
             now=services.clock.now(),
-            arguments=sealed.arguments if sealed is not None else None,
+            arguments=sealed.arguments if sealed is not None else _plain_arguments(action, instance),
             secrets=sealed.secrets if sealed is not None else None,
         )
         over = await write_cell(services, found.cell, unit)
@@ -187,6 +192,13 @@ async def begin(request: ApiRequest, action: Action, asked: Any = None) -> Answe
         services.ended(over)
     await _tell(request, found, action, ended=over)
     return answer
+
+
+def _plain_arguments(action: Action, server: Instance) -> msgspec.Struct | None:
+    """Return what a host is told of an action that needs no preparation."""
+    if action.arguments is not ShelveServer:
+        return None
+    return ShelveServer(image_id="", disk_format="", was=server.state, project_id=server.project_id)
 
 
 async def _begin_prepared(

@@ -13,7 +13,7 @@ from skep.api import server_creation
 from skep.api.creating import repeats
 from skep.api.creating.contents import Secrets, check_limits
 from skep.api.creating.disk_config import check_disk_config
-from skep.api.creating.disks import NO_IMAGE, ZERO_DISK, check_image
+from skep.api.creating.disks import NO_IMAGE, ZERO_DISK, check_boot_volume, check_image
 from skep.api.creating.hints import sent_as
 from skep.api.creating.repeats import Given
 from skep.api.handlers.key_pairs import named_key_pair
@@ -35,7 +35,7 @@ from skep.database.api import (
 )
 from skep.database.api.build_requests import NewRequest
 from skep.database.api.kept_answers import KeptAnswer, KeyedCreate
-from skep.domain.block_devices import BlockDevice
+from skep.domain.block_devices import BlockDevice, boot_device, check_volume_of_image, root_name
 from skep.domain.destinations import Destination, check_one_way
 from skep.domain.errors import Forbidden, OutcomeUnknown, QuotaExceeded, SkepError
 from skep.domain.flavors import Flavor
@@ -46,8 +46,9 @@ from skep.domain.images import Image
 from skep.domain.instances import Instance
 from skep.domain.invalid_input import InvalidHint, invalid_field, invalid_hint
 from skep.domain.quotas import charge_of
+from skep.domain.volumes import with_names
 from skep.messages.to_super_conductor import ScheduleAndBuildInstances
-from skep.neighbours.volumes.base import AskedVolumes
+from skep.neighbours.volumes.base import AskedVolumes, ChosenVolumes
 from skep.transport.base import SUPER_CONDUCTOR
 
 log = structlog.get_logger("skep.api.servers")
@@ -114,13 +115,10 @@ async def _resolve(request: ApiRequest, wanted: CreateRequest) -> Resolved:
     Raises BadRequest for what is not there or does not fit together.
     """
     flavor = await _flavor(request, wanted.flavor_id)
-    image = None if wanted.disks.image_id is None else await _image(request, wanted.disks.image_id)
-    if image is not None:
-        check_image(image, flavor, may_have_no_disk=request.allowed(ZERO_DISK))
-        check_disk_config(wanted.server, image, "server")
-    disks = await _disks(request, wanted, image, flavor)
-    if image is None:
-        raise invalid_field("server.imageRef", wanted.disks.image_ref, NO_IMAGE)
+    given = None if wanted.disks.image_id is None else await _image(request, wanted.disks.image_id)
+    chosen = await _disks(request, wanted, given, flavor)
+    image, disks = _boot_image(wanted, chosen, given, flavor), _with_names(chosen, given)
+    wanted = msgspec.structs.replace(wanted, destination=msgspec.structs.replace(wanted.destination, zone=chosen.zone))
     networks = await request.services.networks.choose(wanted.networks, request.context, request.token)
     where = wanted.destination
     default_zone = request.services.settings.default_availability_zone
@@ -144,15 +142,48 @@ async def _resolve(request: ApiRequest, wanted: CreateRequest) -> Resolved:
     )
 
 
-async def _disks(
-    request: ApiRequest, wanted: CreateRequest, image: Image | None, flavor: Flavor
-) -> tuple[BlockDevice, ...]:
+async def _disks(request: ApiRequest, wanted: CreateRequest, image: Image | None, flavor: Flavor) -> ChosenVolumes:
     """Return the disks of each server. Raises BadRequest for what is not there or does not fit together."""
-    asked = AskedVolumes(
-        devices=wanted.disks.all(image, flavor), zone=wanted.destination.zone, multiattach=request.version >= 60
-    )
+    devices = wanted.disks.all(image, flavor)
+    if image is not None:
+        onto_volume = boot_device(devices).device.destination_type == "volume"
+        check_image(image, flavor, may_have_no_disk=request.allowed(ZERO_DISK), onto_volume=onto_volume)
+        check_disk_config(wanted.server, image, "server")
+    asked = AskedVolumes(devices=devices, zone=wanted.destination.zone, multiattach=request.version >= 60)
     chosen = await request.services.volumes.choose(asked, request.context, request.token)
-    return tuple(one.device for one in chosen.devices)
+    for one in chosen.devices:
+        if (one.device.source_type, one.device.destination_type) == ("image", "volume"):
+            assert one.device.uuid is not None
+            source = await usable_image(request, one.device.uuid)
+            if source is None:
+                expected = "the id of an image that the project may use"
+                raise invalid_field(f"{one.where}.uuid", one.device.uuid, expected)
+            check_volume_of_image(one, source)
+    return chosen
+
+
+def _boot_image(wanted: CreateRequest, chosen: ChosenVolumes, image: Image | None, flavor: Flavor) -> Image | None:
+    """Return what placement is told of what servers boot from.
+
+    Raises BadRequest where that does not fit the flavor, or a server would boot from nothing.
+    """
+    boot = boot_device(chosen.devices)
+    if chosen.boot is not None:
+        kept = chosen.boot
+        found = Image(id="", min_disk=kept.min_disk, min_ram=kept.min_ram, properties=kept.properties)
+        check_boot_volume(boot, found, flavor)
+        return found
+    if image is None and boot.device.destination_type == "local":
+        raise invalid_field("server.imageRef", wanted.disks.image_ref, NO_IMAGE)
+    return image
+
+
+def _with_names(chosen: ChosenVolumes, image: Image | None) -> tuple[BlockDevice, ...]:
+    """Return the disks of servers, with names where some are volumes: users are told these."""
+    disks = tuple(one.device for one in chosen.devices)
+    if all(one.destination_type == "local" for one in disks):
+        return disks
+    return with_names(disks, root_name(image))
 
 
 async def _flavor(request: ApiRequest, flavor_id: str) -> Flavor:

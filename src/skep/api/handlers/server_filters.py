@@ -17,8 +17,8 @@ from skep.api.creating.addresses import access_address
 from skep.api.requests import ApiRequest
 from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
 from skep.api.schemas.server_queries import IGNORED_SORT_KEYS
-from skep.api.views.servers import ROOT_DEVICE
 from skep.database.cell.listing import ListQuery
+from skep.domain.block_devices import USUAL_ROOT
 from skep.domain.clock import SECOND, parse_iso
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import BadRequest, Forbidden
@@ -96,7 +96,7 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[str], object]]] = {
 """Filter -> attribute of an instance, and how its text is read."""
 _MOMENTS = ("created_at", "launched_at", "terminated_at", "updated_at", "deleted_at")
 """Filters that are attributes of an instance, too."""
-_SAME_FOR_ALL = {"kernel_id": "", "ramdisk_id": "", "root_device_name": ROOT_DEVICE}
+_SAME_FOR_ALL = {"kernel_id": "", "ramdisk_id": "", "root_device_name": USUAL_ROOT}
 """Filter -> what every server shows of it."""
 _UNKNOWN = (
     "block_device_mapping",

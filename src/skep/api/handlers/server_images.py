@@ -90,11 +90,17 @@ class PreparedImage:
 
 async def create_image(request: ApiRequest, found: LocatedServer, asked: dict[str, Any]) -> PreparedImage:
     """Make the image of a snapshot. Raises BadRequest, QuotaExceeded, Unavailable."""
+    if found.instance.is_volume_backed:
+        raise BadRequest(
+            f"Instance {found.instance.uuid} boots from a volume, of which no image is made yet: make a snapshot of it."
+        )
     return await _prepare(request, found, asked, {"image_type": "snapshot"})
 
 
 async def create_backup(request: ApiRequest, found: LocatedServer, asked: dict[str, Any]) -> PreparedImage:
     """Make the image of a backup. Raises as `create_image`."""
+    if found.instance.is_volume_backed:
+        raise BadRequest("Backup is not supported for volume-backed instances.")
     kind = backup_properties(found.instance.uuid, asked["backup_type"])
     return await _prepare(request, found, asked, kind, asked["backup_type"], asked["rotation"])
 

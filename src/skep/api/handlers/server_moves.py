@@ -8,13 +8,13 @@ from typing import Any
 import structlog
 
 from skep.api.creating.disk_config import check_disk_config
-from skep.api.creating.disks import check_size
+from skep.api.creating.disks import check_memory, check_size
 from skep.api.creating.inside import devices
 from skep.api.handlers.server_hosts import host_states
 from skep.api.handlers.server_lookup import LocatedServer
 from skep.api.requests import ApiRequest
 from skep.database import Connection
-from skep.database.api import flavors, host_mappings
+from skep.database.api import build_requests, flavors, host_mappings
 from skep.database.cell import agents, cold_moves, instances, live_moves
 from skep.domain import spread
 from skep.domain.actions import Action, Over
@@ -96,7 +96,7 @@ async def new_size(request: ApiRequest, server: Instance, asked: dict[str, Any])
         raise BadRequest(f"Flavor {named[:80]} could not be found.")
     if same:
         raise BadRequest("When resizing, instances must change flavor!")
-    if not _keeps_disks(server.flavor, flavor):
+    if not _keeps_disks(server, flavor):
         raise BadRequest(
             "Server disk was unable to be resized because: Resize to a smaller disk, or to a zero disk flavor, is not "
             "allowed."
@@ -105,13 +105,20 @@ async def new_size(request: ApiRequest, server: Instance, asked: dict[str, Any])
     check_disk_config(asked, image, "resize")
     if image is not None:
         check_size(image, flavor, "resize.flavorRef")
+    elif server.is_volume_backed:
+        spec = await request.services.database.read(partial(build_requests.spec_of, instance=server.uuid))
+        image = None if spec is None else spec.image
+    if server.is_volume_backed and image is not None:
+        check_memory(image, flavor, "resize.flavorRef")
     spread.read_extra_specs(flavor.extra_specs)
     found = devices(flavor, {} if image is None else image.properties, settings)
     return Size(flavor=flavor, devices=found, disk_config=asked.get("OS-DCF:diskConfig", "MANUAL"))
 
 
-def _keeps_disks(before: Flavor, after: Flavor) -> bool:
-    return after.root_gb >= before.root_gb and after.ephemeral_gb >= before.ephemeral_gb
+def _keeps_disks(server: Instance, after: Flavor) -> bool:
+    """Tell whether a flavor has room for the disks that a server has on its host: a volume is none of them."""
+    before = server.flavor
+    return (server.is_volume_backed or after.root_gb >= before.root_gb) and after.ephemeral_gb >= before.ephemeral_gb
 
 
 def begin(

@@ -32,6 +32,9 @@ from skep.domain.instances import Instance
 from skep.domain.invalid_input import invalid_field
 from skep.domain.request_specs import RequestSpec
 
+REIMAGED_SINCE = 93
+"""Since then a rebuild fills the volume that a server boots from anew."""
+
 _TAKEN = {
     "name": "name",
     "description": "description",
@@ -90,13 +93,16 @@ async def prepare(request: ApiRequest, found: LocatedServer, asked: dict[str, An
     """
     services, server = request.services, found.instance
     _refuse_absent(asked)
+    if server.is_volume_backed:
+        _check_volume_backed(request, server, asked["imageRef"])
     image = await _image(request, server, asked["imageRef"])
     check_disk_config(asked, image, "rebuild")
     files = injected_files(asked)
     unit = partial(quotas.limits, project=server.project_id, defaults=await services.quotas_of(server.project_id))
     check_limits(asked.get("metadata") or {}, files, await services.database.read(unit))
-    await _check_inside(request, found, image)
-    if server.image is None or image.id != server.image.id:
+    if not server.is_volume_backed:
+        await _check_inside(request, found, image)
+    if not server.is_volume_backed and (server.image is None or image.id != server.image.id):
         present = server.image.id if server.image is not None else None
         allow = partial(build_requests.allow_image, instance=server.uuid, present=present, wanted=image.id)
         await services.database.write(allow, intake=True)
@@ -104,9 +110,9 @@ async def prepare(request: ApiRequest, found: LocatedServer, asked: dict[str, An
     if "key_name" in asked:
         pair = await named_key_pair(request, asked["key_name"], "rebuild")
         taken |= {"key_name": asked["key_name"], "key_pair": msgspec.to_builtins(pair)}
-    arguments = Rebuild(
-        changes={**taken, "image": msgspec.to_builtins(image)}, preserve=bool(asked.get("preserve_ephemeral"))
-    )
+    if not server.is_volume_backed:
+        taken["image"] = msgspec.to_builtins(image)
+    arguments = Rebuild(changes=taken, preserve=bool(asked.get("preserve_ephemeral")))
     password = password_of(asked)
     secrets = services.seal(msgspec.json.encode(Secrets(admin_password=password, files=files)))
     return PreparedRebuild(arguments, arguments.rebuilt(server), password, secrets)
@@ -126,12 +132,27 @@ def _refuse_absent(asked: dict[str, Any]) -> None:
         raise invalid_field("rebuild.trusted_image_certificates", said, expected)
 
 
+def _check_volume_backed(request: ApiRequest, server: Instance, image_id: str) -> None:
+    """Raise BadRequest unless the volume that a server boots from stays as it is: nothing fills it anew."""
+    if request.version >= REIMAGED_SINCE:
+        expected = "no rebuild of a server that boots from a volume since 2.93: the volume is not filled anew yet"
+        raise invalid_field("rebuild.imageRef", image_id, expected)
+    if all(one.uuid != image_id for one in server.block_devices if one.boot_index == 0):
+        raise BadRequest("Unable to rebuild with a different image for a volume-backed server.")
+
+
 async def _image(request: ApiRequest, server: Instance, image_id: str) -> Image:
     image = await usable_image(request, image_id)
     if image is None:
         raise BadRequest("Cannot find image for rebuild")
     may_have_no_disk = request.allowed(ZERO_DISK, project_id=server.project_id, user_id=server.user_id)
-    check_image(image, server.flavor, may_have_no_disk=may_have_no_disk, key="rebuild")
+    check_image(
+        image,
+        server.flavor,
+        may_have_no_disk=may_have_no_disk,
+        key="rebuild",
+        onto_volume=server.is_volume_backed,
+    )
     if needs_config_drive(image) and not server.config_drive:
         raise BadRequest(
             f"Image {image.id} needs a config drive (img_config_drive), which the server does not have: a rebuild does "

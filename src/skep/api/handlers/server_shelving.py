@@ -49,8 +49,9 @@ async def unshelve(request: ApiRequest, found: LocatedServer, asked: Any) -> boo
     await request.services.database.read(
         partial(_check, request=request, zone=asked.get("availability_zone"), pin=pin, host=host, cell=cell)
     )
-    image = await _image(request, server)
-    await server_images.await_shelved(request, server, image.id)
+    image = None if server.is_volume_backed else await _image(request, server)
+    if image is not None:
+        await server_images.await_shelved(request, server, image.id)
     unit = partial(
         _write,
         server=server,
@@ -74,7 +75,7 @@ def _write(
     connection: Connection,
     server: Instance,
     request: ApiRequest,
-    image: Image,
+    image: Image | None,
     wanted: UnshelveServer,
     pin: str | None,
     elsewhere: bool,

@@ -246,6 +246,28 @@ _INTERFACE = fields(
 )
 INTERFACES = AnswerShape(fields(shown("interfaceAttachments", Array(item=_INTERFACE))))
 INTERFACE = AnswerShape(fields(shown("interfaceAttachment", _INTERFACE)))
+_VOLUME = fields(
+    shown("id", TEXT, until=88),
+    shown("volumeId", TEXT),
+    shown("serverId", TEXT),
+    shown("device", TEXT, required=False),
+    shown("tag", TEXT_OR_NULL, since=70),
+    shown("delete_on_termination", YES_NO, since=79),
+    shown("attachment_id", TEXT_OR_NULL, since=89),
+    shown("bdm_uuid", TEXT, since=89),
+)
+_VOLUME_MADE = fields(
+    shown("id", TEXT),
+    shown("volumeId", TEXT),
+    shown("serverId", TEXT),
+    shown("device", TEXT, required=False),
+    shown("tag", TEXT_OR_NULL, since=70),
+    shown("delete_on_termination", YES_NO, since=79),
+)
+"""What a POST answers is the same in 2.89; since 2.101 it is nothing."""
+VOLUMES = AnswerShape(fields(shown("volumeAttachments", Array(item=_VOLUME))))
+VOLUME = AnswerShape(fields(shown("volumeAttachment", _VOLUME)))
+VOLUME_MADE = AnswerShape(fields(shown("volumeAttachment", _VOLUME_MADE)))
 SECURITY_GROUPS = AnswerShape(fields(shown("security_groups", Array(item=Anything()))))
 
 EVENT = fields(

@@ -141,6 +141,9 @@ LIST = Query(_LIST_PARAMETERS, closed_since=75)
 
 SHOW = Query(closed_since=75)
 
+VOLUMES = Query((Parameter(name="limit", type=COUNT), Parameter(name="offset", type=COUNT)), closed_since=75)
+"""`GET /servers/{id}/os-volume_attachments`."""
+
 ACTIONS = Query(
     (
         Parameter(name="limit", type=COUNT, since=58, many=False),

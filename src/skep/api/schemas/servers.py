@@ -38,6 +38,7 @@ from skep.api.schemas.validation import Body
 from skep.domain.wording import UNSEEN
 
 TAG = String(min=1, max=60, pattern=rf"^[^,/{UNSEEN}]*$")
+TAG_OR_NONE = String(min=1, max=60, pattern=rf"^[^,/{UNSEEN}]*$", nullable=True)
 TAGS = Array(item=TAG, max=50)
 HOSTNAME = String(min=2, max=63, pattern=r"^[a-zA-Z0-9]+[a-zA-Z0-9-]*[a-zA-Z0-9]+$")
 HOST = String(min=1, max=255, pattern=r"^[a-zA-Z0-9._-]*$")
@@ -224,6 +225,41 @@ ATTACH_INTERFACE = Body(
         )
     )
 )
+DISK_NAME = String(min=1, max=255, pattern="^/dev/x?[a-z]?d?[a-z]+[0-9]*$", nullable=True)
+"""The name of a disk in the guest: `/dev/vdb`."""
+
+ATTACH_VOLUME = Body(
+    fields(
+        asked(
+            "volumeAttachment",
+            fields(
+                asked("volumeId", UUID, required=True),
+                asked("device", DISK_NAME),
+                asked("tag", TAG, since=49),
+                asked("delete_on_termination", Boolean(), since=79),
+            ),
+            required=True,
+        )
+    )
+)
+UPDATE_VOLUME = Body(
+    fields(
+        asked(
+            "volumeAttachment",
+            fields(
+                asked("volumeId", UUID, required=True),
+                asked("device", DISK_NAME, since=85),
+                asked("tag", TAG_OR_NONE, since=85),
+                asked("delete_on_termination", Boolean(), since=85),
+                asked("serverId", UUID, since=85),
+                asked("id", UUID, since=85),
+            ),
+            required=True,
+        )
+    )
+)
+"""`PUT /servers/{id}/os-volume_attachments/{volume_id}`."""
+
 TAGS_SET = Body(fields(asked("tags", TAGS, required=True)))
 """`PUT /servers/{id}/tags` (2.26)."""
 

@@ -21,12 +21,12 @@ from skep.domain.instances import Fault, Instance, State, instance_name
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import status, task_state, vm_state
 from skep.domain.vifs import addresses_of
+from skep.domain.volumes import root_of
 
 Json = dict[str, Any]
 
 WITH_PROGRESS = frozenset({"ACTIVE", "BUILD", "MIGRATING", "REBUILD"})
 """Statuses whose servers show a progress."""
-ROOT_DEVICE = "/dev/vda"
 DEFAULT_SECURITY_GROUP = {"name": "default"}
 """Shown of servers without interfaces."""
 
@@ -95,7 +95,9 @@ class ServerView:
             "OS-EXT-STS:vm_state": vm_state(instance.state),
             "OS-EXT-STS:power_state": int(instance.power_state),
             **({"security_groups": named} if (named := security_groups(instance)) else {}),
-            "os-extended-volumes:volumes_attached": [],
+            "os-extended-volumes:volumes_attached": [
+                {"id": one.volume_id, "delete_on_termination": one.delete_on_termination} for one in instance.volumes
+            ],
             "server_groups": list(groups),
         }
         if shown_status in WITH_PROGRESS:
@@ -125,7 +127,7 @@ class ServerView:
         return {
             **self.unknown(mapping),
             "user_id": spec.user_id,
-            "image": self._image(spec.image),
+            "image": self._image(None if spec.boot_from_volume else spec.image),
             "flavor": self._flavor(spec.flavor),
             "OS-EXT-AZ:availability_zone": spec.availability_zone or "UNKNOWN",
             "OS-EXT-STS:power_state": 0,
@@ -183,7 +185,7 @@ def _extended(instance: Instance) -> Json:
         "OS-EXT-SRV-ATTR:launch_index": instance.launch_index,
         "OS-EXT-SRV-ATTR:kernel_id": "",
         "OS-EXT-SRV-ATTR:ramdisk_id": "",
-        "OS-EXT-SRV-ATTR:root_device_name": ROOT_DEVICE,
+        "OS-EXT-SRV-ATTR:root_device_name": root_of(instance.block_devices),
         "OS-EXT-SRV-ATTR:user_data": instance.user_data,
     }
 

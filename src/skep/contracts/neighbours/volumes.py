@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 
 from skep.contracts.eventually import PATIENCE, eventually
@@ -170,20 +169,15 @@ class VolumesContract(VolumesContractBase, abc.ABC):
             await world.ask("PUT", path, {"quota_set": {"volumes": before["limit"]}}, by="admin")
 
     async def test_a_volume_that_was_made_twice(self, world: VolumesWorld) -> None:
-        """One of them is the server's: the one that its row names, or else that it has. The other goes."""
+        """One of them is the server's: the one that it has, if there is one. The other goes."""
         server = world.server()
         wanted = world.wanted(server, blank())
         label = VolumeLabel(server=server, position=0, ends=True)
         first, second = [await world.volume(metadata=label.metadata()) for _ in range(2)]
-        [attachment] = await world.reserved(server, second)
+        await world.reserved(server, second)
         [found] = await world.given(wanted)
         assert found.volume_id == second
         await world.becomes(first, "gone")
-        await world.volumes.detach([attachment])
-        third = await world.volume(metadata=label.metadata())
-        known = world.wanted(server, msgspec.structs.replace(blank(), volume_id=third))
-        assert [one.volume_id for one in await world.given(known)] == [third]
-        await world.becomes(second, "gone")
 
     async def test_labels_of_other_projects_are_nothing(self, world: VolumesWorld) -> None:
         """Whoever makes a volume says in its metadata what he likes."""
@@ -196,7 +190,7 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert await world.status(theirs, by="admin") == "available"
 
     async def test_a_copy_has_the_metadata_of_a_volume(self, world: VolumesWorld) -> None:
-        """It is its user's all the same: not taken for the volume, and not deleted."""
+        """It is its user's all the same: not taken for the volume, and not deleted unless that is said of it."""
         server = world.server()
         wanted = world.wanted(server, blank())
         [found] = await world.given(wanted)
@@ -204,30 +198,22 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert said["skep_volume"] == found.volume_id
         copy = await world.volume(metadata=said)
         assert await world.given(wanted) == (found,)
-        assert await world.volumes.discard([world.ended(server, ended=(copy,))]) == [()]
+        assert await world.volumes.discard([world.ended(server)]) == [()]
         await world.becomes(found.volume_id, "gone")
         [anew] = await world.given(wanted)
         assert anew.volume_id != copy
         assert await world.status(copy) == "available"
 
-    async def test_a_label_that_its_user_took_away(self, world: VolumesWorld) -> None:
-        """The volume is the server's as long as its row names it, and is not deleted."""
-        server = world.server()
-        [found] = await world.given(world.wanted(server, blank()))
-        await world.ask("PUT", f"volumes/{found.volume_id}/metadata", {"metadata": {}})
-        known = msgspec.structs.replace(blank(), volume_id=found.volume_id)
-        assert await world.given(world.wanted(server, known)) == (found,)
-        assert await world.volumes.discard([world.ended(server, ended=(found.volume_id,))]) == [()]
-        assert await world.status(found.volume_id) == "available"
-
-    async def test_a_volume_that_its_user_deleted(self, world: VolumesWorld) -> None:
-        """It is not replaced by an empty one."""
-        server = world.server()
-        [found] = await world.given(world.wanted(server, blank()))
-        await world.ask("DELETE", f"volumes/{found.volume_id}")
-        await world.becomes(found.volume_id, "gone")
-        known = msgspec.structs.replace(blank(), volume_id=found.volume_id)
-        assert found.volume_id in await world.refused(world.wanted(server, known))
+    async def test_a_volume_that_is_let_go(self, world: VolumesWorld) -> None:
+        """It is its project's, and ends with the server only where that is said of it."""
+        server, project = world.server(), world.wanted(world.server()).project_id
+        first, second = await world.given(world.wanted(server, blank(), blank()))
+        for one in (first, second):
+            await world.volumes.let_go(project, one.volume_id)
+        assert await world.volumes.discard([world.ended(server, ended=(first.volume_id,))]) == [()]
+        await world.becomes(first.volume_id, "gone")
+        assert await world.status(second.volume_id) == "available"
+        await world.volumes.let_go(project, first.volume_id)
 
     async def test_from_reserved_to_released(self, world: VolumesWorld) -> None:
         """Each step is known to the service, and may be repeated."""
@@ -353,15 +339,26 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         await world.volumes.detach([gone])
 
     async def test_what_was_made_ends_with_its_server(self, world: VolumesWorld) -> None:
-        """Unless it was to stay; what is a user's stays, whatever is said."""
+        """Unless it was to stay; what is a user's stays."""
         brought, server = await world.volume(), world.server()
         wanted = world.wanted(server, blank(), blank(delete_on_termination=False), made_of("volume", brought))
         ends, stays, _ = await world.given(wanted)
         for _ in range(2):
-            assert await world.volumes.discard([world.ended(server, ended=(brought,))]) == [()]
+            assert await world.volumes.discard([world.ended(server)]) == [()]
             await world.becomes(ends.volume_id, "gone")
         assert await world.status(stays.volume_id) == "available"
         assert await world.status(brought) == "available"
+
+    async def test_a_volume_of_a_user_that_is_to_go(self, world: VolumesWorld) -> None:
+        """It goes, unless another server has it by then."""
+        server, other = world.server(), world.server()
+        goes, used, free = [await world.volume() for _ in range(3)]
+        await world.in_use(other, used)
+        [[left]] = await world.volumes.discard([world.ended(server, ended=(goes, used))])
+        assert (left.volume_id, left.is_passing) == (used, False)
+        await world.becomes(goes, "gone")
+        assert [await world.status(one) for one in (used, free)] == ["in-use", "available"]
+        assert len(await world.volumes.discard([world.ended(server, ended=(goes,))])) == 1
 
     async def test_what_is_said_last_of_a_volume(self, world: VolumesWorld) -> None:
         """It goes, or stays, whatever was said when it was made."""

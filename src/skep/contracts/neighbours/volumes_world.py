@@ -15,8 +15,8 @@ from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, new_uuid
 from skep.neighbours.volumes.base import (
     SERVER,
+    DiskVolume,
     EndedVolumes,
-    ServerVolume,
     ServerVolumes,
     VolumesOfUsers,
     VolumesRefused,
@@ -143,10 +143,10 @@ class VolumesWorld:
         """Return the disks that a server is to have."""
         return WantedVolumes(instance=server, project_id=self.project, devices=devices, **said)
 
-    async def given(self, wanted: WantedVolumes) -> tuple[ServerVolume, ...]:
+    async def given(self, wanted: WantedVolumes) -> tuple[DiskVolume, ...]:
         """Make the volumes of a server; return them once all are ready."""
 
-        async def made() -> tuple[ServerVolume, ...] | None:
+        async def made() -> tuple[DiskVolume, ...] | None:
             [found] = await self.volumes.make([wanted])
             assert not isinstance(found, VolumesRefused), found
             return found if all(one.is_ready for one in found) else None

@@ -1,6 +1,6 @@
 """The end of servers above the cells.
 
-The mapping is closed, the charge taken back, the place in a group given up, and ports are released.
+The mapping is closed, the charge taken back, the place in a group given up, and ports and volumes are released.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from skep.database.api import instance_mappings, port_holders, quotas, server_groups, server_ports
+from skep.database.api import instance_mappings, port_holders, quotas, server_groups, server_ports, volume_holders
 from skep.domain.ids import InstanceUuid
 
 
@@ -32,3 +32,4 @@ def _let_go(connection: sa.Connection, instances: Sequence[InstanceUuid], now: i
     server_groups.remove_members(connection, instances)
     server_ports.release(connection, instances, now)
     port_holders.end(connection, instances, now)
+    volume_holders.end(connection, instances, now)

@@ -58,11 +58,14 @@ class Holders:
 
     def hold_living(self, connection: sa.Connection, instance: InstanceUuid, now: int) -> bool:
         """Note that a server gets something; return whether it may."""
-        mapping = instance_mappings.get(connection, instance)
-        if mapping is None or not _stays(mapping):
-            return False
-        self._note(connection, [instance], now)
-        return True
+        return bool(self.hold_those(connection, [instance], now))
+
+    def hold_those(self, connection: sa.Connection, servers: Sequence[InstanceUuid], now: int) -> list[InstanceUuid]:
+        """Note that servers get something; return those that may."""
+        found = instance_mappings.get_many(connection, list(servers))
+        may = [one for one in servers if one in found and _stays(found[one])]
+        self._note(connection, may, now)
+        return may
 
     def releasable(self, connection: sa.Connection, held: Mapping[InstanceUuid, int]) -> list[InstanceUuid]:
         """Return those servers that may have something and may lose it: they are gone, or no cell has this attempt."""
@@ -99,7 +102,7 @@ class Holders:
             connection.execute(self.table.update().where(self._row.instance.in_(some)).values(look_at=now, since=now))
 
     def take_due(self, connection: sa.Connection, now: int, limit: int) -> list[Holder]:
-        """Return servers that are to be looked at, the longest waiting first; no other process gets them for a while."""
+        """Return servers that are to be looked at, the longest waiting first; no other process gets them soon."""
         query = (
             sa.select(self._row.instance, self._row.since, mappings.c.attempt, mappings.c.deleted_at)
             .outerjoin_from(self.table, mappings, mappings.c.instance == self._row.instance)
@@ -122,7 +125,7 @@ class Holders:
     def looked_at(self, connection: sa.Connection, servers: Sequence[Holder], now: int, later: int) -> None:
         """Note that servers were looked at: what those had that are gone was released.
 
-        Those that live are looked at `later`, once what was asked for has ended; those that are gone are forgotten then.
+        Those that live are looked at `later`, once what was asked for has ended; those that are gone are forgotten.
         """
         for one in servers:
             # What was asked for meanwhile begins it anew.

@@ -59,6 +59,9 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
 
 LONGEST_GAP = 15 * SECOND
 
+MOST_NAMED = 500
+"""Servers that one statement names."""
+
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """A server without a cell that is mine to place: its attempt is the one that my writes must find."""
@@ -162,6 +165,16 @@ def living_in_cell(connection: sa.Connection, cell: CellUuid, after: str, limit:
     """Return the servers that are mapped to a cell and not deleted, by their UUIDs, some at a time."""
     query = sa.select(mappings.instance).where(mappings.cell == cell, _LIVING, mappings.instance > after)
     return [InstanceUuid(one) for one in connection.scalars(query.order_by(mappings.instance).limit(limit))]
+
+
+def ended_of(connection: sa.Connection, instances: Sequence[InstanceUuid]) -> set[InstanceUuid]:
+    """Return those of these servers that were this cloud's and are deleted."""
+    found: set[InstanceUuid] = set()
+    for first in range(0, len(instances), MOST_NAMED):
+        named = mappings.instance.in_(instances[first : first + MOST_NAMED])
+        query = sa.select(mappings.instance).where(named, mappings.deleted_at.is_not(None))
+        found |= {InstanceUuid(one) for one in connection.scalars(query)}
+    return found
 
 
 def is_living(connection: sa.Connection, instance: str) -> bool:

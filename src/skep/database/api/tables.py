@@ -252,6 +252,20 @@ awaited_images = sa.Table(
 """Images that hosts are to fill with the disks of servers (`task_id`: by which action), whether they are made yet or
 not. `project_id`: of the image; `rotation`: of backups, how many of their type stay."""
 
+volume_holders = sa.Table(
+    "volume_holders",
+    metadata,
+    sa.Column("instance", sa.Text, primary_key=True),
+    sa.Column("since", sa.BigInteger, nullable=False),
+    sa.Column("look_at", sa.BigInteger, nullable=False, index=True),
+    sa.Column("project_id", sa.Text),
+    sa.Column("ends", sa.LargeBinary),
+)
+"""Servers that may have volumes of a volume service. `since`: a volume was asked for, or the server ended; `look_at`:
+when it is to be looked at; `ends`: of one that ended, what becomes of its volumes (`domain.volumes.VolumeEnds`), and
+`project_id` whose they are.
+"""
+
 leases = sa.Table(
     "leases",
     metadata,

@@ -20,6 +20,7 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import PowerState, Shelved, State, Task
 from skep.domain.server_migrations import EVACUATED, MigrationType
+from skep.domain.volumes import ServerVolume
 
 row = instances.c
 
@@ -38,6 +39,8 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     """In which its content was, because it was shelved."""
     has_interfaces: bool = False
     """As its row says."""
+    volumes: tuple[ServerVolume, ...] = ()
+    """Likewise."""
 
 
 def begin(connection: sa.Connection, uuid: InstanceUuid, context: RequestContext, now: int) -> list[Ended] | None:
@@ -160,7 +163,7 @@ _DELETING = (
     .limit(sa.bindparam("most", type_=sa.Integer))
 )
 _UNFORGOTTEN = (
-    sa.select(row.uuid, row.spec, row.task_id, row.project_id, row.shelved, row.vifs)
+    sa.select(row.uuid, row.spec, row.task_id, row.project_id, row.shelved, row.vifs, row.volumes)
     .where(row.deleted_at.is_not(None), row.forgotten == sa.false())
     .limit(sa.bindparam("most", type_=sa.Integer))
 )
@@ -206,11 +209,17 @@ def unforgotten(connection: sa.Connection, limit: int) -> list[Gone]:
                 group=group,
                 request_id=one.task_id,
                 project_id=ProjectId(one.project_id),
-                image_id=shelved.image_id if shelved is not None else None,
+                image_id=(shelved.image_id or None) if shelved is not None else None,
                 has_interfaces=one.vifs is not None,
+                volumes=unreadable.or_none(one, _volumes) or () if one.volumes else (),
             )
         )
     return gone
+
+
+def _volumes(found: Any) -> tuple[ServerVolume, ...]:
+    volumes: tuple[ServerVolume, ...] = load(found.volumes, tuple[ServerVolume, ...])
+    return volumes
 
 
 def _shelved(found: Any) -> Shelved:

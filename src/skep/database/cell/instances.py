@@ -18,6 +18,7 @@ from skep.domain.moves import Size
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import FROZEN, shown
 from skep.domain.vifs import Vif
+from skep.domain.volumes import NOWHERE, ServerVolume
 
 row = instances.c
 
@@ -39,6 +40,7 @@ _LIVE = (
     row.locked_reason,
     row.shelved,
     row.vifs,
+    row.volumes,
     row.availability_zone,
     row.state,
     row.task,
@@ -139,6 +141,8 @@ def columns_of(instance: Instance) -> dict[str, Any]:
         "shelved": dump(instance.shelved) if instance.shelved else None,
         "vifs": dump(instance.vifs) if instance.vifs else None,
         "bound_to": UNBOUND if instance.vifs else None,
+        "volumes": dump(instance.volumes) if instance.volumes else None,
+        "volumes_at": volumes_at(instance.volumes),
         "fault": dump(instance.fault) if instance.fault else None,
         "created_at": instance.created_at,
         "updated_at": instance.updated_at,
@@ -147,10 +151,17 @@ def columns_of(instance: Instance) -> dict[str, Any]:
     }
 
 
+def volumes_at(volumes: Sequence[ServerVolume]) -> str | None:
+    """Return the value of `volumes_at` for a server with these volumes; None: it has none."""
+    hosts = {one.host for one in volumes}
+    return None if not hosts else hosts.pop() if len(hosts) == 1 else NOWHERE
+
+
 _REQUESTED = json_decoder(RequestedServer)
 _METADATA = json_decoder(dict[str, str])
 _TAGS = json_decoder(tuple[str, ...])
 _VIFS = json_decoder(tuple[Vif, ...])
+_VOLUMES = json_decoder(tuple[ServerVolume, ...])
 
 
 def instance_of(found: Any) -> Instance:
@@ -173,6 +184,7 @@ def instance_of(found: Any) -> Instance:
         locked_reason,
         shelved,
         vifs,
+        volumes,
         availability_zone,
         state,
         task,
@@ -221,6 +233,7 @@ def instance_of(found: Any) -> Instance:
         locked_reason=locked_reason,
         shelved=load(shelved, Shelved) if shelved else None,
         vifs=_VIFS.decode(vifs) if vifs else (),
+        volumes=_VOLUMES.decode(volumes) if volumes else (),
         availability_zone=availability_zone,
         state=state,
         task=task,

@@ -128,5 +128,6 @@ def rebuilt(connection: sa.Connection, known: Move, now: int) -> dict[str, Any]:
     assert work is not None
     after = arguments(connection, known).rebuilt(work.instance)
     columns = instances.columns_of(after)
-    spec = msgspec.structs.replace(work.spec, image=after.image)
+    # What a server that boots from a volume was made of stays true.
+    spec = work.spec if after.is_volume_backed else msgspec.structs.replace(work.spec, image=after.image)
     return {**{name: columns[name] for name in _FACTS}, "spec": dump(spec), "launched_at": now}

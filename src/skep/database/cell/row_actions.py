@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell import (
@@ -21,6 +22,7 @@ from skep.database.cell import (
     resting,
     tasks,
     unshelves,
+    volumes,
 )
 from skep.database.cell.endings import with_instances
 from skep.database.cell.tables import attempts as attempt_rows
@@ -29,12 +31,13 @@ from skep.database.cell.transitions import moving
 from skep.database.constants import constants
 from skep.domain.actions import Action, ActionRequest, Ended, Over
 from skep.domain.context import RequestContext
-from skep.domain.errors import Conflict
+from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Fault, Instance, State, Task
 from skep.domain.moves import MOVING
 from skep.domain.states import BUILD_STATES, FROZEN
 from skep.domain.vifs import Vif
+from skep.domain.volumes import ServerVolume, free_name, root_of, taken_names
 
 row = instance_rows.c
 
@@ -98,9 +101,14 @@ def carry_out(
         ended_at=now,
         before=before.state,
         before_task=before.task,
+        arguments={key: request.arguments[key] for key in _TOLD if key in request.arguments},
     )
     actions.ended(connection, over)
     return with_instances(connection, [*(one for one in settled if one is not None), over])
+
+
+_TOLD = ("volume_id",)
+"""Arguments that notifications tell of."""
 
 
 def locker(server: Instance, context: RequestContext) -> Literal["owner", "admin"]:
@@ -188,9 +196,46 @@ def _detach_interface(_connection: sa.Connection, before: Instance, request: Act
 
 def _interfaces_without(before: Instance, request: ActionRequest, port_id: str) -> list[Vif]:
     """Return the interfaces but one. Raises Conflict while anything is done to the server."""
+    _refuse_beside_task(before, request)
+    return [one for one in before.vifs if one.id != port_id]
+
+
+MOST_DISKS = 26
+"""Disks that a server may have: a driver names each by a letter."""
+
+
+def _attach_volume(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
+    """Write one more volume, under the name that was asked for or the first free one.
+
+    Raises BadRequest for a volume that the server has, Conflict for a name that another disk has, Forbidden for one
+    disk too many.
+    """
+    _refuse_beside_task(before, request)
+    volume: ServerVolume = request.arguments["volume"]
+    if any(one.volume_id == volume.volume_id for one in before.volumes):
+        raise BadRequest(f"Volume {volume.volume_id} is already attached to instance {before.uuid}.")
+    taken = taken_names(before.block_devices, before.volumes)
+    if volume.device in taken:
+        raise Conflict(f"Invalid input for field/attribute device. Value: {volume.device}. Another disk has this name.")
+    if len(taken) >= MOST_DISKS:
+        raise Forbidden(f"Instance {before.uuid} has {len(taken)} disks, and at most {MOST_DISKS} are possible.")
+    named = msgspec.structs.replace(volume, device=volume.device or free_name(taken, root_of(before.block_devices)))
+    return volumes.columns([*before.volumes, named])
+
+
+def _detach_volume(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
+    """Write the volumes without one. Raises NotFound where the server has it no more."""
+    _refuse_beside_task(before, request)
+    volume_id: str = request.arguments["volume_id"]
+    left = [one for one in before.volumes if one.volume_id != volume_id]
+    if len(left) == len(before.volumes):
+        raise NotFound(f"Volume {volume_id} is not attached to instance {before.uuid}.")
+    return volumes.columns(left)
+
+
+def _refuse_beside_task(before: Instance, request: ActionRequest) -> None:
     if before.task is not None:
         raise Conflict(f"Cannot '{request.action}' instance {before.uuid} while it is in task_state {before.task}")
-    return [one for one in before.vifs if one.id != port_id]
 
 
 def _nothing(_connection: sa.Connection, _before: Instance, _request: ActionRequest, _now: int) -> None:
@@ -212,8 +257,10 @@ def _live_complete(connection: sa.Connection, before: Instance, request: ActionR
 
 CHANGES: Mapping[str, Change] = {
     "attach_interface": _attach_interface,
+    "attach_volume": _attach_volume,
     "confirm_resize": _confirm_resize,
     "detach_interface": _detach_interface,
+    "detach_volume": _detach_volume,
     "live_abort": _live_abort,
     "live_complete": _live_complete,
     "reset_state": _reset_state,

@@ -29,6 +29,9 @@ SHELVED = sa.text(f"state = '{State.SHELVED}'")
 MISBOUND = sa.text("bound_to <> coalesce(host, '') AND deleted_at IS NULL")
 """Says of an instance that its ports are bound to another host than its own; for `instances_misbound`, as above."""
 
+MISPLACED = sa.text("volumes_at <> coalesce(host, '') AND deleted_at IS NULL")
+"""Says of an instance that its volumes are connected to another host than its own; for `instances_misplaced`."""
+
 NOT_BUILT = sa.text("(outcome IS NULL OR outcome != 'built')")
 """Says of an open attempt that its host has no running guest of it; for `attempts_unsettled`, as above."""
 
@@ -85,6 +88,8 @@ instances = sa.Table(
     sa.Column("shelved", sa.LargeBinary),
     sa.Column("vifs", sa.LargeBinary),
     sa.Column("bound_to", sa.Text),
+    sa.Column("volumes", sa.LargeBinary),
+    sa.Column("volumes_at", sa.Text),
     sa.Column("guest_password", sa.Text),
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Index("instances_list", "project_id", "created_at", "uuid"),
@@ -97,6 +102,7 @@ instances = sa.Table(
     sa.Index("instances_away", "state", "uuid", **where(AWAY)),
     sa.Index("instances_shelved", "step_at", **where(SHELVED)),
     sa.Index("instances_misbound", "uuid", **where(MISBOUND)),
+    sa.Index("instances_misplaced", "uuid", **where(MISPLACED)),
     sa.Index("instances_purge", "deleted_at", **where("deleted_at IS NOT NULL")),
     sa.Index(
         "instances_unforgotten",
@@ -116,7 +122,9 @@ in before this one; `allocation`: which CPUs, pages and devices of its host it g
 highest number given to an attempt beside `attempt`, the holder (`numbers.py`); `shelved`: where the content of a
 shelved server is (`domain.instances.Shelved`): a row with it that is in a state of a build is being unshelved;
 `guest_password`: what the guest has told of itself; `vifs`: its interfaces (`domain.vifs.Vif`), none without a port;
-`bound_to`: the host that its ports are bound to, which follows `host`.
+`bound_to`: the host that its ports are bound to, which follows `host`; `volumes`: its volumes
+(`domain.volumes.ServerVolume`), none without one; `volumes_at`: the host that all of them are connected to, which
+follows `host`; empty: no host, or not all of them.
 """
 
 attempts = sa.Table(

@@ -70,7 +70,7 @@ def begin(
     connection: sa.Connection,
     server: Instance,
     context: RequestContext,
-    image: Image,
+    image: Image | None,
     wanted: UnshelveServer,
     pin: str | None,
     now: int,
@@ -79,14 +79,15 @@ def begin(
 ) -> bool:
     """Have an offloaded instance built from its image; False when its row is not as `server` says any more.
 
-    `pin` is the zone that it stays in from now on; None: any. `elsewhere`: another cell may have it if this one cannot.
+    `image`: None where the server boots from a volume. `pin` is the zone that it stays in from now on; None: any.
+    `elsewhere`: another cell may have it if this one cannot.
     """
     mine = {"of": server.uuid, "of_attempt": server.attempt, "asked": context.request_id}
     found = connection.execute(_READ, mine).first()
     if found is None or not found.shelved:
         return False
     shelved: Shelved = load(found.shelved, Shelved)
-    if shelved.image_id != image.id:
+    if shelved.image_id != ("" if image is None else image.id):
         return False
     spec = msgspec.structs.replace(
         spec_of(found),

@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 
 from skep.domain.guest_documents.facts import GuestFacts
 from skep.domain.guest_documents.networks import first_address
+from skep.domain.instances import Instance
+from skep.domain.volumes import root_of
 
 VERSIONS = (
     "1.0",
@@ -20,7 +22,6 @@ VERSIONS = (
 )
 LATEST = "latest"
 ON_DRIVES = ("2009-04-04", LATEST)
-ROOT_DEVICE = "/dev/vda"
 
 Tree: TypeAlias = dict[str, Any]
 """Names with what stands below them: a tree, a list of texts, a text, or bytes."""
@@ -33,6 +34,14 @@ def tree(facts: GuestFacts, version: str) -> Tree:
     if facts.user_data is not None:
         found["user-data"] = facts.user_data
     return found
+
+
+def _disks(server: Instance) -> Tree:
+    """Return the disks of a server by what they are for; volumes beside the one that it boots from are numbered."""
+    root = root_of(server.block_devices)
+    volumes = [one.device for one in server.volumes if not one.is_root]
+    numbered = {f"ebs{number}": name for number, name in enumerate(volumes)}
+    return {"ami": root.rpartition("/")[2], "root": root, **numbered}
 
 
 def _meta_data(facts: GuestFacts, version: int) -> Tree:
@@ -56,7 +65,7 @@ def _meta_data(facts: GuestFacts, version: int) -> Tree:
         ("2007-01-19", {"local-hostname": facts.hostname, "public-hostname": facts.hostname, "public-ipv4": public}),
         ("2007-03-01", {"product-codes": []}),
         ("2007-08-29", {"instance-type": server.flavor.name}),
-        ("2007-12-15", {"block-device-mapping": {"ami": ROOT_DEVICE.rpartition("/")[2], "root": ROOT_DEVICE}}),
+        ("2007-12-15", {"block-device-mapping": _disks(server)}),
         ("2008-02-01", {"placement": {"availability-zone": server.availability_zone or ""}}),
         ("2008-09-01", {"instance-action": "none"}),
     )

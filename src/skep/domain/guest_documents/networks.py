@@ -1,4 +1,4 @@
-"""What a guest reads of its interfaces: `network_data.json`, and which device has which tag."""
+"""What a guest reads of its interfaces: `network_data.json`, and which device or disk has which tag."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from ipaddress import ip_network
 from typing import Any
 
 from skep.domain.vifs import Vif, VifAddress, VifSubnet
+from skep.domain.volumes import ServerVolume
 
 Json = dict[str, Any]
 
@@ -90,6 +91,22 @@ def tagged_devices(vifs: Sequence[Vif], version: str) -> list[Json]:
         {"type": "nic", "bus": NO_PLACE, "address": NO_PLACE, "mac": vif.mac_address, "tags": [vif.tag], **trust}
         for vif in vifs
         if vif.tag is not None
+    ]
+
+
+def tagged_disks(volumes: Sequence[ServerVolume]) -> list[Json]:
+    """Return the volumes that have tags, as `meta_data.json` says them."""
+    return [
+        {
+            "type": "disk",
+            "bus": NO_PLACE,
+            "address": NO_PLACE,
+            "serial": one.volume_id,
+            "path": one.device,
+            "tags": [one.tag],
+        }
+        for one in volumes
+        if one.tag is not None
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from skep.domain.guest_documents.facts import GuestFacts
-from skep.domain.guest_documents.networks import network_data, tagged_devices
+from skep.domain.guest_documents.networks import network_data, tagged_devices, tagged_disks
 
 VERSIONS = (
     "2012-08-10",
@@ -76,7 +76,7 @@ def _meta_data(facts: GuestFacts, version: str) -> bytes:
     if version >= _PROJECT_SINCE:
         said["project_id"] = server.project_id
     if version >= _DEVICES_SINCE:
-        said["devices"] = tagged_devices(server.vifs, version)
+        said["devices"] = [*tagged_devices(server.vifs, version), *tagged_disks(server.volumes)]
     if version >= _CPUS_SINCE:
         said["dedicated_cpus"] = []
     return msgspec.json.encode(said)

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from skep.domain.block_devices import V1, AskedDevice
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, NotFound
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.invalid_input import invalid_field
 from skep.neighbours.volumes.base import (
     AskedAttachment,
     AskedVolumes,
     ChosenVolumes,
+    DiskVolume,
     EndedVolumes,
     LeftVolume,
-    ServerVolume,
     UsersVolume,
     VolumeAttachment,
     VolumeConnection,
@@ -34,6 +34,8 @@ GONE = VolumesRefused("there is no volume service any more")
 class NoVolumes:
     """A `VolumesOfUsers` and `ServerVolumes` where there are none."""
 
+    elsewhere = False
+
     async def choose(self, asked: AskedVolumes, _context: RequestContext, _token: str) -> ChosenVolumes:
         """Take what names no volume."""
         for one in asked.devices:
@@ -45,7 +47,7 @@ class NoVolumes:
         """Refuse: there is no volume."""
         raise NotFound(f"Volume {asked.volume_id[:80]} could not be found: {NOT_CONFIGURED}.")
 
-    async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[ServerVolume, ...] | VolumesRefused]:
+    async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[DiskVolume, ...] | VolumesRefused]:
         """Make nothing."""
         return [GONE if any(d.destination_type == "volume" for d in one.devices) else () for one in wanted]
 
@@ -67,6 +69,13 @@ class NoVolumes:
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[VolumeAttachment, ...]]:
         """Return that no server has any."""
         return dict.fromkeys(servers, ())
+
+    async def held(self) -> dict[InstanceUuid, tuple[VolumeAttachment, ...]]:
+        """Return that no server has any."""
+        return {}
+
+    async def let_go(self, _project_id: ProjectId, _volume_id: str) -> None:
+        """There is nothing to let go."""
 
     async def discard(self, servers: Sequence[EndedVolumes]) -> list[tuple[LeftVolume, ...]]:
         """There is nothing to delete."""

@@ -2,7 +2,7 @@
 
 A volume that is made for a server says so in its metadata from its first moment (`VolumeLabel`). An attachment names
 its server and its volume. So a repeat finds whatever a request before did, also one whose answer was lost. A volume
-without the label is a user's, and is never deleted.
+without the label is a user's, and is deleted only where its user said so.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class WantedVolumes(msgspec.Struct, frozen=True, kw_only=True):
     """Where volumes are made; None: where the service likes."""
 
 
-class ServerVolume(msgspec.Struct, frozen=True, kw_only=True):
+class DiskVolume(msgspec.Struct, frozen=True, kw_only=True):
     """A volume of a server."""
 
     position: int
@@ -202,7 +202,7 @@ class EndedVolumes(msgspec.Struct, frozen=True, kw_only=True):
     """Volumes that were made for it and stay, whatever was said of them when they were made. Another one for the same
     disk was made twice, and goes."""
     ended: tuple[str, ...] = ()
-    """Volumes that were made for it and go, likewise."""
+    """Volumes that go, likewise; also one of a user who said that it is to go with the server."""
 
 
 class LeftVolume(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,7 +222,10 @@ class ServerVolumes(Protocol):
     any part may be done, and the call is to be repeated.
     """
 
-    async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[ServerVolume, ...] | VolumesRefused]:
+    elsewhere: bool
+    """Whether there is a volume service: servers are noted before they get volumes, and looked at."""
+
+    async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[DiskVolume, ...] | VolumesRefused]:
         """Make what is missing of the volumes of servers; return all that each has, in the order of `wanted`.
 
         A server whose volumes are refused may have some of them; `discard` deletes these. So it does with a volume that
@@ -254,9 +257,17 @@ class ServerVolumes(Protocol):
         """Return the attachments of servers; every server has an entry."""
         ...
 
-    async def discard(self, servers: Sequence[EndedVolumes]) -> list[tuple[LeftVolume, ...]]:
-        """Delete the volumes that were made for servers and are to end with them; return what is left of each server's.
+    async def held(self) -> dict[InstanceUuid, tuple[VolumeAttachment, ...]]:
+        """Return the attachments of all servers that have one, also of those that are not this cloud's."""
+        ...
 
-        The volume of a user is never among them.
+    async def let_go(self, project_id: ProjectId, volume_id: str) -> None:
+        """Leave a volume that was made for a server to its project: it does not end with the server any more."""
+        ...
+
+    async def discard(self, servers: Sequence[EndedVolumes]) -> list[tuple[LeftVolume, ...]]:
+        """Delete the volumes that end with servers; return what is left of each server's.
+
+        The volume of a user is among them only where `ended` names it and no other server has it.
         """
         ...

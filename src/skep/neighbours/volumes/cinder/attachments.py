@@ -31,6 +31,14 @@ class AttachedVolumes:
         found = await self._skep.listed(ATTACHMENTS, ("all_tenants", "1"), ("instance_id", instance))
         return [one for one in found if one.instance == instance]
 
+    async def held(self) -> dict[InstanceUuid, list[CinderAttachment]]:
+        """Return the attachments of all servers. Raises CinderRefused, Unavailable."""
+        found: dict[InstanceUuid, list[CinderAttachment]] = defaultdict(list)
+        for one in await self._skep.listed(ATTACHMENTS, ("all_tenants", "1")):
+            if one.instance is not None:
+                found[InstanceUuid(one.instance)].append(one)
+        return found
+
     async def reserve(self, wanted: WantedAttachments) -> tuple[str, ...] | VolumesRefused:
         """Keep volumes for a server; return the attachment of each. All of them, or none. Raises Unavailable."""
         there = await self._there(wanted)

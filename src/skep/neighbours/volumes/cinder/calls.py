@@ -159,7 +159,7 @@ class CinderCalls:
     async def _good(
         self, method: str, path: str, body: Any = None, *, statuses: Collection[int] = (200,)
     ) -> httpx.Response:
-        url = f"{self._endpoint or await self._from_catalogue()}{path}"
+        url = f"{self._endpoint or await find_cinder(self._session)}{path}"
         if self._token is None:
             response = await self._session.as_skep(
                 method, url, HEADERS, body, service=SERVICE, as_service=self._as_service
@@ -169,14 +169,6 @@ class CinderCalls:
         if response.status_code not in statuses:
             raise self._refused(response)
         return response
-
-    async def _from_catalogue(self) -> str:
-        for one in SERVICE_TYPES[:-1]:
-            try:
-                return await self._session.endpoint(one)
-            except Unavailable:
-                continue
-        return await self._session.endpoint(SERVICE_TYPES[-1])
 
     def _one(self, kind: VolumeKind[FormT], answer: dict[str, Any], resource_id: str | None = None) -> FormT:
         found: FormT = read(answer.get(kind.member), kind.form)
@@ -200,6 +192,16 @@ class CinderCalls:
         if status == 403 and self._token is None:
             return Unavailable(f"{SERVICE} does not let Skep's own user do it: {refusal}")
         return refusal
+
+
+async def find_cinder(session: ServiceSession) -> str:
+    """Return the address of Cinder that the catalogue says. Raises Unavailable where it says none."""
+    for one in SERVICE_TYPES[:-1]:
+        try:
+            return await session.endpoint(one)
+        except Unavailable:
+            continue
+    return await session.endpoint(SERVICE_TYPES[-1])
 
 
 def read(value: Any, wanted: Any) -> Any:

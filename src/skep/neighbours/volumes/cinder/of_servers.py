@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import structlog
@@ -18,15 +18,15 @@ from skep.neighbours.service_session import CredentialsRefused
 from skep.neighbours.volumes.base import (
     ITSELF,
     SERVER,
+    DiskVolume,
     EndedVolumes,
     LeftVolume,
-    ServerVolume,
     VolumeLabel,
     VolumesRefused,
     WantedVolumes,
 )
 from skep.neighbours.volumes.cinder.calls import CinderCalls, CinderRefused
-from skep.neighbours.volumes.cinder.forms import AVAILABLE, DELETING, MAKING, PASSING, VOLUMES, CinderVolume
+from skep.neighbours.volumes.cinder.forms import AVAILABLE, DELETING, IN_USE, MAKING, PASSING, VOLUMES, CinderVolume
 
 log = structlog.get_logger("skep.neighbours")
 
@@ -44,7 +44,7 @@ class MadeVolumes:
         self._skep = skep
         self._projects: OrderedDict[ProjectId, CinderCalls] = OrderedDict()
 
-    async def make(self, wanted: WantedVolumes) -> tuple[ServerVolume, ...] | VolumesRefused:
+    async def make(self, wanted: WantedVolumes) -> tuple[DiskVolume, ...] | VolumesRefused:
         """Make what is missing of the volumes of a server. Raises Unavailable."""
         there: dict[int, CinderVolume] = {}
         if any(is_made(one) for one in wanted.devices):
@@ -57,20 +57,35 @@ class MadeVolumes:
                     return made
                 found.append(made)
             elif device.destination_type == "volume":
-                found.append(ServerVolume(position=position, volume_id=device.uuid or "", is_made=False, is_ready=True))
+                found.append(DiskVolume(position=position, volume_id=device.uuid or "", is_made=False, is_ready=True))
         return tuple(found)
 
     async def discard(self, ended: EndedVolumes) -> tuple[LeftVolume, ...]:
         """Delete the volumes that were made for a server and go with it. Raises Unavailable."""
-        calls = self._of_project(ended.project_id)
-        left = []
-        for volume in _going(await self._labelled(ended.instance, ended.project_id), ended):
-            try:
-                await calls.deleted(VOLUMES, volume.id)
-            except CinderRefused as error:
-                passing = volume.status in PASSING
-                left.append(LeftVolume(volume_id=volume.id, message=str(error), is_passing=passing))
-        return tuple(left)
+        labelled = await self._labelled(ended.instance, ended.project_id)
+        left = [await self._end(ended, one, PASSING) for one in _going(labelled, ended)]
+        for volume_id in set(ended.ended) - {one.id for one in labelled}:
+            of_user = await self._of_project(ended.project_id).shown(VOLUMES, volume_id)
+            if of_user is not None and of_user.status != DELETING:
+                # One that is still in use is so by another server, which may keep it.
+                left.append(await self._end(ended, of_user, PASSING - {IN_USE}))
+        return tuple(one for one in left if one is not None)
+
+    async def _end(self, ended: EndedVolumes, volume: CinderVolume, passing: Collection[str]) -> LeftVolume | None:
+        """Delete a volume; return what is left of it. Raises Unavailable."""
+        try:
+            await self._of_project(ended.project_id).deleted(VOLUMES, volume.id)
+        except CinderRefused as error:
+            return LeftVolume(volume_id=volume.id, message=str(error), is_passing=volume.status in passing)
+        return None
+
+    async def let_go(self, project_id: ProjectId, volume_id: str) -> None:
+        """Take the label from a volume. Raises Unavailable, also where that is refused."""
+        try:
+            await self._of_project(project_id).described(VOLUMES, volume_id, {SERVER: ""})
+        except CinderRefused as error:
+            if error.status != 404:
+                raise Unavailable(f"{SERVICE} does not change the metadata of a volume: {error}") from error
 
     def _of_project(self, project_id: ProjectId) -> CinderCalls:
         calls = self._projects.pop(project_id, None) or self._skep.of_project(project_id)
@@ -97,8 +112,7 @@ class MadeVolumes:
             labelled[volume.label.position].append(volume)
         found = {}
         for position, volumes in labelled.items():
-            known = wanted.devices[position].volume_id if position < len(wanted.devices) else None
-            found[position], *surplus = sorted(volumes, key=lambda one: (one.id != known, *_order(one)))
+            found[position], *surplus = sorted(volumes, key=_order)
             for one in surplus:
                 await self._delete_surplus(wanted, one)
         return found
@@ -115,17 +129,9 @@ class MadeVolumes:
 
     async def _made(
         self, wanted: WantedVolumes, position: int, there: CinderVolume | None
-    ) -> ServerVolume | VolumesRefused:
-        known = wanted.devices[position].volume_id
+    ) -> DiskVolume | VolumesRefused:
         try:
-            volume = there
-            if known is not None and (volume is None or volume.id != known):
-                # Its user took the label away; or it is gone, and what was on it is not to be replaced.
-                volume = await self._of_project(wanted.project_id).shown(VOLUMES, known)
-                if volume is None:
-                    return VolumesRefused(f"Volume {known}, which was made for the server, is gone")
-            if volume is None:
-                volume = await self._create(wanted, position)
+            volume = there or await self._create(wanted, position)
             if volume.label is not None and not volume.is_original:
                 await self._of_project(wanted.project_id).described(VOLUMES, volume.id, {ITSELF: volume.id})
         except CinderRefused as error:
@@ -133,7 +139,7 @@ class MadeVolumes:
         if "error" in volume.status or volume.status == DELETING:
             return VolumesRefused(f"Volume {volume.id}, which was made for the server, is {volume.status}")
         is_ready = volume.status not in MAKING
-        return ServerVolume(position=position, volume_id=volume.id, is_made=True, is_ready=is_ready, size=volume.size)
+        return DiskVolume(position=position, volume_id=volume.id, is_made=True, is_ready=is_ready, size=volume.size)
 
     async def _create(self, wanted: WantedVolumes, position: int) -> CinderVolume:
         """Make a volume. Raises CinderRefused, Unavailable."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import InstanceUuid, ProjectId
 from skep.neighbours.answers import VOLUMES as SERVICE
 from skep.neighbours.at_once import at_once
 from skep.neighbours.service_session import ServiceSession
@@ -15,9 +15,9 @@ from skep.neighbours.volumes.base import (
     AskedAttachment,
     AskedVolumes,
     ChosenVolumes,
+    DiskVolume,
     EndedVolumes,
     LeftVolume,
-    ServerVolume,
     UsersVolume,
     VolumeAttachment,
     VolumeConnection,
@@ -28,6 +28,7 @@ from skep.neighbours.volumes.base import (
 )
 from skep.neighbours.volumes.cinder.attachments import AttachedVolumes
 from skep.neighbours.volumes.cinder.calls import CinderCalls, CinderRefused
+from skep.neighbours.volumes.cinder.forms import CinderAttachment
 from skep.neighbours.volumes.cinder.of_servers import MadeVolumes
 from skep.neighbours.volumes.cinder.of_users import VolumeChooser, ZoneRules
 
@@ -41,6 +42,8 @@ class CinderVolumes:
     `service`, since only a service takes a volume from a server. Cinder makes a volume in the project of the token
     alone, so that Skep's user needs a role in the projects of servers too: one that is inherited from their domain.
     """
+
+    elsewhere = True
 
     def __init__(self, session: ServiceSession, endpoint: str = "", rules: ZoneRules = ANYWHERE) -> None:
         """`endpoint` is Cinder's address with `/v3`; empty: what the catalogue says."""
@@ -59,7 +62,7 @@ class CinderVolumes:
         with _told_to_users():
             return await VolumeChooser(self._skep.of_user(token), self._rules).attachable(asked)
 
-    async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[ServerVolume, ...] | VolumesRefused]:
+    async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[DiskVolume, ...] | VolumesRefused]:
         """Make what is missing of the volumes of servers."""
         with _told_to_skep():
             return await at_once(self._made.make(one) for one in wanted)
@@ -85,15 +88,25 @@ class CinderVolumes:
         """Return the attachments of servers."""
         with _told_to_skep():
             found = await at_once(self._attached.of_server(one) for one in servers)
-        return {
-            server: tuple(VolumeAttachment(id=one.id, volume_id=one.volume_id, status=one.status) for one in of_it)
-            for server, of_it in zip(servers, found, strict=True)
-        }
+        return {server: _told(of_it) for server, of_it in zip(servers, found, strict=True)}
+
+    async def held(self) -> dict[InstanceUuid, tuple[VolumeAttachment, ...]]:
+        """Return the attachments of all servers."""
+        with _told_to_skep():
+            return {server: _told(of_it) for server, of_it in (await self._attached.held()).items()}
+
+    async def let_go(self, project_id: ProjectId, volume_id: str) -> None:
+        """Leave a volume that was made for a server to its project."""
+        await self._made.let_go(project_id, volume_id)
 
     async def discard(self, servers: Sequence[EndedVolumes]) -> list[tuple[LeftVolume, ...]]:
         """Delete the volumes that were made for servers and end with them."""
         with _told_to_skep():
             return await at_once(self._made.discard(one) for one in servers)
+
+
+def _told(attachments: Sequence[CinderAttachment]) -> tuple[VolumeAttachment, ...]:
+    return tuple(VolumeAttachment(id=one.id, volume_id=one.volume_id, status=one.status) for one in attachments)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Chooses how servers get their ports: of the embedded network service, of Neutron, or not at all."""
+"""Chooses of which services servers have ports and volumes: of the embedded network service, of Neutron, of Cinder."""
 
 from __future__ import annotations
 
@@ -17,33 +17,55 @@ from skep.neighbours.answers import new_client
 from skep.neighbours.networks.absent import NoNetworks
 from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.service_session import ServiceSession
+from skep.neighbours.volumes.absent import NoVolumes
+from skep.neighbours.volumes.cinder.calls import find_cinder
+from skep.neighbours.volumes.cinder.of_users import ZoneRules
+from skep.neighbours.volumes.cinder.service import CinderVolumes
 from skep.processes.keystone import keystone_credentials
-from skep.processes.mapping import networks_settings
+from skep.processes.mapping import api_settings, networks_settings
 from skep.standalone.networks.of_servers import EmbeddedNetworks
 
 
-class Networking:
-    """The port towards networks of one process, of users and of conductors."""
+class OwnServices:
+    """What one process needs to give servers ports and volumes, of users and of conductors."""
 
     def __init__(self, config: Config, api: Database, clock: Clock) -> None:
         """Raises Misconfigured when a file of the configuration cannot be used."""
         self._http: httpx.AsyncClient | None = None
         self.session: ServiceSession | None = None
-        """With Neutron."""
-        self.ports: EmbeddedNetworks | FencedNetworks | NoNetworks
+        """With Neutron or Cinder."""
+        self.networks: EmbeddedNetworks | FencedNetworks | NoNetworks = NoNetworks()
+        self.volumes: CinderVolumes | NoVolumes = NoVolumes()
         if config.networks.kind == "embedded":
-            self.ports = EmbeddedNetworks(networks_settings(config, ""), api, clock)
-        elif config.networks.kind == "neutron":
-            self._http = new_client(authorities(config.identity.ca_file, "identity.ca_file"))
-            self.session = ServiceSession(keystone_credentials(config.identity), self._http, clock)
-            self.ports = FencedNetworks(self.session, ApiPortLedger(api, clock), config.networks.endpoint)
-        else:
-            self.ports = NoNetworks()
+            self.networks = EmbeddedNetworks(networks_settings(config, ""), api, clock)
+        if config.networks.kind != "neutron" and config.volumes.kind != "cinder":
+            return
+        self._http = new_client(authorities(config.identity.ca_file, "identity.ca_file"))
+        self.session = session = ServiceSession(keystone_credentials(config.identity), self._http, clock)
+        if config.networks.kind == "neutron":
+            self.networks = FencedNetworks(session, ApiPortLedger(api, clock), config.networks.endpoint)
+        if config.volumes.kind == "cinder":
+            self.volumes = CinderVolumes(session, config.volumes.endpoint, zone_rules(config))
+
+    async def find(self, config: Config) -> None:
+        """Look the services up in the catalogue. Raises Unavailable where one is not there."""
+        if self.session is None:
+            return
+        if config.networks.kind == "neutron" and not config.networks.endpoint:
+            await self.session.endpoint("network")
+        if config.volumes.kind == "cinder" and not config.volumes.endpoint:
+            await find_cinder(self.session)
 
     async def close(self) -> None:
         """Close connections."""
         if self._http is not None:
             await self._http.aclose()
+
+
+def zone_rules(config: Config) -> ZoneRules:
+    """Return which zones servers and their volumes may be in."""
+    default_zone = api_settings(config, "", "").default_availability_zone
+    return ZoneRules(cross_zone_attach=config.volumes.cross_az_attach, default_zone=default_zone)
 
 
 class ApiPortLedger:

@@ -1,0 +1,264 @@
+"""Volumes that a server has, gets and loses after its build (Nova: "Servers with volume attachments")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+
+from skep.api.cells import read_cell, write_cell
+from skep.api.handlers.server_actions import carry_out, check_without_task
+from skep.api.handlers.server_lookup import LocatedServer, find
+from skep.api.requests import Answer, ApiRequest
+from skep.database.api import volume_holders
+from skep.database.cell import volumes as cell_volumes
+from skep.domain.actions import ACTIONS, Action
+from skep.domain.errors import BadRequest, Conflict, NotFound, OutcomeUnknown, SkepError
+from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.instances import Instance, State
+from skep.domain.invalid_input import invalid_field
+from skep.domain.states import vm_state
+from skep.domain.volumes import ServerVolume
+from skep.neighbours.volumes.base import AskedAttachment, UsersVolume, VolumesRefused, WantedAttachments
+
+log = structlog.get_logger("skep.api.servers")
+
+ATTACH, DETACH = ACTIONS["attach_volume"], ACTIONS["detach_volume"]
+BODY = "volumeAttachment"
+SWAP = "os_compute_api:os-volumes-attachments:swap"
+
+SHELVED_SINCE = 20
+"""Since then servers that are shelved get and lose volumes."""
+SHARED_SINCE = 60
+"""Since then clients know that servers share volumes."""
+CHANGED_SINCE = 85
+"""Since then a PUT changes what becomes of a volume at the end of its server; before, it only swaps volumes."""
+ATTACHED_SINCE = 89
+"""Since then a volume that is just being attached anew is not shown."""
+SILENT_SINCE = 101
+"""Since then the answer to an attach says nothing."""
+
+
+async def index(request: ApiRequest) -> Answer:
+    """Return the volumes of a server."""
+    server = (await find(request)).instance
+    shown = [_shown(server, one) for one in server.volumes if _is_seen(request, one)]
+    limit, _ = request.page()
+    offset = int((request.first("offset") or "0")[:18])
+    return Answer({"volumeAttachments": shown[offset : offset + limit]})
+
+
+async def show(request: ApiRequest) -> Answer:
+    """Return one volume of a server."""
+    server = (await find(request)).instance
+    found = _volume(server, request.params["volume_id"])
+    if not _is_seen(request, found):
+        raise _not_attached(server, found.volume_id)
+    return Answer({BODY: _shown(server, found)})
+
+
+async def attach(request: ApiRequest) -> Answer:
+    """Give a server one more volume: it is kept for the server first, then its row has it.
+
+    A super conductor connects it to the host of the server. A row that does not take it leaves it to others.
+    """
+    asked = request.body[BODY]
+    found = await find(request)
+    server, volume_id = found.instance, asked["volumeId"]
+    _check(request, server, ATTACH)
+    if asked.get("tag") is not None and server.host is None:
+        raise invalid_field(f"{BODY}.tag", asked["tag"], "none, since no host tells a shelved server of its tags")
+    if any(one.volume_id == volume_id for one in server.volumes):
+        raise invalid_field(f"{BODY}.volumeId", volume_id, "a volume that the server does not have")
+    volume = await _attachable(request, server, volume_id)
+    if volume.multiattach and server.host is None:
+        raise invalid_field(f"{BODY}.volumeId", volume_id, "a volume of one server alone, while the server is shelved")
+    wanted = await _kept(request, server, asked)
+    try:
+        if not await carry_out(request, found, ATTACH, {"volume": wanted, "volume_id": volume_id}):
+            raise Conflict(f"Instance {server.uuid} is not ready")
+    except OutcomeUnknown:
+        # The row may have it: a look finds out.
+        raise
+    except SkepError:
+        await _undo(request, found, wanted)
+        raise
+    if request.version >= SILENT_SINCE:
+        return Answer()
+    made = next((one for one in (await find(request)).instance.volumes if one.id == wanted.id), wanted)
+    return Answer({BODY: _shown(server, made)})
+
+
+async def _attachable(request: ApiRequest, server: Instance, volume_id: str) -> UsersVolume:
+    """Look the volume up in the name of the user."""
+    asked = AskedAttachment(
+        volume_id=volume_id,
+        zone=server.availability_zone or "",
+        multiattach=request.version >= SHARED_SINCE,
+    )
+    return await request.services.volumes.attachable(asked, request.context, request.token)
+
+
+async def _kept(request: ApiRequest, server: Instance, asked: dict[str, Any]) -> ServerVolume:
+    """Keep a volume for a server; where that is on no host, the volume is in use at once.
+
+    It is noted before that the server may have one, so that a look finds what a process that died has left.
+    """
+    services, volume_id = request.services, asked["volumeId"]
+    await _hold(request, server.uuid)
+    wanted = WantedAttachments(instance=server.uuid, volume_ids=(volume_id,))
+    [kept] = await services.server_volumes.reserve([wanted])
+    if isinstance(kept, VolumesRefused):
+        raise invalid_field(f"{BODY}.volumeId", volume_id, f"a volume that can be attached: {kept.message}")
+    if server.host is None:
+        [refused] = await services.server_volumes.complete(kept)
+        if refused is not None:
+            await services.server_volumes.detach(kept)
+            raise invalid_field(f"{BODY}.volumeId", volume_id, f"a volume that can be attached: {refused.message}")
+    return ServerVolume(
+        id=new_uuid(),
+        volume_id=volume_id,
+        attachment_id=kept[0],
+        device=asked.get("device") or "",
+        delete_on_termination=bool(asked.get("delete_on_termination")),
+        tag=asked.get("tag"),
+    )
+
+
+async def _hold(request: ApiRequest, instance: InstanceUuid) -> None:
+    """Note that a server may have volumes. Raises NotFound where it is being deleted."""
+    services = request.services
+    unit = partial(volume_holders.hold_living, instance=instance, now=services.clock.now())
+    if not await services.database.write(unit, intake=True):
+        raise NotFound(f"Instance {instance} could not be found.")
+
+
+async def _undo(request: ApiRequest, found: LocatedServer, volume: ServerVolume) -> None:
+    """Leave a volume to others that the row did not take, unless the row has it by another request.
+
+    Where that fails, too, a look does it.
+    """
+    assert found.cell is not None
+    services, server = request.services, found.instance.uuid
+    try:
+        rows = await read_cell(services, found.cell, partial(cell_volumes.told, uuids=[server]))
+        if server in rows and any(one.attachment_id == volume.attachment_id for one in rows[server].volumes):
+            return
+        await services.server_volumes.detach([volume.attachment_id])
+    except SkepError as error:
+        log.warning(
+            "volume not taken back",
+            request=request.context.request_id,
+            instance=server,
+            volume=volume.volume_id,
+            error=str(error),
+        )
+
+
+async def detach(request: ApiRequest) -> Answer:
+    """Take a volume from a server: the volume service is told first, then its row loses it.
+
+    Where the row does not lose it, because something began meanwhile, a look attaches it anew.
+    """
+    found = await find(request)
+    server = found.instance
+    volume = _volume(server, request.params["volume_id"])
+    if volume.is_root:
+        raise BadRequest("Cannot detach a root device volume")
+    _check(request, server, DETACH)
+    await _hold(request, server.uuid)
+    volumes = request.services.server_volumes
+    if volume.is_made:
+        await volumes.let_go(server.project_id, volume.volume_id)
+    there = (await volumes.of_servers([server.uuid]))[server.uuid]
+    await volumes.detach([one.id for one in there if one.volume_id == volume.volume_id])
+    if not await carry_out(request, found, DETACH, {"volume_id": volume.volume_id}):
+        raise Conflict(f"Instance {server.uuid} is not ready")
+    return Answer()
+
+
+async def update(request: ApiRequest) -> Answer:
+    """Change whether a volume is deleted with its server (2.85). Nothing swaps volumes."""
+    asked = request.body[BODY]
+    found = await find(request)
+    server = found.instance
+    volume = _volume(server, request.params["volume_id"])
+    if request.version < CHANGED_SINCE or asked["volumeId"] != volume.volume_id:
+        request.authorize(rule=SWAP, project_id=server.project_id, user_id=server.user_id)
+        raise Conflict(
+            f"Volume {volume.volume_id} is not migrated by the volume service, and only then another volume can stand "
+            "in its place."
+        )
+    same = {"device": volume.device, "tag": volume.tag, "serverId": server.uuid, "id": volume.volume_id}
+    for key, value in same.items():
+        if key in asked and asked[key] != value:
+            raise invalid_field(f"{BODY}.{key}", asked[key], f"{value}, since only delete_on_termination changes")
+    if "delete_on_termination" in asked:
+        await _end_with_server(request, found, volume.volume_id, ends=asked["delete_on_termination"])
+    return Answer()
+
+
+async def _end_with_server(request: ApiRequest, found: LocatedServer, volume_id: str, *, ends: bool) -> None:
+    """Write whether a volume goes with its server. Raises Conflict where the row is written by others all the time."""
+    services, server = request.services, found.instance.uuid
+    assert found.cell is not None
+    for _ in range(3):
+        row = (await read_cell(services, found.cell, partial(cell_volumes.told, uuids=[server]))).get(server)
+        if row is None:
+            break
+        if all(one.volume_id != volume_id for one in row.volumes):
+            raise _not_attached(found.instance, volume_id)
+        changed = _changed(row.volumes, volume_id, ends=ends)
+        unit = partial(cell_volumes.keep_or_end, before=row, volumes=changed, now=services.clock.now())
+        if await write_cell(services, found.cell, unit):
+            return
+    raise Conflict(f"Instance {server} is not ready")
+
+
+def _changed(volumes: Sequence[ServerVolume], volume_id: str, *, ends: bool) -> list[ServerVolume]:
+    return [
+        msgspec.structs.replace(one, delete_on_termination=ends) if one.volume_id == volume_id else one
+        for one in volumes
+    ]
+
+
+def _check(request: ApiRequest, server: Instance, action: Action) -> None:
+    """Raise Conflict for a server whose volumes cannot be changed now."""
+    if request.version < SHELVED_SINCE and server.state in (State.SHELVED, State.SHELVED_OFFLOADED):
+        raise Conflict(
+            f"Cannot '{action.record}' instance {server.uuid} while it is in vm_state {vm_state(server.state)}"
+        )
+    check_without_task(request, server, action)
+
+
+def _volume(server: Instance, volume_id: str) -> ServerVolume:
+    """Return a volume of a server. Raises NotFound."""
+    found = next((one for one in server.volumes if one.volume_id == volume_id), None)
+    if found is None:
+        raise _not_attached(server, volume_id)
+    return found
+
+
+def _not_attached(server: Instance, volume_id: str) -> NotFound:
+    return NotFound(f"Volume {volume_id[:80]} is not attached to instance {server.uuid}.")
+
+
+def _is_seen(request: ApiRequest, volume: ServerVolume) -> bool:
+    return request.version < ATTACHED_SINCE or bool(volume.attachment_id)
+
+
+def _shown(server: Instance, volume: ServerVolume) -> dict[str, Any]:
+    """Return a volume as users see it."""
+    shown = {
+        "id": volume.volume_id,
+        "volumeId": volume.volume_id,
+        "serverId": server.uuid,
+        "tag": volume.tag,
+        "delete_on_termination": volume.delete_on_termination,
+        "attachment_id": volume.attachment_id or None,
+        "bdm_uuid": volume.id,
+    }
+    return {**shown, "device": volume.device} if volume.device else shown

@@ -1,0 +1,103 @@
+"""What a cell's rows say of the volumes of their servers, and the host that these are connected to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.cell.instances import volumes_at
+from skep.database.cell.tables import MISPLACED, instances
+from skep.database.constants import constants
+from skep.database.stored import dump, load
+from skep.domain.ids import InstanceUuid, ProjectId
+from skep.domain.states import FROZEN, UNSEEN
+from skep.domain.volumes import NOWHERE, ServerVolume
+
+row = instances.c
+
+_ELSEWHERE = row.state.in_(constants(FROZEN | UNSEEN))
+"""Says of a row that it may not be where its server is."""
+
+
+class VolumesOfRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a row says of the volumes of its server."""
+
+    instance: InstanceUuid
+    project_id: ProjectId
+    host: str
+    """Where the server is; empty: nowhere."""
+    volumes: tuple[ServerVolume, ...]
+    stored: bytes | None
+    """The same as it is stored: a write is for a row that still says so."""
+
+
+_COLUMNS = (row.uuid, row.project_id, row.host, row.volumes)
+
+
+def misplaced(connection: sa.Connection, limit: int) -> list[VolumesOfRow]:
+    """Return servers whose volumes are not all connected to their host."""
+    query = sa.select(*_COLUMNS).where(MISPLACED, ~_ELSEWHERE).order_by(row.uuid).limit(limit)
+    return [_of(one) for one in connection.execute(query)]
+
+
+def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, VolumesOfRow]:
+    """Return what rows say of the volumes of these servers, as far as their servers are here."""
+    query = sa.select(*_COLUMNS).where(row.uuid.in_(uuids), row.deleted_at.is_(None), ~_ELSEWHERE)
+    return {InstanceUuid(one.uuid): _of(one) for one in connection.execute(query)}
+
+
+def note(connection: sa.Connection, before: VolumesOfRow, volumes: Sequence[ServerVolume], now: int) -> bool:
+    """Write the volumes of a server that were connected to its host, or could not be.
+
+    False, and nothing written, where the row says something else by now. One that has another host by now is connected
+    once more.
+    """
+    values = columns(volumes)
+    if volumes:
+        right = sa.func.coalesce(row.host, NOWHERE) == before.host
+        values["volumes_at"] = sa.case((right, before.host), else_=NOWHERE)
+    mine = (row.uuid == before.instance, row.deleted_at.is_(None), row.volumes.is_not_distinct_from(before.stored))
+    return bool(connection.execute(instances.update().where(*mine).values(**values, changed_at=now)).rowcount)
+
+
+def columns(volumes: Sequence[ServerVolume]) -> dict[str, Any]:
+    """Return what a row says of its server's volumes."""
+    return {"volumes": dump(tuple(volumes)) if volumes else None, "volumes_at": volumes_at(volumes)}
+
+
+def keep_or_end(connection: sa.Connection, before: VolumesOfRow, volumes: Sequence[ServerVolume], now: int) -> bool:
+    """Write which volumes of a server go with it; False, and nothing written, where the row says something else by now.
+
+    Where they are connected to is left alone.
+    """
+    mine = (row.uuid == before.instance, row.deleted_at.is_(None), row.volumes.is_not_distinct_from(before.stored))
+    values = {"volumes": dump(tuple(volumes)), "changed_at": now}
+    return bool(connection.execute(instances.update().where(*mine, ~_ELSEWHERE).values(values)).rowcount)
+
+
+def loosen(connection: sa.Connection, uuid: InstanceUuid) -> None:
+    """Have a row looked at whose volumes are not all connected."""
+    connection.execute(instances.update().where(row.uuid == uuid, row.volumes.is_not(None)).values(volumes_at=NOWHERE))
+
+
+def connect_again(connection: sa.Connection, uuid: InstanceUuid, now: int) -> None:
+    """Have all volumes of a server connected anew: another process may have connected them for a former attempt."""
+    query = sa.select(*_COLUMNS).where(row.uuid == uuid, row.deleted_at.is_(None), row.volumes.is_not(None))
+    found = connection.execute(query).first()
+    if found is None:
+        return
+    loose = [msgspec.structs.replace(one, host=NOWHERE, attachment_id="") for one in _of(found).volumes]
+    connection.execute(instances.update().where(row.uuid == uuid).values(**columns(loose), changed_at=now))
+
+
+def _of(found: Any) -> VolumesOfRow:
+    return VolumesOfRow(
+        instance=InstanceUuid(found.uuid),
+        project_id=ProjectId(found.project_id),
+        host=found.host or NOWHERE,
+        volumes=load(found.volumes, tuple[ServerVolume, ...]) if found.volumes else (),
+        stored=found.volumes,
+    )

@@ -1,0 +1,115 @@
+"""Volumes of servers: what a server has of a volume service, beside the disks that it was asked to have."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from skep.domain.block_devices import USUAL_ROOT, BlockDevice
+
+NOWHERE = ""
+"""Value of `ServerVolume.host` where a volume is kept for its server and connected to no host."""
+
+
+class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A volume that a server has (Nova: a block device mapping whose destination is a volume)."""
+
+    id: str
+    """API: `bdm_uuid`"""
+    volume_id: str
+    attachment_id: str
+    """By which the volume service knows that the server has it; empty: it is to be attached anew."""
+    device: str
+    """The name of the disk in the guest, as users are told it: `/dev/vdb`."""
+    host: str = NOWHERE
+    """The host that the volume is connected to."""
+    delete_on_termination: bool = False
+    boot_index: int | None = None
+    tag: str | None = None
+    is_made: bool = False
+    """Whether it was made for the server: it has a label of Skep's."""
+
+    @property
+    def is_root(self) -> bool:
+        """Whether its server boots from it."""
+        return self.boot_index == 0
+
+
+class VolumeEnds(msgspec.Struct, frozen=True):
+    """What becomes of the volumes that a server has when it is deleted."""
+
+    kept: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+    """Those that go with it."""
+
+    @classmethod
+    def of(cls, volumes: Sequence[ServerVolume]) -> VolumeEnds:
+        """Return what is to become of these."""
+        return cls(
+            kept=tuple(one.volume_id for one in volumes if not one.delete_on_termination),
+            ended=tuple(one.volume_id for one in volumes if one.delete_on_termination),
+        )
+
+
+def is_volume_backed(devices: Sequence[BlockDevice]) -> bool:
+    """Tell whether a server with these disks boots from a volume."""
+    return any(one.boot_index == 0 and one.destination_type == "volume" for one in devices)
+
+
+def root_of(devices: Sequence[BlockDevice]) -> str:
+    """Return the name of the disk that a server with these disks boots from."""
+    return next((one.device_name for one in devices if one.boot_index == 0 and one.device_name), USUAL_ROOT)
+
+
+def with_names(devices: Sequence[BlockDevice], root: str = USUAL_ROOT) -> tuple[BlockDevice, ...]:
+    """Return the disks of a server with the names that they have in its guest, in the same order.
+
+    A name that was asked for is kept, the boot disk has the name `root` otherwise, and the others get the first free
+    ones of the same kind (Nova: "Block Device Mapping in Nova", `device_name`).
+    """
+    taken = {one.device_name for one in devices if one.device_name}
+    named = []
+    for one in devices:
+        name = one.device_name or (root if one.boot_index == 0 and root not in taken else free_name(taken, root))
+        taken.add(name)
+        named.append(msgspec.structs.replace(one, device_name=name))
+    return tuple(named)
+
+
+def free_name(taken: Collection[str], root: str = USUAL_ROOT) -> str:
+    """Return the first name of a disk that none of these is, of the kind that the boot disk has: `/dev/vdb`."""
+    prefix = root.rstrip(string.digits)[:-1]
+    letters = string.ascii_lowercase
+    names = [*letters[1:], *(first + second for first in letters for second in letters)]
+    found: str = next(name for name in (prefix + letter for letter in names) if name not in taken)
+    return found
+
+
+def taken_names(devices: Sequence[BlockDevice], volumes: Sequence[ServerVolume]) -> set[str]:
+    """Return the names of the disks that a server has: those of its host among those it was asked to have, and volumes.
+
+    A server whose disks were never listed has one on its host, which it boots from.
+    """
+    root = root_of(devices)
+    local = {one.device_name or "" for one in with_names(devices, root) if one.destination_type == "local"}
+    booted = any(one.boot_index == 0 for one in devices)
+    return local | {one.device for one in volumes} | (set() if booted else {root})
+
+
+def connector(host: str, volume: ServerVolume) -> Mapping[str, Any]:
+    """Return what the volume service is told of a host that is to use a volume (os-brick's connector properties).
+
+    No driver reaches volumes yet, so that a host has no initiator of its own: its name stands for it.
+    """
+    return {
+        "host": host,
+        "initiator": f"iqn.2025-11.org.skep:{host}",
+        "ip": "127.0.0.1",
+        "multipath": False,
+        "os_type": "linux",
+        "platform": "x86_64",
+        "mountpoint": volume.device,
+    }

@@ -1,0 +1,281 @@
+"""The story of servers' volumes: made and kept before a server has a host, connected to it, and released at its end.
+
+Above the cells it is noted which servers may have volumes before any is asked for. The row of a server says which it
+has, and the host that each is connected to. A volume follows its server to another host: it is kept by a new attachment
+before the old one goes, so that nobody else gets it in between. What is kept and neither a row nor a build under way
+knows of it is released by a look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from skep.database import Connection
+from skep.database.api import instance_mappings as mappings
+from skep.database.api import volume_holders
+from skep.database.api.holders import SETTLE, Holder
+from skep.database.api.volume_holders import VolumeHolder
+from skep.database.cell import volumes as cell_volumes
+from skep.database.cell.deletes import Gone
+from skep.database.cell.volumes import VolumesOfRow
+from skep.domain.errors import SkepError
+from skep.domain.ids import CELL0, CellUuid, InstanceUuid, ProjectId
+from skep.domain.volumes import NOWHERE, ServerVolume, VolumeEnds, connector
+from skep.neighbours.at_once import at_once
+from skep.neighbours.volumes.base import (
+    EndedVolumes,
+    VolumeAttachment,
+    VolumesRefused,
+    WantedAttachments,
+    WantedConnection,
+)
+from skep.super_conductor.parts import CellAccess, Parts
+from skep.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+BATCH = 50
+
+ATTACHED = "attached"
+"""Status of an attachment that a guest may use."""
+
+
+class VolumesOfServers:
+    """Keeps the volumes of servers true to their rows, and releases them."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def connect(self, volume: ServerVolume, host: str) -> ServerVolume | VolumesRefused:
+        """Connect a volume that is kept for its server to a host; return it as it is then. Raises Unavailable."""
+        volumes = self._parts.volumes
+        wanted = WantedConnection(attachment_id=volume.attachment_id, connector=dict(connector(host, volume)))
+        [connection] = await volumes.connect([wanted])
+        if isinstance(connection, VolumesRefused):
+            return connection
+        [refused] = await volumes.complete([volume.attachment_id])
+        return refused or msgspec.structs.replace(volume, host=host)
+
+    async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:
+        """Release the volumes of servers that no host takes, or that are gone.
+
+        Each comes with the attempt of its mapping that found so. Raises Unavailable: then it is to be done again.
+        """
+        if not self._parts.volumes.elsewhere:
+            return
+        may = await self._parts.api.read(partial(volume_holders.releasable, held=dict(held)))
+        await self._release_all(may)
+
+    async def release_ended(self, gone: Sequence[Gone]) -> None:
+        """Release the volumes of servers that their cells have deleted. Raises Unavailable: a look does it later."""
+        parts = self._parts
+        if not parts.volumes.elsewhere:
+            return
+        ended = {
+            one.instance: (one.project_id, VolumeEnds.of(one.volumes)) for one in gone if one.project_id is not None
+        }
+
+        def unit(connection: Connection) -> list[InstanceUuid]:
+            servers = {one.instance: bool(one.volumes) for one in gone}
+            held = volume_holders.hold_ended(connection, servers, parts.clock.now())
+            volume_holders.tell_ends(connection, {one: ended[one] for one in held if one in ended})
+            return held
+
+        await self._release_all(await parts.api.write(unit))
+
+    async def _release_all(self, servers: Sequence[InstanceUuid]) -> None:
+        known = await self._parts.api.read(partial(volume_holders.known, servers=servers))
+        await at_once(self._release_one(one) for one in known.values())
+
+    async def _release_one(self, holder: VolumeHolder) -> bool:
+        """Release what a server has; False where some of it goes later. Raises Unavailable."""
+        volumes, instance = self._parts.volumes, holder.instance
+        there = await volumes.of_servers([instance])
+        await volumes.detach([one.id for one in there[instance]])
+        if holder.project_id is None:
+            return True
+        return await self._discard(instance, holder.project_id, holder.ends)
+
+    async def _discard(self, instance: InstanceUuid, project_id: ProjectId, ends: VolumeEnds) -> bool:
+        """Delete volumes that end with a server; False where some are deleted later. Raises Unavailable."""
+        wanted = EndedVolumes(instance=instance, project_id=project_id, kept=ends.kept, ended=ends.ended)
+        [left] = await self._parts.volumes.discard([wanted])
+        for one in left:
+            if not one.is_passing:
+                log.warning("volume stays", instance=instance, volume=one.volume_id, error=one.message)
+        return not any(one.is_passing for one in left)
+
+    async def follow(self) -> bool:
+        """Connect volumes to the hosts that their servers have now."""
+        if not self._parts.volumes.elsewhere:
+            return False
+        return await self._parts.in_each_cell("connections of volumes", self._follow_in)
+
+    async def _follow_in(self, access: CellAccess) -> bool:
+        found = await access.read(partial(cell_volumes.misplaced, limit=BATCH))
+        if not found:
+            return False
+        # Noted before anything is asked for, so that no look takes what is on its way for surplus.
+        noting = partial(
+            volume_holders.hold_those, servers=[one.instance for one in found], now=self._parts.clock.now()
+        )
+        may = set(await self._parts.api.write(noting))
+        moved = await at_once(self._moved(access, one) for one in found if one.instance in may)
+        return len(found) >= BATCH and any(moved)
+
+    async def _moved(self, access: CellAccess, before: VolumesOfRow) -> bool:
+        """Connect the volumes of one server to its host; False where the volume service did not answer."""
+        try:
+            after = [await self._placed(before, one) for one in before.volumes]
+        except SkepError as error:
+            log.warning("volumes not connected yet", instance=before.instance, host=before.host, error=str(error))
+            return False
+        unit = partial(cell_volumes.note, before=before, volumes=after, now=self._parts.clock.now())
+        if not await access.write(unit):
+            await self._give_up(access, before, after)
+        return True
+
+    async def _give_up(self, access: CellAccess, before: VolumesOfRow, after: Sequence[ServerVolume]) -> None:
+        """Release what was made for a row that has been written meanwhile, as far as it does not name it."""
+        known = {one.attachment_id for one in before.volumes}
+        rows = await access.read(partial(cell_volumes.told, uuids=[before.instance]))
+        if before.instance in rows:
+            known |= {one.attachment_id for one in rows[before.instance].volumes}
+        try:
+            await self._parts.volumes.detach([one.attachment_id for one in after if one.attachment_id not in known])
+        except SkepError as error:
+            log.warning("volumes released later", instance=before.instance, error=str(error))
+
+    async def _placed(self, row: VolumesOfRow, volume: ServerVolume) -> ServerVolume:
+        """Return a volume as it is once its server's host has it, or as it was where that is refused.
+
+        Raises Unavailable.
+        """
+        volumes, kept = self._parts.volumes, volume
+        if volume.host == row.host and volume.attachment_id:
+            return volume
+        if volume.host != NOWHERE or not volume.attachment_id:
+            beside = (volume.attachment_id,) if volume.attachment_id else ()
+            wanted = WantedAttachments(instance=row.instance, volume_ids=(volume.volume_id,), beside=beside)
+            [found] = await volumes.reserve([wanted])
+            if isinstance(found, VolumesRefused):
+                return self._refused(row, volume, found)
+            await volumes.detach(beside)
+            kept = msgspec.structs.replace(volume, attachment_id=found[0], host=NOWHERE)
+        if row.host == NOWHERE:
+            return kept
+        connected = await self.connect(kept, row.host)
+        return self._refused(row, kept, connected) if isinstance(connected, VolumesRefused) else connected
+
+    def _refused(self, row: VolumesOfRow, volume: ServerVolume, refused: VolumesRefused) -> ServerVolume:
+        """Leave a volume as it is: it is tried again when the server has another host, or at a look."""
+        log.warning(
+            "volume refused",
+            instance=row.instance,
+            volume=volume.volume_id,
+            host=row.host,
+            error=refused.message,
+        )
+        return volume
+
+    async def look(self) -> bool:
+        """Compare what servers have of the volume service with their rows; those that are gone lose what is there."""
+        parts, now = self._parts, self._parts.clock.now()
+        if not parts.volumes.elsewhere:
+            return False
+        due = await parts.api.write(partial(volume_holders.take_due, now=now, limit=BATCH))
+        if not due:
+            return False
+        known = await parts.api.read(partial(volume_holders.known, servers=[one.instance for one in due]))
+        held = [(one, known[one.instance]) for one in due if one.instance in known]
+        seen = await at_once(self._looked_at(holder, of_it, now) for holder, of_it in held)
+        good = [holder for (holder, _), done in zip(held, seen, strict=True) if done]
+        await parts.api.write(
+            partial(volume_holders.looked_at, servers=good, now=now, later=parts.after(parts.volume_look_seconds))
+        )
+        return len(good) >= BATCH
+
+    async def _looked_at(self, holder: Holder, known: VolumeHolder, now: int) -> bool:
+        """Look at one server; False where it is to be looked at again soon."""
+        try:
+            if not holder.lives:
+                return await self._release_one(known)
+            # What was asked for a moment ago may not be in the row yet.
+            return now < holder.since + SETTLE or await self._compare(holder)
+        except SkepError as error:
+            log.warning("volumes not looked at", instance=holder.instance, error=str(error))
+            return False
+
+    async def _compare(self, holder: Holder) -> bool:
+        """Compare the attachments of a server that lives with its row. Raises Unavailable."""
+        parts, instance = self._parts, holder.instance
+        there = (await parts.volumes.of_servers([instance]))[instance]
+        mapping = await parts.api.read(partial(mappings.get, instance=instance))
+        if mapping is None or mapping.cell in (None, CELL0):
+            # The row of a server whose cell is lost does not say what it has.
+            return True
+        access = parts.cell(mapping.cell)
+        row = (await access.read(partial(cell_volumes.told, uuids=[instance]))).get(instance)
+        again = await parts.api.read(partial(volume_holders.known, servers=[instance]))
+        if row is None or instance not in again or again[instance].since != holder.since:
+            # It moves between cells, or something was asked for after what is there was listed.
+            return True
+        unknown = _unknown(there, row)
+        await parts.volumes.detach([one.id for one in unknown if one.status != ATTACHED])
+        await self._attach_lost(access, row, there, [one for one in unknown if one.status == ATTACHED])
+        made = tuple(one.volume_id for one in row.volumes)
+        return await self._discard(instance, row.project_id, VolumeEnds(kept=made))
+
+    async def _attach_lost(
+        self,
+        access: CellAccess,
+        row: VolumesOfRow,
+        there: Sequence[VolumeAttachment],
+        unknown: Sequence[VolumeAttachment],
+    ) -> None:
+        """Have volumes attached anew whose attachment is gone from the service, unless the server has them by another.
+
+        What is attached and of no volume that the row names is left alone: a row that went back in time may have
+        forgotten it, and its guest uses it.
+        """
+        ids = {one.id for one in there}
+        other = {one.volume_id: one.id for one in unknown}
+        named = {one.volume_id for one in row.volumes}
+        for one in unknown:
+            if one.volume_id not in named:
+                log.warning("volume of which the row knows nothing", instance=row.instance, volume=one.volume_id)
+        lost = [one for one in row.volumes if one.attachment_id not in ids]
+        if not lost:
+            return
+        loose = [
+            msgspec.structs.replace(one, attachment_id=other.get(one.volume_id, ""), host=NOWHERE)
+            if one in lost
+            else one
+            for one in row.volumes
+        ]
+        log.warning("attachments are gone and made anew", instance=row.instance, members=len(lost))
+
+        def unit(connection: Connection) -> None:
+            if cell_volumes.note(connection, row, loose, self._parts.clock.now()):
+                cell_volumes.loosen(connection, row.instance)
+
+        await access.write(unit)
+
+    async def connect_again(self, cell: CellUuid, servers: Sequence[InstanceUuid]) -> None:
+        """Have the volumes of servers connected anew that another process placed, while this one connected them."""
+        now = self._parts.clock.now()
+
+        def unit(connection: Connection) -> None:
+            for one in servers:
+                cell_volumes.connect_again(connection, one, now)
+
+        await self._parts.cell(cell).write(unit)
+
+
+def _unknown(there: Sequence[VolumeAttachment], row: VolumesOfRow) -> list[VolumeAttachment]:
+    """Return the attachments of a server that its row does not name."""
+    named = {one.attachment_id for one in row.volumes}
+    return [one for one in there if one.id not in named]

@@ -1,0 +1,182 @@
+"""A volume service in memory, with Cinder's rules for who may have a volume, for tests without HTTP beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+import msgspec
+
+from skep.domain.context import RequestContext
+from skep.domain.errors import BadRequest, NotFound
+from skep.domain.ids import InstanceUuid, ProjectId, new_uuid
+from skep.domain.invalid_input import invalid_field
+from skep.neighbours.volumes.absent import NoVolumes
+from skep.neighbours.volumes.base import (
+    AskedAttachment,
+    AskedVolumes,
+    BootVolume,
+    ChosenVolumes,
+    DiskVolume,
+    EndedVolumes,
+    LeftVolume,
+    UsersVolume,
+    VolumeAttachment,
+    VolumeConnection,
+    VolumesRefused,
+    WantedAttachments,
+    WantedConnection,
+    WantedVolumes,
+)
+
+
+async def _nothing() -> None:
+    return None
+
+
+class Kept(msgspec.Struct, kw_only=True):
+    """An attachment."""
+
+    id: str
+    server: InstanceUuid
+    volume_id: str
+    status: str = "reserved"
+    host: str = ""
+
+
+class MemoryVolumes(NoVolumes):
+    """Volumes that are there for every user, at once when they are made."""
+
+    elsewhere = True
+
+    def __init__(self) -> None:
+        self.volumes: dict[str, UsersVolume] = {}
+        self.attachments: dict[str, Kept] = {}
+        self.zone: str | None = None
+        """Where servers have to be."""
+        self.kept = BootVolume()
+        """What every volume keeps of its image."""
+        self.made: dict[tuple[InstanceUuid, int], str] = {}
+        """Volumes that were made for servers, by the positions of their disks."""
+        self.left: list[str] = []
+        """Volumes that were made for a server and do not end with it any more."""
+        self.meanwhile: Callable[[], Awaitable[object]] = _nothing
+        """What happens once, before the next answer to `reserve`."""
+        self.failing: dict[str, Exception] = {}
+        """By the name of a call: what it raises."""
+
+    def volume(self, *, shared: bool = False, size: int = 1) -> str:
+        """Make a volume and return its id."""
+        made = UsersVolume(id=new_uuid(), size=size, multiattach=shared)
+        self.volumes[made.id] = made
+        return made.id
+
+    async def choose(self, asked: AskedVolumes, _context: RequestContext, _token: str) -> ChosenVolumes:
+        devices, boot = [], None
+        for one in asked.devices:
+            found = self.volumes.get(one.device.uuid or "")
+            if one.device.source_type == "volume":
+                if found is None:
+                    raise invalid_field(f"{one.where}.uuid", one.device.uuid, "the id of a volume of yours")
+                boot = self.kept if one.device.boot_index == 0 else boot
+                sized = msgspec.structs.replace(one.device, volume_size=found.size)
+                devices.append(msgspec.structs.replace(one, device=sized))
+            else:
+                devices.append(one)
+        return ChosenVolumes(devices=tuple(devices), zone=self.zone or asked.zone, boot=boot)
+
+    def of(self, volume_id: str) -> list[tuple[str, str, str]]:
+        """Return server, status and host of each attachment of a volume."""
+        return [(one.server, one.status, one.host) for one in self.attachments.values() if one.volume_id == volume_id]
+
+    async def attachable(self, asked: AskedAttachment, _context: RequestContext, _token: str) -> UsersVolume:
+        found = self.volumes.get(asked.volume_id)
+        if found is None:
+            raise NotFound(f"Volume {asked.volume_id} could not be found.")
+        if found.multiattach and not asked.multiattach:
+            raise invalid_field(asked.where, asked.volume_id, "a volume of one server alone before 2.60")
+        if self.of(found.id) and not found.multiattach:
+            raise BadRequest(f"Invalid volume: volume {found.id} status must be available")
+        return found
+
+    async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[DiskVolume, ...] | VolumesRefused]:
+        self._fail("make")
+        return [tuple(self._made(one)) for one in wanted]
+
+    def _made(self, wanted: WantedVolumes) -> Iterator[DiskVolume]:
+        for position, device in enumerate(wanted.devices):
+            if device.destination_type == "volume":
+                key = (wanted.instance, position)
+                is_made = device.source_type != "volume"
+                if is_made and key not in self.made:
+                    self.made[key] = self.volume(size=device.volume_size or 1)
+                volume_id = self.made[key] if is_made else device.uuid or ""
+                yield DiskVolume(position=position, volume_id=volume_id, is_made=is_made, is_ready=True)
+
+    async def discard(self, servers: Sequence[EndedVolumes]) -> list[tuple[LeftVolume, ...]]:
+        self._fail("discard")
+        for one in servers:
+            made = {volume_id for (server, _), volume_id in self.made.items() if server == one.instance}
+            for volume_id in {*one.ended, *made} - {*one.kept, *self.left}:
+                self.volumes.pop(volume_id, None)
+        return [() for _ in servers]
+
+    async def reserve(self, wanted: Sequence[WantedAttachments]) -> list[tuple[str, ...] | VolumesRefused]:
+        self._fail("reserve")
+        found = [self._reserve(one) for one in wanted]
+        meanwhile, self.meanwhile = self.meanwhile, _nothing
+        await meanwhile()
+        return found
+
+    def _reserve(self, wanted: WantedAttachments) -> tuple[str, ...] | VolumesRefused:
+        kept: list[str] = []
+        for volume_id in wanted.volume_ids:
+            others = [one for one in self.attachments.values() if one.volume_id == volume_id]
+            mine = next((one for one in others if one.server == wanted.instance and one.id not in wanted.beside), None)
+            foreign = [one for one in others if one.server != wanted.instance]
+            if mine is None and foreign and not self.volumes[volume_id].multiattach:
+                return VolumesRefused(f"Volume {volume_id} is not available.")
+            if mine is None:
+                mine = Kept(id=new_uuid(), server=wanted.instance, volume_id=volume_id)
+                self.attachments[mine.id] = mine
+            kept.append(mine.id)
+        return tuple(kept)
+
+    async def connect(self, wanted: Sequence[WantedConnection]) -> list[VolumeConnection | VolumesRefused]:
+        self._fail("connect")
+        for one in wanted:
+            self.attachments[one.attachment_id].host = one.connector["host"]
+        return [VolumeConnection(attachment_id=one.attachment_id, driver="memory", data={}) for one in wanted]
+
+    async def complete(self, attachments: Sequence[str]) -> list[VolumesRefused | None]:
+        self._fail("complete")
+        for one in attachments:
+            self.attachments[one].status = "attached"
+        return [None for _ in attachments]
+
+    async def held(self) -> dict[InstanceUuid, tuple[VolumeAttachment, ...]]:
+        self._fail("held")
+        return await self.of_servers([*{one.server for one in self.attachments.values()}])
+
+    async def detach(self, attachments: Sequence[str]) -> None:
+        self._fail("detach")
+        for one in attachments:
+            self.attachments.pop(one, None)
+
+    async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[VolumeAttachment, ...]]:
+        self._fail("of_servers")
+        return {
+            server: tuple(
+                VolumeAttachment(id=one.id, volume_id=one.volume_id, status=one.status)
+                for one in self.attachments.values()
+                if one.server == server
+            )
+            for server in servers
+        }
+
+    async def let_go(self, _project_id: ProjectId, volume_id: str) -> None:
+        self._fail("let_go")
+        self.left.append(volume_id)
+
+    def _fail(self, call: str) -> None:
+        if call in self.failing:
+            raise self.failing[call]
