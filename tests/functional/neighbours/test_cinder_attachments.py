@@ -1,0 +1,154 @@
+"""Volumes of Cinder that servers get and lose after their build."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import ComputeSession
+from tests.functional.neighbours.test_cinder import HOST, NEWEST, BesideCinder, beside_cinder, blank
+from tests.support.faulty_service import Fault
+
+SOME = (Fault.REFUSES, Fault.ERROR, Fault.CUT)
+"""`test_faulty_volumes.py` tries each fault at each request."""
+
+
+async def attach(demo: BesideCinder, server: str, volume: str, *, version: str = NEWEST) -> httpx.Response:
+    body = {"volumeAttachment": {"volumeId": volume}}
+    return await demo.compute.ask("POST", f"/servers/{server}/os-volume_attachments", body, version=version)
+
+
+async def detach(demo: BesideCinder, server: str, volume: str) -> int:
+    answer = await demo.compute.ask("DELETE", f"/servers/{server}/os-volume_attachments/{volume}", version=NEWEST)
+    return int(answer.status_code)
+
+
+async def has(demo: BesideCinder, server: str) -> list[str]:
+    """Return the volumes that a server shows."""
+    return [one["id"] for one in (await demo.server(server))["os-extended-volumes:volumes_attached"]]
+
+
+async def is_attached(demo: BesideCinder, server: str, volume: str, host: str = HOST) -> None:
+    async def probe() -> bool:
+        return demo.attached(server).get(volume) == [("attached", host)]
+
+    await eventually(probe, "the volume is connected to the host")
+    assert demo.store.volumes[volume].status == "in-use"
+
+
+async def test_a_volume_comes_and_goes(tmp_path: Path) -> None:
+    """Also by the answer of before 2.101, which has the name of its disk."""
+    async with beside_cinder(tmp_path) as demo:
+        server, first, second = await demo.built(), demo.volume(), demo.volume()
+        assert (await attach(demo, server, first)).status_code == 202
+        answer = await attach(demo, server, second, version="2.1")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["volumeAttachment"]["device"] == "/dev/vdc"
+        for volume in (first, second):
+            await is_attached(demo, server, volume)
+        assert await has(demo, server) == [first, second]
+        again = await attach(demo, server, first)
+        assert again.status_code == 400, again.text
+        assert await detach(demo, server, first) == 202
+        assert demo.attached(server) == {second: [("attached", HOST)]}
+        await demo.delete(server)
+        await demo.left(first, second)
+
+
+async def test_of_two_servers_at_once_one_gets_a_volume(tmp_path: Path) -> None:
+    """Cinder decides; nothing is left of the other."""
+    async with beside_cinder(tmp_path) as demo:
+        servers, volume = [await demo.built() for _ in range(2)], demo.volume()
+        answers = await asyncio.gather(*(attach(demo, server, volume) for server in servers))
+        assert sorted(one.status_code for one in answers) == [202, 400], [one.text for one in answers]
+        winner = servers[[one.status_code for one in answers].index(202)]
+        await is_attached(demo, winner, volume)
+        assert len(demo.store.attachments) == 1
+        assert [len(await has(demo, server)) for server in servers] == [int(one == winner) for one in servers]
+        assert await detach(demo, winner, volume) == 202
+        await demo.left(volume)
+
+
+async def test_what_was_made_for_a_server_outlives_it_once_it_is_detached(tmp_path: Path) -> None:
+    async with beside_cinder(tmp_path) as demo:
+        server = await demo.built(blank(delete_on_termination=True), blank(delete_on_termination=True))
+        first, second = await has(demo, server)
+        assert await detach(demo, server, first) == 202
+        await demo.delete(server)
+        await demo.left(first)
+        assert second not in demo.store.volumes
+
+
+async def test_a_shelved_server_gets_a_volume_that_follows_it(tmp_path: Path) -> None:
+    """It is in use at once, and is connected where the server is unshelved."""
+    async with beside_cinder(tmp_path) as demo:
+        server, volume, other = await demo.built(), demo.volume(), demo.volume()
+        assert (await act(demo.compute, server, "shelve")) == 202
+        await demo.becomes(server, "SHELVED_OFFLOADED")
+        for one in (volume, other):
+            assert (await attach(demo, server, one)).status_code == 202
+            assert demo.store.volumes[one].status == "in-use"
+        assert await detach(demo, server, other) == 202
+        assert demo.store.volumes[other].status == "available"
+        assert (await act(demo.compute, server, "unshelve")) == 202
+        await demo.becomes(server, "ACTIVE")
+        host = (await has_host(demo, server)) or HOST
+        await is_attached(demo, server, volume, host)
+
+
+async def act(compute: ComputeSession, server: str, key: str) -> int:
+    answer = await compute.ask("POST", f"/servers/{server}/action", {key: None}, version="2.76")
+    return int(answer.status_code)
+
+
+async def has_host(demo: BesideCinder, server: str) -> str | None:
+    admin = await demo.beside.session("admin", "admin")
+    shown = (await admin.ask("GET", f"/servers/{server}", version=NEWEST)).json()["server"]
+    found: str | None = shown["OS-EXT-SRV-ATTR:host"]
+    return found
+
+
+@pytest.mark.parametrize("fault", SOME, ids=lambda fault: fault.name)
+async def test_an_attach_that_cinder_does_not_answer_leaves_nothing(tmp_path: Path, fault: Fault) -> None:
+    """The volume is kept by nobody once a look has come by."""
+    async with beside_cinder(tmp_path) as demo:
+        server, volume = await demo.built(), demo.volume()
+        await demo.beside.cinder.fail(fault, lambda method, _path: method == "POST")
+        answer = await attach(demo, server, volume)
+        assert answer.status_code in (400, 503), answer.text
+        await demo.beside.cinder.heal()
+        assert await has(demo, server) == []
+        await demo.looked_at(server)
+        await demo.left(volume)
+        assert (await attach(demo, server, volume)).status_code == 202
+        await is_attached(demo, server, volume)
+
+
+async def test_an_attach_whose_answer_is_lost_is_found_again(tmp_path: Path) -> None:
+    async with beside_cinder(tmp_path) as demo:
+        server, volume = await demo.built(), demo.volume()
+        posted = lambda method, path: (method, path.endswith("/attachments")) == ("POST", True)  # noqa: E731
+        await demo.beside.cinder.fail(Fault.LOST, posted)
+        assert (await attach(demo, server, volume)).status_code == 202
+        await demo.beside.cinder.heal()
+        await is_attached(demo, server, volume)
+
+
+@pytest.mark.parametrize("fault", SOME, ids=lambda fault: fault.name)
+async def test_a_detach_that_cinder_does_not_answer_is_asked_for_again(tmp_path: Path, fault: Fault) -> None:
+    """The server has the volume until it is answered."""
+    async with beside_cinder(tmp_path) as demo:
+        server, volume = await demo.built(), demo.volume()
+        assert (await attach(demo, server, volume)).status_code == 202
+        await is_attached(demo, server, volume)
+        await demo.beside.cinder.fail(fault, lambda method, _path: method == "DELETE")
+        assert await detach(demo, server, volume) == 503
+        await demo.beside.cinder.heal()
+        assert await has(demo, server) == [volume]
+        assert await detach(demo, server, volume) == 202
+        assert await has(demo, server) == []
+        await demo.left(volume)

@@ -1,0 +1,404 @@
+"""Volumes that a server gets and loses: the row, what the volume service has, whatever happens between the two."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from skep.database import Connection
+from skep.database.cell import tables
+from skep.database.cell import volumes as cell_volumes
+from skep.domain.block_devices import BlockDevice
+from skep.domain.errors import Unavailable
+from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.instances import State
+from skep.domain.volumes import ServerVolume, taken_names
+from skep_lab.compute_api.servers import CELL1, ServersUnderTest, servers_under_test
+from tests.support.memory_volumes import MemoryVolumes
+
+NEWEST = 104
+AWAY = Unavailable("the volume service does not answer")
+
+
+@pytest.fixture
+def volumes() -> MemoryVolumes:
+    return MemoryVolumes()
+
+
+@pytest.fixture
+async def cloud(tmp_path: Path, volumes: MemoryVolumes) -> AsyncIterator[ServersUnderTest]:
+    async with servers_under_test(tmp_path, volumes=volumes) as opened:
+        yield opened
+
+
+def path(server: str, volume_id: str = "") -> str:
+    below = f"/servers/{server}/os-volume_attachments"
+    return f"{below}/{volume_id}" if volume_id else below
+
+
+async def built(cloud: ServersUnderTest) -> str:
+    server = await cloud.create()
+    await cloud.build(server)
+    return server
+
+
+async def attach(
+    cloud: ServersUnderTest, server: str, volume_id: str, *, version: int = 100, token: str = "member", **said: Any
+) -> tuple[int, Any]:
+    """Return the status and the attachment, or the message of the fault."""
+    body = {"volumeAttachment": {"volumeId": volume_id, **said}}
+    answer = await cloud.ask("POST", path(server), body, version=version, token=token)
+    if not answer.content:
+        return answer.status_code, None
+    [told] = answer.json().values()
+    return answer.status_code, told if answer.is_success else told["message"]
+
+
+async def detach(cloud: ServersUnderTest, server: str, volume_id: str, *, version: int = 100) -> int:
+    answer = await cloud.ask("DELETE", path(server, volume_id), version=version)
+    assert answer.status_code != 202 or not answer.content
+    return int(answer.status_code)
+
+
+async def listed(cloud: ServersUnderTest, server: str, query: str = "", *, version: int = 100) -> list[Any]:
+    found: list[Any] = (await cloud.good("GET", path(server) + query, version=version))["volumeAttachments"]
+    return found
+
+
+async def row(cloud: ServersUnderTest, server: str) -> cell_volumes.VolumesOfRow:
+    unit = partial(cell_volumes.told, uuids=[server])
+    return (await cloud.services.cells[CELL1].read(unit))[InstanceUuid(server)]
+
+
+async def write(cloud: ServersUnderTest, server: str, **values: Any) -> None:
+    """Write columns of a server's row."""
+
+    def unit(connection: Connection) -> None:
+        changed = tables.instances.update().where(tables.instances.c.uuid == server)
+        connection.execute(changed.values(**values))
+
+    await cloud.services.cells[CELL1].write(unit)
+
+
+async def has(cloud: ServersUnderTest, server: str, *volumes: ServerVolume) -> None:
+    """Write the volumes of a server."""
+    await write(cloud, server, **cell_volumes.columns(volumes))
+
+
+def boot_volume(volume_id: str, **said: Any) -> ServerVolume:
+    return ServerVolume(
+        id=new_uuid(), volume_id=volume_id, attachment_id=new_uuid(), device="/dev/vda", boot_index=0, **said
+    )
+
+
+async def test_a_server_gets_volumes_and_loses_them(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    """A super conductor finds in the row what it has to connect."""
+    server, first, second = await built(cloud), volumes.volume(), volumes.volume()
+    status, one = await attach(cloud, server, first, tag="data", delete_on_termination=True)
+    assert (status, one) == (
+        200,
+        {
+            "id": first,
+            "volumeId": first,
+            "serverId": server,
+            "device": "/dev/vdb",
+            "tag": "data",
+            "delete_on_termination": True,
+        },
+    )
+    assert (await attach(cloud, server, second, device="/dev/vdd"))[1]["device"] == "/dev/vdd"
+    assert volumes.of(first) == [(server, "reserved", "")]
+    unit = partial(cell_volumes.misplaced, limit=9)
+    [waits] = await cloud.services.cells[CELL1].read(unit)
+    assert (waits.instance, [one.volume_id for one in waits.volumes]) == (server, [first, second])
+
+    shown = (await cloud.good("GET", f"/servers/{server}", version=NEWEST))["server"]
+    assert shown["os-extended-volumes:volumes_attached"] == [
+        {"id": first, "delete_on_termination": True},
+        {"id": second, "delete_on_termination": False},
+    ]
+    assert await detach(cloud, server, first) == 202
+    assert volumes.of(first) == []
+    assert [one["volumeId"] for one in await listed(cloud, server)] == [second]
+    assert await detach(cloud, server, first) == 404
+    records = await cloud.good("GET", f"/servers/{server}/os-instance-actions", version=NEWEST)
+    assert [one["action"] for one in records["instanceActions"]] == ["detach_volume", *["attach_volume"] * 2, "create"]
+    told = [(over.action, over.arguments) for over, _ in cloud.ended]
+    assert told[-1] == ("detach_volume", {"volume_id": first})
+    assert volumes.left == []
+
+
+async def test_what_each_microversion_shows(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    server, volume_id = await built(cloud), volumes.volume()
+    assert await attach(cloud, server, volume_id, version=101) == (202, None)
+    old = {"id": volume_id, "volumeId": volume_id, "serverId": server, "device": "/dev/vdb"}
+    [kept] = (await row(cloud, server)).volumes
+    ids = {"attachment_id": kept.attachment_id, "bdm_uuid": kept.id}
+    expected: dict[int, dict[str, Any]] = {
+        1: old,
+        69: old,
+        70: {**old, "tag": None},
+        79: {**old, "tag": None, "delete_on_termination": False},
+        89: {**old, "tag": None, "delete_on_termination": False, **ids},
+    }
+    del expected[89]["id"]
+    for version, item in expected.items():
+        assert await listed(cloud, server, version=version) == [item]
+        one = await cloud.good("GET", path(server, volume_id), version=version)
+        assert one == {"volumeAttachment": item}
+        assert await listed(cloud, server, "?limit=0", version=version) == []
+        assert await listed(cloud, server, "?limit=1&offset=1", version=version) == []
+    assert len(await listed(cloud, server, "?colour=blue", version=74)) == 1
+    assert (await cloud.bad("GET", path(server) + "?colour=blue", version=75))[0] == 400
+    assert (await cloud.bad("GET", path(server) + "?limit=x"))[0] == 400
+    before = await cloud.good("GET", f"/servers/{server}", version=2)
+    assert before["server"]["os-extended-volumes:volumes_attached"] == [{"id": volume_id}]
+
+    await has(cloud, server, msgspec.structs.replace(kept, attachment_id=""))
+    assert len(await listed(cloud, server, version=88)) == 1
+    assert await listed(cloud, server, version=89) == []
+    assert (await cloud.bad("GET", path(server, volume_id), version=89))[0] == 404
+
+
+async def test_what_is_asked_wrongly(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    """Each error says what is wrong, and nothing is kept."""
+    server, other = await built(cloud), await built(cloud)
+    mine, foreign, shared = volumes.volume(), volumes.volume(), volumes.volume(shared=True)
+    assert (await attach(cloud, server, mine))[0] == 200
+    assert (await attach(cloud, other, foreign))[0] == 200
+    free = volumes.volume()
+    cases: list[tuple[int, str, dict[str, Any]]] = [
+        (404, new_uuid(), {}),
+        (400, "one", {}),
+        (400, mine, {}),
+        (400, foreign, {}),
+        (400, shared, {"version": 59}),
+        (409, free, {"device": "/dev/vda"}),
+        (409, free, {"device": "/dev/vdb"}),
+        (400, free, {"device": "vdc"}),
+        (400, free, {"device": "/dev/vda/.."}),
+        (400, free, {"tag": "a/b"}),
+        (400, free, {"tag": "data", "version": 48}),
+        (400, free, {"delete_on_termination": True, "version": 78}),
+        (400, free, {"colour": "blue"}),
+    ]
+    for status, volume_id, said in cases:
+        assert (await attach(cloud, server, volume_id, **said))[0] == status, said
+    assert (await cloud.bad("POST", path(server), {"volumeAttachment": {}}))[0] == 400
+    assert (await attach(cloud, new_uuid(), free))[0] == 404
+    assert await detach(cloud, server, foreign) == 404
+    assert (volumes.of(free), volumes.of(shared)) == ([], [])
+    assert [one["volumeId"] for one in await listed(cloud, server)] == [mine]
+    assert (await attach(cloud, other, shared, version=60))[0] == 200
+    assert (await attach(cloud, server, shared, version=60))[0] == 200
+
+
+async def test_the_26th_disk_is_the_last(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    server = await built(cloud)
+    names = [f"/dev/vd{letter}" for letter in "bcdefghijklmnopqrstuvwxyz"]
+    many = [ServerVolume(id=new_uuid(), volume_id=new_uuid(), attachment_id="a", device=name) for name in names]
+    await has(cloud, server, *many[:-1])
+    assert (await attach(cloud, server, volumes.volume()))[1]["device"] == "/dev/vdz"
+    last = volumes.volume()
+    assert (await attach(cloud, server, last))[0] == 403
+    assert volumes.of(last) == []
+
+
+@pytest.mark.parametrize("how", ["lock", "suspend", "pending"])
+async def test_a_server_that_takes_no_change(cloud: ServersUnderTest, volumes: MemoryVolumes, how: str) -> None:
+    """One that is locked, in another state, or not built yet: neither gets it a volume nor loses it one."""
+    server = await cloud.create()
+    await cloud.place(server, CELL1)
+    volume_id = volumes.volume()
+    if how != "pending":
+        server = await built(cloud)
+        await attach(cloud, server, volume_id)
+        await cloud.good("POST", f"/servers/{server}/action", {how: None}, token="admin")
+        if how == "suspend":
+            await write(cloud, server, state=State.SUSPENDED.value, task=None)
+        assert await detach(cloud, server, volume_id) == 409
+    free = volumes.volume()
+    assert (await attach(cloud, server, free))[0] == 409
+    assert volumes.of(free) == []
+
+
+@pytest.mark.parametrize("state", [State.PAUSED, State.STOPPED, State.RESIZED, State.SOFT_DELETED, State.SHELVED])
+async def test_states_in_which_volumes_come_and_go(
+    cloud: ServersUnderTest, volumes: MemoryVolumes, state: State
+) -> None:
+    server, volume_id = await built(cloud), volumes.volume()
+    shelved = state is State.SHELVED
+    await write(cloud, server, state=state.value)
+    if shelved:
+        assert (await attach(cloud, server, volume_id, version=19))[0] == 409
+    assert (await attach(cloud, server, volume_id, version=20))[0] == 200
+    if shelved:
+        assert await detach(cloud, server, volume_id, version=19) == 409
+    assert await detach(cloud, server, volume_id, version=20) == 202
+    assert volumes.of(volume_id) == []
+
+
+async def test_a_server_on_no_host_has_its_volume_at_once(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    server, shared = await built(cloud), volumes.volume(shared=True)
+    await write(cloud, server, state=State.SHELVED_OFFLOADED.value, host=None)
+    volume_id = volumes.volume()
+    status, message = await attach(cloud, server, volume_id, tag="data")
+    assert (status, "volumeAttachment.tag" in message) == (400, True)
+    assert (await attach(cloud, server, shared))[0] == 400
+    assert (await attach(cloud, server, volume_id))[0] == 200
+    assert volumes.of(volume_id) == [(server, "attached", "")]
+    unit = partial(cell_volumes.misplaced, limit=9)
+    assert await cloud.services.cells[CELL1].read(unit) == []
+    assert await detach(cloud, server, volume_id) == 202
+    assert volumes.of(volume_id) == []
+
+
+async def test_a_volume_is_left_to_others_when_the_row_does_not_take_it(
+    cloud: ServersUnderTest, volumes: MemoryVolumes
+) -> None:
+    server, volume_id = await built(cloud), volumes.volume()
+
+    async def locks() -> None:
+        await cloud.good("POST", f"/servers/{server}/action", {"lock": None}, token="admin")
+
+    volumes.meanwhile = locks
+    assert (await attach(cloud, server, volume_id))[0] == 409
+    assert volumes.of(volume_id) == []
+    assert await listed(cloud, server) == []
+
+
+async def test_a_volume_that_another_request_attached_meanwhile_stays(
+    cloud: ServersUnderTest, volumes: MemoryVolumes
+) -> None:
+    """Both have the same attachment; the one that is refused leaves it to the row that has it."""
+    server, volume_id = await built(cloud), volumes.volume(shared=True)
+    second: list[int] = []
+
+    async def again() -> None:
+        second.append((await attach(cloud, server, volume_id))[0])
+
+    volumes.meanwhile = again
+    first, _ = await attach(cloud, server, volume_id)
+    assert (first, second) == (400, [200])
+    assert volumes.of(volume_id) == [(server, "reserved", "")]
+    assert [one["volumeId"] for one in await listed(cloud, server)] == [volume_id]
+
+
+async def test_of_two_servers_at_once_one_gets_the_volume(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    servers, volume_id = [await built(cloud) for _ in range(2)], volumes.volume()
+    answers = await asyncio.gather(*(attach(cloud, server, volume_id) for server in servers))
+    assert sorted(status for status, _ in answers) == [200, 400]
+    assert len(volumes.of(volume_id)) == 1
+    assert sum([len(await listed(cloud, server)) for server in servers]) == 1
+
+
+async def test_several_at_once_are_all_in_the_row(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    """Each under a name of its own."""
+    server, ids = await built(cloud), [volumes.volume() for _ in range(5)]
+    answers = await asyncio.gather(*(attach(cloud, server, one) for one in ids))
+    assert sorted(told["device"] for _, told in answers) == [f"/dev/vd{letter}" for letter in "bcdef"]
+    assert sorted(one["volumeId"] for one in await listed(cloud, server)) == sorted(ids)
+
+
+@pytest.mark.parametrize("call", ["reserve", "of_servers", "detach"])
+async def test_a_volume_service_that_does_not_answer(
+    cloud: ServersUnderTest, volumes: MemoryVolumes, call: str
+) -> None:
+    """A volume that is not kept is not attached; one that is not released stays."""
+    server, volume_id = await built(cloud), volumes.volume()
+    if call == "reserve":
+        volumes.failing[call] = AWAY
+        assert (await attach(cloud, server, volume_id))[0] == 503
+        assert await listed(cloud, server) == []
+        return
+    await attach(cloud, server, volume_id)
+    volumes.failing[call] = AWAY
+    assert await detach(cloud, server, volume_id) == 503
+    assert [one["volumeId"] for one in await listed(cloud, server)] == [volume_id]
+    volumes.failing.clear()
+    assert await detach(cloud, server, volume_id) == 202
+    assert volumes.of(volume_id) == []
+
+
+async def test_the_volume_that_a_server_boots_from_stays(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    server, root, made = await built(cloud), volumes.volume(), volumes.volume()
+    data = ServerVolume(id=new_uuid(), volume_id=made, attachment_id=new_uuid(), device="/dev/vdb", is_made=True)
+    await has(cloud, server, boot_volume(root), data)
+    assert await detach(cloud, server, root) == 400
+    volumes.failing["let_go"] = AWAY
+    assert await detach(cloud, server, made) == 503
+    assert len(await listed(cloud, server)) == 2
+    volumes.failing.clear()
+    assert await detach(cloud, server, made) == 202
+    assert volumes.left == [made], "what was made for the server outlives it"
+    assert [one["volumeId"] for one in await listed(cloud, server)] == [root]
+
+
+async def test_what_ends_with_a_server_is_changed(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    """Nothing else is, and there is no record of it."""
+    server, volume_id = await built(cloud), volumes.volume()
+    await attach(cloud, server, volume_id, tag="data")
+    [before] = (await row(cloud, server)).volumes
+    item = {"volumeId": volume_id, "id": volume_id, "serverId": server, "device": "/dev/vdb", "tag": "data"}
+
+    async def put(version: int = 85, token: str = "member", **said: Any) -> int:
+        body = {"volumeAttachment": {**item, **said}}
+        answer = await cloud.ask("PUT", path(server, volume_id), body, version=version, token=token)
+        return int(answer.status_code)
+
+    assert await put(delete_on_termination=True) == 202
+    [after] = (await row(cloud, server)).volumes
+    assert after == msgspec.structs.replace(before, delete_on_termination=True)
+    assert await put() == 202
+    assert (await row(cloud, server)).volumes == (after,)
+    others: list[tuple[str, Any]] = [
+        ("device", "/dev/vdc"),
+        ("tag", "other"),
+        ("tag", None),
+        ("serverId", new_uuid()),
+        ("id", new_uuid()),
+    ]
+    for key, value in others:
+        assert await put(delete_on_termination=False, **{key: value}) == 400, key
+    assert await put(volumeId=new_uuid()) == 403, "services and admins swap volumes"
+    assert await put(volumeId=new_uuid(), token="admin") == 409
+    only = {"volumeAttachment": {"volumeId": volume_id}}
+    assert (await cloud.bad("PUT", path(server, volume_id), only, version=84, token="admin"))[0] == 409
+    assert (await cloud.bad("PUT", path(server, new_uuid()), only, version=84, token="admin"))[0] == 404
+    assert await put(84, "admin", delete_on_termination=False) == 400
+    assert (await row(cloud, server)).volumes == (after,)
+    records = await cloud.good("GET", f"/servers/{server}/os-instance-actions", version=NEWEST)
+    assert [one["action"] for one in records["instanceActions"]] == ["attach_volume", "create"]
+
+
+async def test_a_change_goes_to_the_row_as_it_was_read(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    server = await built(cloud)
+    await attach(cloud, server, volumes.volume())
+    before = await row(cloud, server)
+    await attach(cloud, server, volumes.volume())
+    unit = partial(cell_volumes.keep_or_end, before=before, volumes=before.volumes, now=1)
+    assert not await cloud.services.cells[CELL1].write(unit)
+    assert len((await row(cloud, server)).volumes) == 2
+
+
+async def test_without_a_volume_service_there_is_no_volume(tmp_path: Path) -> None:
+    async with servers_under_test(tmp_path) as cloud:
+        server = await built(cloud)
+        status, message = await attach(cloud, server, new_uuid())
+        assert (status, "no volume service is configured" in message) == (404, True)
+        assert await listed(cloud, server) == []
+
+
+def test_disks_of_a_server_have_names_of_their_own() -> None:
+    root = BlockDevice(source_type="image", boot_index=0)
+    swap = BlockDevice(source_type="blank", guest_format="swap")
+    data = BlockDevice(source_type="blank", destination_type="volume", volume_size=1)
+    volume = ServerVolume(id="v", volume_id="v", attachment_id="a", device="/dev/vdf")
+    assert taken_names((root, data, swap), [volume]) == {"/dev/vda", "/dev/vdc", "/dev/vdf"}
+    assert taken_names((), [volume]) == {"/dev/vda", "/dev/vdf"}
