@@ -86,6 +86,10 @@ async def test_a_live_migration_to_another_cell_is_refused_at_once(tmp_path: Pat
             400,
             "Compute host cell2-host1 is in another cell: a live migration stays in its cell.",
         )
+        await cloud.act(uuid, "suspend")
+        await cloud.calm(uuid, "SUSPENDED")
+        answer = await cloud.session.ask("POST", f"/servers/{uuid}/action", asked, version="2.91")
+        assert answer.status_code == 409, "its state refuses it, whichever host is named"
 
 
 @pytest.mark.parametrize(

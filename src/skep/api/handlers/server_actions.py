@@ -235,13 +235,13 @@ async def _move(request: ApiRequest, action: Action, asked: Any) -> Answer:
     found = await find(request)
     instance = found.instance
     live = action.name == "live_migrate"
+    _check(request, instance, action)
     elsewhere = request.allowed(CROSS_CELL, project_id=instance.project_id, user_id=instance.user_id)
     host = None
     if action.name == "migrate":
         host = await server_moves.wanted_host(request, found, asked, elsewhere=elsewhere)
     elif live:
         host = await live_migrations.wanted_host(request, found, asked)
-    _check(request, instance, action)
     await (live_migrations.check_source if live else server_moves.check_source)(request, instance)
     assert found.cell is not None
     unit = partial(
