@@ -84,6 +84,10 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+CHECKED_WHOLE = {("tests", "architecture"), ("tests", "contract"), ("tests", "unit")}
+"""Folders that `make check` runs, except searches and quarters."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Draw the seed of the samples; workers of a run in parallel have that of their parent."""
     samples.draw_seed(repeatable=IN_CI)
@@ -94,6 +98,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Obey `sampled`, and order the files."""
+    if samples.checked():
+        config.hook.pytest_deselected(items=[item for item in items if _was_checked(item)])
+        items[:] = [item for item in items if not _was_checked(item)]
     wanted = {item.nodeid for item in items} if samples.everywhere() else _drawn(items)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in wanted])
     longest: dict[PurePath, float] = defaultdict(float)
@@ -102,6 +109,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         longest[_file(item)] = max(longest[_file(item)], limit)
     place = {file: number for number, file in enumerate(file_order.in_order(longest))}
     items[:] = sorted((item for item in items if item.nodeid in wanted), key=lambda item: place[_file(item)])
+
+
+def _was_checked(item: pytest.Item) -> bool:
+    """Tell whether `make check` has run a test as it is, and not with a part of its examples or cases."""
+    is_search = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    return _file(item).parts[:2] in CHECKED_WHOLE and not is_search and not item.get_closest_marker("quarter")
 
 
 def _file(item: pytest.Item) -> PurePath:

@@ -24,6 +24,8 @@ EVERYWHERE = "EVERYWHERE"
 SEED = "SAMPLE_SEED"
 QUICK = "QUICK"
 """With this variable of the environment a search draws a quarter of its examples."""
+CHECKED = "CHECKED"
+"""With this variable of the environment `make check` has just passed here: what it runs whole is left out."""
 
 
 def everywhere(walk: str = "", environ: Mapping[str, str] = os.environ) -> bool:
@@ -34,6 +36,11 @@ def everywhere(walk: str = "", environ: Mapping[str, str] = os.environ) -> bool:
 def examples(number: int, environ: Mapping[str, str] = os.environ) -> int:
     """Return how many examples a search draws that draws `number` of them in `make test`."""
     return -(-number // 4) if environ.get(QUICK) else number
+
+
+def checked(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether `make check` has just passed in these sources."""
+    return bool(environ.get(CHECKED))
 
 
 def seed(walk: str = "", environ: Mapping[str, str] = os.environ) -> str:
