@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import urllib.parse
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
@@ -12,6 +11,7 @@ import msgspec
 from skep.domain.errors import Unavailable
 from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork
 from skep.neighbours.answers import NETWORKS as SERVICE
+from skep.neighbours.at_once import at_once
 from skep.neighbours.networks.base import PortsAwaited, PortsRefused, WantedPorts
 from skep.neighbours.networks.neutron.calls import OVER_QUOTA, NeutronCalls, NeutronRefused, read
 from skep.neighbours.networks.neutron.forms import COUNTED_PORTS, NeutronKind, NeutronPort, Resource
@@ -20,8 +20,6 @@ from skep.neighbours.networks.neutron.ports import PortPlace, ServerPorts
 
 T = TypeVar("T")
 
-AT_ONCE = 8
-"""Servers whose ports are made at the same time."""
 UNLIMITED = -1
 
 
@@ -64,22 +62,6 @@ async def topology(caller: NeutronCalls, project_id: str, *, dry_run: bool = Fal
     path = f"/auto-allocated-topology/{urllib.parse.quote(project_id, safe='')}"
     answer = await caller.answer("GET", f"{path}?fields=dry-run" if dry_run else path)
     return str(read(answer.get("auto_allocated_topology"), _Topology).id)
-
-
-async def at_once(work: Iterable[Awaitable[T]]) -> list[T]:
-    """Return what all of it returns, in its order; all of it has ended when one of its errors is raised."""
-    places = asyncio.Semaphore(AT_ONCE)
-
-    async def one(awaited: Awaitable[T]) -> T:
-        async with places:
-            return await awaited
-
-    found = await asyncio.gather(*(one(awaited) for awaited in work), return_exceptions=True)
-    errors = [error for error in found if isinstance(error, BaseException)]
-    # What cannot be explained by the service goes first: it is a bug.
-    for error in sorted(errors, key=lambda error: isinstance(error, Unavailable)):
-        raise error
-    return found  # type: ignore[return-value]
 
 
 class Building:

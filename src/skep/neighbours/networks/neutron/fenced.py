@@ -14,8 +14,8 @@ from skep.domain.errors import NotFound, Unavailable
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 from skep.domain.vifs import Vif
+from skep.neighbours.at_once import AT_ONCE
 from skep.neighbours.networks.base import GroupChange, PortsAwaited, PortsOutcome, WantedInterface, WantedPorts
-from skep.neighbours.networks.neutron.building import AT_ONCE
 from skep.neighbours.networks.neutron.calls import NeutronCalls
 from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceSession

@@ -13,6 +13,7 @@ from skep.domain.errors import NotFound, Unavailable
 from skep.domain.ids import InstanceUuid
 from skep.domain.vifs import Vif
 from skep.neighbours.answers import NETWORKS as SERVICE
+from skep.neighbours.at_once import at_once
 from skep.neighbours.networks.base import (
     AskedNetworks,
     ChosenNetworks,
@@ -23,7 +24,7 @@ from skep.neighbours.networks.base import (
     WantedPorts,
 )
 from skep.neighbours.networks.neutron import attaching, choosing, groups, interfaces
-from skep.neighbours.networks.neutron.building import Building, at_once
+from skep.neighbours.networks.neutron.building import Building
 from skep.neighbours.networks.neutron.calls import NeutronCalls, NeutronRefused
 from skep.neighbours.networks.neutron.choosing import Chooser
 from skep.neighbours.networks.neutron.forms import GROUPS, LABELLED_PORTS, NeutronPort
