@@ -21,9 +21,9 @@ from skep.domain.errors import Unauthenticated, Unavailable
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.answers import new_client
+from skep.neighbours.at_once import AT_ONCE
 from skep.neighbours.networks.base import PortsAwaited
 from skep.neighbours.networks.neutron import service
-from skep.neighbours.networks.neutron.building import AT_ONCE
 from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
