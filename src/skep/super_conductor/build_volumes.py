@@ -17,17 +17,15 @@ from skep.domain.volumes import ServerVolume
 from skep.neighbours.at_once import at_once
 from skep.neighbours.volumes.base import DiskVolume, VolumesRefused, WantedAttachments, WantedVolumes
 from skep.super_conductor.parts import Parts
-from skep.super_conductor.volumes import VolumesOfServers
+from skep.super_conductor.volumes import KEPT, VolumesOfServers
 from skep.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
 FIRST_POLL_SECONDS, POLL_SECONDS = 0.5, 5.0
 """Until volumes that are being made are looked at again: a quarter of the time that has passed, within these."""
-RETRY_SECONDS = 1.0
-
-KEPT = "reserved"
-"""Status of an attachment that no host uses."""
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 30.0
+"""Until a service that did not answer is asked again, likewise."""
 
 
 class VolumesAwaited(msgspec.Struct, frozen=True):
@@ -69,7 +67,7 @@ class BuildVolumes:
             return await self._made_and_kept(one, now)
         except SkepError as error:
             log.warning("no volumes", instance=one.instance.uuid, error=str(error))
-            return VolumesAwaited(RETRY_SECONDS)
+            return VolumesAwaited(self._pause(one, RETRY_SECONDS, LONGEST_RETRY_SECONDS))
 
     async def _made_and_kept(self, one: Taken, now: int) -> Prepared:
         volumes, server = self._parts.volumes, one.instance
@@ -86,8 +84,7 @@ class BuildVolumes:
             limit = self._parts.volume_seconds
             if now > one.created_at + round(limit * SECOND):
                 return VolumesRefused(f"The volumes of the server were not made within {limit:g} seconds.")
-            passed = (now - one.created_at) / SECOND
-            return VolumesAwaited(min(POLL_SECONDS, max(FIRST_POLL_SECONDS, passed / 4)))
+            return VolumesAwaited(self._pause(one, FIRST_POLL_SECONDS, POLL_SECONDS))
         kept = await self._kept(one, [disk.volume_id for disk in found])
         if isinstance(kept, VolumesRefused):
             return kept
@@ -107,6 +104,10 @@ class BuildVolumes:
             await volumes.detach(used)
         return kept
 
+    def _pause(self, one: Taken, least: float, most: float) -> float:
+        """Return a quarter of the seconds for which a server has waited, within limits."""
+        return min(most, max(least, (self._parts.clock.now() - one.created_at) / SECOND / 4))
+
     async def connect(self, members: Sequence[tuple[Taken, str]]) -> list[Prepared]:
         """Connect the volumes of servers to the hosts that were chosen; return each, in their order, or why not."""
         return await at_once(self._connected(one, host) for one, host in members)
@@ -121,12 +122,20 @@ class BuildVolumes:
                 has.append(connected)
         except SkepError as error:
             log.warning("volumes not connected", instance=one.instance.uuid, host=host, error=str(error))
-            return VolumesAwaited(RETRY_SECONDS)
+            return VolumesAwaited(self._pause(one, RETRY_SECONDS, LONGEST_RETRY_SECONDS))
         return msgspec.structs.replace(one, instance=msgspec.structs.replace(one.instance, volumes=tuple(has)))
 
-    async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:
-        """Release the volumes of servers that no host takes. Raises Unavailable."""
-        await self._volumes.release(held)
+    async def release(self, members: Sequence[Taken]) -> list[VolumesAwaited | None]:
+        """Release the volumes of servers that no host takes; None: it is done. In the order of `members`."""
+        return await at_once(self._released(one) for one in members)
+
+    async def _released(self, one: Taken) -> VolumesAwaited | None:
+        try:
+            await self._volumes.release([(one.instance.uuid, one.attempt)])
+        except SkepError as error:
+            log.warning("volumes not released", instance=one.instance.uuid, error=str(error))
+            return VolumesAwaited(self._pause(one, RETRY_SECONDS, LONGEST_RETRY_SECONDS))
+        return None
 
     async def give_up(self, members: Sequence[Taken], found: Mapping[str, InstanceMapping]) -> None:
         """Have volumes connected anew that another conductor placed while this one connected them."""

@@ -104,6 +104,14 @@ class Builds:
         return BATCH if self._parts.busy() <= FEW_REQUESTS else BATCH_WHEN_BUSY
 
     async def _place(self, taken: list[Taken]) -> None:
+        """Place members with volumes beside the others, which do not wait for the volume service."""
+        beside = [one for one in taken if has_volumes(one)], [one for one in taken if not has_volumes(one)]
+        placed = await asyncio.gather(*(self._place_those(some) for some in beside if some), return_exceptions=True)
+        for outcome in placed:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _place_those(self, taken: list[Taken]) -> None:
         taken, fated = await self._with_volumes(taken)
         requests = [list(members) for _, members in groupby(taken, key=lambda one: one.context.request_id)]
         answers = await asyncio.gather(*(self._select(members) for members in requests))
@@ -262,13 +270,9 @@ class Builds:
 
     async def _volumes_released(self, members: Sequence[Taken]) -> set[InstanceUuid]:
         """Release the volumes of members that no host takes; return those whose are. The others are asked again."""
-        try:
-            await self._volumes.release([(one.instance.uuid, one.attempt) for one in members])
-        except SkepError as error:
-            log.warning("volumes not released", members=len(members), error=str(error))
-            await self._give_back(members, seconds=1.0)
-            return set()
-        return {one.instance.uuid for one in members}
+        outcomes = list(zip(members, await self._volumes.release(members), strict=True))
+        await self._give_back_awaited([(one, outcome) for one, outcome in outcomes if outcome is not None])
+        return {one.instance.uuid for one, outcome in outcomes if outcome is None}
 
     async def _give_back_awaited(self, awaited: Sequence[tuple[Taken, VolumesAwaited]]) -> None:
         for seconds, members in groupby(awaited, key=lambda pair: pair[1].seconds):

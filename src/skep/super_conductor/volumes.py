@@ -39,8 +39,8 @@ log = get_logger(__name__)
 
 BATCH = 50
 
-ATTACHED = "attached"
-"""Status of an attachment that a guest may use."""
+ATTACHED, KEPT = "attached", "reserved"
+"""Status of an attachment that a guest may use, and of one that no host uses."""
 
 
 class VolumesOfServers:
@@ -48,6 +48,8 @@ class VolumesOfServers:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._passed: dict[CellUuid, str] = {}
+        """The last server of each cell in this round: those that cannot be helped hold up no others."""
 
     async def connect(self, volume: ServerVolume, host: str) -> ServerVolume | VolumesRefused:
         """Connect a volume that is kept for its server to a host; return it as it is then. Raises Unavailable."""
@@ -97,7 +99,13 @@ class VolumesOfServers:
         await volumes.detach([one.id for one in there[instance]])
         if holder.project_id is None:
             return True
-        return await self._discard(instance, holder.project_id, holder.ends)
+        if not await self._discard(instance, holder.project_id, holder.ends):
+            return False
+        if holder.ends.ended:
+            # What stayed is in use by another server, and is not asked for again once that has lost it.
+            ends = {instance: (holder.project_id, VolumeEnds(kept=holder.ends.kept))}
+            await self._parts.api.write(partial(volume_holders.tell_ends, ended=ends))
+        return True
 
     async def _discard(self, instance: InstanceUuid, project_id: ProjectId, ends: VolumeEnds) -> bool:
         """Delete volumes that end with a server; False where some are deleted later. Raises Unavailable."""
@@ -115,7 +123,11 @@ class VolumesOfServers:
         return await self._parts.in_each_cell("connections of volumes", self._follow_in)
 
     async def _follow_in(self, access: CellAccess) -> bool:
-        found = await access.read(partial(cell_volumes.misplaced, limit=BATCH))
+        cell = access.cell.uuid
+        after = self._passed.pop(cell, "")
+        found = await access.read(partial(cell_volumes.misplaced, after=after, limit=BATCH))
+        if len(found) >= BATCH:
+            self._passed[cell] = found[-1].instance
         if not found:
             return False
         # Noted before anything is asked for, so that no look takes what is on its way for surplus.
@@ -139,13 +151,13 @@ class VolumesOfServers:
         return True
 
     async def _give_up(self, access: CellAccess, before: VolumesOfRow, after: Sequence[ServerVolume]) -> None:
-        """Release what was made for a row that has been written meanwhile, as far as it does not name it."""
-        known = {one.attachment_id for one in before.volumes}
+        """Release volumes that the row has lost meanwhile; the others are its server's, by whichever attachment."""
         rows = await access.read(partial(cell_volumes.told, uuids=[before.instance]))
-        if before.instance in rows:
-            known |= {one.attachment_id for one in rows[before.instance].volumes}
+        if before.instance not in rows:
+            return
+        named = {one.volume_id for one in rows[before.instance].volumes}
         try:
-            await self._parts.volumes.detach([one.attachment_id for one in after if one.attachment_id not in known])
+            await self._parts.volumes.detach([one.attachment_id for one in after if one.volume_id not in named])
         except SkepError as error:
             log.warning("volumes released later", instance=before.instance, error=str(error))
 
@@ -158,7 +170,7 @@ class VolumesOfServers:
         if volume.host == row.host and volume.attachment_id:
             return volume
         if volume.host != NOWHERE or not volume.attachment_id:
-            beside = (volume.attachment_id,) if volume.attachment_id else ()
+            beside = (volume.attachment_id,) if volume.attachment_id else await self._used(row, volume)
             wanted = WantedAttachments(instance=row.instance, volume_ids=(volume.volume_id,), beside=beside)
             [found] = await volumes.reserve([wanted])
             if isinstance(found, VolumesRefused):
@@ -169,6 +181,11 @@ class VolumesOfServers:
             return kept
         connected = await self.connect(kept, row.host)
         return self._refused(row, kept, connected) if isinstance(connected, VolumesRefused) else connected
+
+    async def _used(self, row: VolumesOfRow, volume: ServerVolume) -> tuple[str, ...]:
+        """Return the attachments of a volume of a server that some host uses. Raises Unavailable."""
+        there = (await self._parts.volumes.of_servers([row.instance]))[row.instance]
+        return tuple(one.id for one in there if one.volume_id == volume.volume_id and one.status != KEPT)
 
     def _refused(self, row: VolumesOfRow, volume: ServerVolume, refused: VolumesRefused) -> ServerVolume:
         """Leave a volume as it is: it is tried again when the server has another host, or at a look."""
@@ -214,8 +231,11 @@ class VolumesOfServers:
         parts, instance = self._parts, holder.instance
         there = (await parts.volumes.of_servers([instance]))[instance]
         mapping = await parts.api.read(partial(mappings.get, instance=instance))
-        if mapping is None or mapping.cell in (None, CELL0):
+        if mapping is None or mapping.cell is None:
+            return True
+        if mapping.cell == CELL0:
             # The row of a server whose cell is lost does not say what it has.
+            await parts.volumes.detach([one.id for one in there if one.status != ATTACHED])
             return True
         access = parts.cell(mapping.cell)
         row = (await access.read(partial(cell_volumes.told, uuids=[instance]))).get(instance)
@@ -223,11 +243,15 @@ class VolumesOfServers:
         if row is None or instance not in again or again[instance].since != holder.since:
             # It moves between cells, or something was asked for after what is there was listed.
             return True
-        unknown = _unknown(there, row)
-        await parts.volumes.detach([one.id for one in unknown if one.status != ATTACHED])
-        await self._attach_lost(access, row, there, [one for one in unknown if one.status == ATTACHED])
-        made = tuple(one.volume_id for one in row.volumes)
-        return await self._discard(instance, row.project_id, VolumeEnds(kept=made))
+        unknown, ids = _unknown(there, row), {one.id for one in there}
+        had = {one.volume_id for one in row.volumes if one.attachment_id in ids}
+        await parts.volumes.detach([one.id for one in unknown if one.status != ATTACHED or one.volume_id in had])
+        used = [one for one in unknown if one.status == ATTACHED and one.volume_id not in had]
+        await self._attach_lost(access, row, there, used)
+        if any(one.host != row.host for one in row.volumes):
+            await access.write(partial(cell_volumes.loosen, uuid=instance))
+        kept = (*(one.volume_id for one in row.volumes), *(one.volume_id for one in used))
+        return await self._discard(instance, row.project_id, VolumeEnds(kept=kept))
 
     async def _attach_lost(
         self,

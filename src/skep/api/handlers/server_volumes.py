@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -114,7 +115,7 @@ async def _kept(request: ApiRequest, server: Instance, asked: dict[str, Any]) ->
     if isinstance(kept, VolumesRefused):
         raise invalid_field(f"{BODY}.volumeId", volume_id, f"a volume that can be attached: {kept.message}")
     if server.host is None:
-        [refused] = await services.server_volumes.complete(kept)
+        refused = await _completed(request, kept)
         if refused is not None:
             await services.server_volumes.detach(kept)
             raise invalid_field(f"{BODY}.volumeId", volume_id, f"a volume that can be attached: {refused.message}")
@@ -126,6 +127,18 @@ async def _kept(request: ApiRequest, server: Instance, asked: dict[str, Any]) ->
         delete_on_termination=bool(asked.get("delete_on_termination")),
         tag=asked.get("tag"),
     )
+
+
+async def _completed(request: ApiRequest, kept: tuple[str, ...]) -> VolumesRefused | None:
+    """Tell that a volume is in use by a server without a host; where that is not known, it is given back."""
+    volumes = request.services.server_volumes
+    try:
+        [refused] = await volumes.complete(kept)
+    except SkepError:
+        with contextlib.suppress(SkepError):
+            await volumes.detach(kept)
+        raise
+    return refused
 
 
 async def _hold(request: ApiRequest, instance: InstanceUuid) -> None:
@@ -197,6 +210,9 @@ async def update(request: ApiRequest) -> Answer:
         if key in asked and asked[key] != value:
             raise invalid_field(f"{BODY}.{key}", asked[key], f"{value}, since only delete_on_termination changes")
     if "delete_on_termination" in asked:
+        if volume.is_made and not asked["delete_on_termination"]:
+            # Its label says that it ends with the server.
+            await request.services.server_volumes.let_go(server.project_id, volume.volume_id)
         await _end_with_server(request, found, volume.volume_id, ends=asked["delete_on_termination"])
     return Answer()
 

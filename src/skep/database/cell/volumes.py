@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
+from skep.database.cell import unreadable
 from skep.database.cell.instances import volumes_at
 from skep.database.cell.tables import MISPLACED, instances
 from skep.database.constants import constants
@@ -37,16 +38,16 @@ class VolumesOfRow(msgspec.Struct, frozen=True, kw_only=True):
 _COLUMNS = (row.uuid, row.project_id, row.host, row.volumes)
 
 
-def misplaced(connection: sa.Connection, limit: int) -> list[VolumesOfRow]:
-    """Return servers whose volumes are not all connected to their host."""
-    query = sa.select(*_COLUMNS).where(MISPLACED, ~_ELSEWHERE).order_by(row.uuid).limit(limit)
-    return [_of(one) for one in connection.execute(query)]
+def misplaced(connection: sa.Connection, limit: int, after: str = "") -> list[VolumesOfRow]:
+    """Return servers whose volumes are not all connected to their host, in the order of their ids."""
+    query = sa.select(*_COLUMNS).where(MISPLACED, ~_ELSEWHERE, row.uuid > after).order_by(row.uuid).limit(limit)
+    return _readable(connection.execute(query))
 
 
 def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, VolumesOfRow]:
     """Return what rows say of the volumes of these servers, as far as their servers are here."""
     query = sa.select(*_COLUMNS).where(row.uuid.in_(uuids), row.deleted_at.is_(None), ~_ELSEWHERE)
-    return {InstanceUuid(one.uuid): _of(one) for one in connection.execute(query)}
+    return {one.instance: one for one in _readable(connection.execute(query))}
 
 
 def note(connection: sa.Connection, before: VolumesOfRow, volumes: Sequence[ServerVolume], now: int) -> bool:
@@ -91,6 +92,11 @@ def connect_again(connection: sa.Connection, uuid: InstanceUuid, now: int) -> No
         return
     loose = [msgspec.structs.replace(one, host=NOWHERE, attachment_id="") for one in _of(found).volumes]
     connection.execute(instances.update().where(row.uuid == uuid).values(**columns(loose), changed_at=now))
+
+
+def _readable(found: Iterable[Any]) -> list[VolumesOfRow]:
+    """Return what rows say, without those that are damaged."""
+    return [said for said in (unreadable.or_none(one, _of) for one in found) if said is not None]
 
 
 def _of(found: Any) -> VolumesOfRow:

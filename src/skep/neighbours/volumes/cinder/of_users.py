@@ -78,8 +78,9 @@ class VolumeChooser:
         if volume is None:
             raise NotFound(f"Volume {asked.volume_id[:80]} could not be found.")
         _check_state(asked.where, volume, multiattach=asked.multiattach)
-        if not self._rules.cross_zone_attach and volume.availability_zone != asked.zone:
-            raise _wrong_zone(asked.where, volume, asked.zone)
+        zone = asked.zone or self._rules.default_zone
+        if not self._rules.cross_zone_attach and volume.availability_zone != zone:
+            raise _wrong_zone(asked.where, volume, zone)
         return UsersVolume(id=volume.id, size=volume.size, multiattach=volume.multiattach)
 
     async def _volume(self, asked: AskedDevice, *, multiattach: bool) -> CinderVolume:
