@@ -26,7 +26,7 @@ VERSION = "2.90"
 IMAGE = "the one it has"
 PORT = "PORT"
 VOLUMES = MemoryVolumes()
-VOLUME = VOLUMES.volume()
+VOLUME = VOLUMES.new_volume()
 UNDER_COPY = ("live_abort", "live_complete")
 OF_VOLUMES = "shelve_volume_backed"
 """Looked at in `test_lives_with_volumes.py`."""

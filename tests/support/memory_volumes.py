@@ -27,6 +27,7 @@ from skep.neighbours.volumes.base import (
     WantedConnection,
     WantedVolumes,
 )
+from skep.neighbours.volumes.proxied import AttachedTo, NewVolume, VolumeOfUser
 
 
 async def _nothing() -> None:
@@ -57,6 +58,8 @@ class MemoryVolumes(NoVolumes):
         """What every volume keeps of its image."""
         self.made: dict[tuple[InstanceUuid, int], str] = {}
         """Volumes that were made for servers, by the positions of their disks."""
+        self.wanted: dict[str, NewVolume] = {}
+        """What users said of the volumes that they made."""
         self.left: list[str] = []
         """Volumes that were made for a server and do not end with it any more."""
         self.meanwhile: Callable[[], Awaitable[object]] = _nothing
@@ -64,7 +67,7 @@ class MemoryVolumes(NoVolumes):
         self.failing: dict[str, Exception] = {}
         """By the name of a call: what it raises."""
 
-    def volume(self, *, shared: bool = False, size: int = 1) -> str:
+    def new_volume(self, *, shared: bool = False, size: int = 1) -> str:
         """Make a volume and return its id."""
         made = UsersVolume(id=new_uuid(), size=size, multiattach=shared)
         self.volumes[made.id] = made
@@ -98,6 +101,44 @@ class MemoryVolumes(NoVolumes):
             raise BadRequest(f"Invalid volume: volume {found.id} status must be available")
         return found
 
+    async def list_volumes(self, _context: RequestContext, _token: str) -> list[VolumeOfUser]:
+        self._fail("list_volumes")
+        return [self._told(one) for one in self.volumes]
+
+    async def volume(self, volume_id: str, _context: RequestContext, _token: str) -> VolumeOfUser:
+        if volume_id not in self.volumes:
+            raise NotFound(f"Volume {volume_id} could not be found.")
+        return self._told(volume_id)
+
+    async def create_volume(self, wanted: NewVolume, _context: RequestContext, _token: str) -> VolumeOfUser:
+        made = self.new_volume(size=wanted.size)
+        self.wanted[made] = wanted
+        return self._told(made)
+
+    async def delete_volume(self, volume_id: str, _context: RequestContext, _token: str) -> None:
+        await self.volume(volume_id, _context, _token)
+        if self.of(volume_id):
+            raise BadRequest(f"Invalid volume: volume {volume_id} is in use")
+        del self.volumes[volume_id]
+
+    def _told(self, volume_id: str) -> VolumeOfUser:
+        wanted = self.wanted.get(volume_id, NewVolume(size=self.volumes[volume_id].size))
+        mine = [one for one in self.attachments.values() if one.volume_id == volume_id]
+        uses = tuple(AttachedTo(server_id=one.server, device=None) for one in mine)
+        return VolumeOfUser(
+            id=volume_id,
+            status="in-use" if uses else "available",
+            size=wanted.size,
+            availability_zone=wanted.availability_zone,
+            created_at="2026-11-29T00:00:00.000000",
+            name=wanted.name,
+            description=wanted.description,
+            snapshot_id=wanted.snapshot_id,
+            volume_type=wanted.volume_type,
+            metadata=wanted.metadata,
+            attachments=uses,
+        )
+
     async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[DiskVolume, ...] | VolumesRefused]:
         self._fail("make")
         return [tuple(self._made(one)) for one in wanted]
@@ -108,7 +149,7 @@ class MemoryVolumes(NoVolumes):
                 key = (wanted.instance, position)
                 is_made = device.source_type != "volume"
                 if is_made and key not in self.made:
-                    self.made[key] = self.volume(size=device.volume_size or 1)
+                    self.made[key] = self.new_volume(size=device.volume_size or 1)
                 volume_id = self.made[key] if is_made else device.uuid or ""
                 yield DiskVolume(position=position, volume_id=volume_id, is_made=is_made, is_ready=True)
 

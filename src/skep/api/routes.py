@@ -27,6 +27,7 @@ from skep.api.schemas import quotas as quota_schemas
 from skep.api.schemas import server_groups as group_schemas
 from skep.api.server_routes import SERVER_ROUTES
 from skep.api.usage_routes import USAGE_ROUTES
+from skep.api.volume_proxy_routes import VOLUME_PROXY_ROUTES
 
 _FLAVOR = "/flavors/{flavor_id}"
 _SPECS = f"{_FLAVOR}/os-extra_specs"
@@ -236,6 +237,7 @@ ROUTES: tuple[Route, ...] = (
     *HOST_ROUTES,
     *IMAGE_ROUTES,
     *NETWORK_PROXY_ROUTES,
+    *VOLUME_PROXY_ROUTES,
     *USAGE_ROUTES,
     *CONSOLE_ROUTES,
     *_OTHER_ROUTES,

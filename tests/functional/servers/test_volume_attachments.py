@@ -99,7 +99,7 @@ def boot_volume(volume_id: str, **said: Any) -> ServerVolume:
 
 async def test_a_server_gets_volumes_and_loses_them(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
     """A super conductor finds in the row what it has to connect."""
-    server, first, second = await built(cloud), volumes.volume(), volumes.volume()
+    server, first, second = await built(cloud), volumes.new_volume(), volumes.new_volume()
     status, one = await attach(cloud, server, first, tag="data", delete_on_termination=True)
     assert (status, one) == (
         200,
@@ -135,7 +135,7 @@ async def test_a_server_gets_volumes_and_loses_them(cloud: ServersUnderTest, vol
 
 
 async def test_what_each_microversion_shows(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
-    server, volume_id = await built(cloud), volumes.volume()
+    server, volume_id = await built(cloud), volumes.new_volume()
     assert await attach(cloud, server, volume_id, version=101) == (202, None)
     old = {"id": volume_id, "volumeId": volume_id, "serverId": server, "device": "/dev/vdb"}
     [kept] = (await row(cloud, server)).volumes
@@ -169,10 +169,10 @@ async def test_what_each_microversion_shows(cloud: ServersUnderTest, volumes: Me
 async def test_what_is_asked_wrongly(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
     """Each error says what is wrong, and nothing is kept."""
     server, other = await built(cloud), await built(cloud)
-    mine, foreign, shared = volumes.volume(), volumes.volume(), volumes.volume(shared=True)
+    mine, foreign, shared = volumes.new_volume(), volumes.new_volume(), volumes.new_volume(shared=True)
     assert (await attach(cloud, server, mine))[0] == 200
     assert (await attach(cloud, other, foreign))[0] == 200
-    free = volumes.volume()
+    free = volumes.new_volume()
     cases: list[tuple[int, str, dict[str, Any]]] = [
         (404, new_uuid(), {}),
         (400, "one", {}),
@@ -204,8 +204,8 @@ async def test_the_26th_disk_is_the_last(cloud: ServersUnderTest, volumes: Memor
     names = [f"/dev/vd{letter}" for letter in "bcdefghijklmnopqrstuvwxyz"]
     many = [ServerVolume(id=new_uuid(), volume_id=new_uuid(), attachment_id="a", device=name) for name in names]
     await has(cloud, server, *many[:-1])
-    assert (await attach(cloud, server, volumes.volume()))[1]["device"] == "/dev/vdz"
-    last = volumes.volume()
+    assert (await attach(cloud, server, volumes.new_volume()))[1]["device"] == "/dev/vdz"
+    last = volumes.new_volume()
     assert (await attach(cloud, server, last))[0] == 403
     assert volumes.of(last) == []
 
@@ -215,7 +215,7 @@ async def test_a_server_that_takes_no_change(cloud: ServersUnderTest, volumes: M
     """One that is locked, in another state, or not built yet: neither gets it a volume nor loses it one."""
     server = await cloud.create()
     await cloud.place(server, CELL1)
-    volume_id = volumes.volume()
+    volume_id = volumes.new_volume()
     if how != "pending":
         server = await built(cloud)
         await attach(cloud, server, volume_id)
@@ -223,7 +223,7 @@ async def test_a_server_that_takes_no_change(cloud: ServersUnderTest, volumes: M
         if how == "suspend":
             await write(cloud, server, state=State.SUSPENDED.value, task=None)
         assert await detach(cloud, server, volume_id) == 409
-    free = volumes.volume()
+    free = volumes.new_volume()
     assert (await attach(cloud, server, free))[0] == 409
     assert volumes.of(free) == []
 
@@ -232,7 +232,7 @@ async def test_a_server_that_takes_no_change(cloud: ServersUnderTest, volumes: M
 async def test_states_in_which_volumes_come_and_go(
     cloud: ServersUnderTest, volumes: MemoryVolumes, state: State
 ) -> None:
-    server, volume_id = await built(cloud), volumes.volume()
+    server, volume_id = await built(cloud), volumes.new_volume()
     shelved = state is State.SHELVED
     await write(cloud, server, state=state.value)
     if shelved:
@@ -245,9 +245,9 @@ async def test_states_in_which_volumes_come_and_go(
 
 
 async def test_a_server_on_no_host_has_its_volume_at_once(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
-    server, shared = await built(cloud), volumes.volume(shared=True)
+    server, shared = await built(cloud), volumes.new_volume(shared=True)
     await write(cloud, server, state=State.SHELVED_OFFLOADED.value, host=None)
-    volume_id = volumes.volume()
+    volume_id = volumes.new_volume()
     status, message = await attach(cloud, server, volume_id, tag="data")
     assert (status, "volumeAttachment.tag" in message) == (400, True)
     assert (await attach(cloud, server, shared))[0] == 400
@@ -262,7 +262,7 @@ async def test_a_server_on_no_host_has_its_volume_at_once(cloud: ServersUnderTes
 async def test_a_volume_is_left_to_others_when_the_row_does_not_take_it(
     cloud: ServersUnderTest, volumes: MemoryVolumes
 ) -> None:
-    server, volume_id = await built(cloud), volumes.volume()
+    server, volume_id = await built(cloud), volumes.new_volume()
 
     async def locks() -> None:
         await cloud.good("POST", f"/servers/{server}/action", {"lock": None}, token="admin")
@@ -277,7 +277,7 @@ async def test_a_volume_that_another_request_attached_meanwhile_stays(
     cloud: ServersUnderTest, volumes: MemoryVolumes
 ) -> None:
     """Both have the same attachment; the one that is refused leaves it to the row that has it."""
-    server, volume_id = await built(cloud), volumes.volume(shared=True)
+    server, volume_id = await built(cloud), volumes.new_volume(shared=True)
     second: list[int] = []
 
     async def again() -> None:
@@ -291,7 +291,7 @@ async def test_a_volume_that_another_request_attached_meanwhile_stays(
 
 
 async def test_of_two_servers_at_once_one_gets_the_volume(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
-    servers, volume_id = [await built(cloud) for _ in range(2)], volumes.volume()
+    servers, volume_id = [await built(cloud) for _ in range(2)], volumes.new_volume()
     answers = await asyncio.gather(*(attach(cloud, server, volume_id) for server in servers))
     assert sorted(status for status, _ in answers) == [200, 400]
     assert len(volumes.of(volume_id)) == 1
@@ -300,7 +300,7 @@ async def test_of_two_servers_at_once_one_gets_the_volume(cloud: ServersUnderTes
 
 async def test_several_at_once_are_all_in_the_row(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
     """Each under a name of its own."""
-    server, ids = await built(cloud), [volumes.volume() for _ in range(5)]
+    server, ids = await built(cloud), [volumes.new_volume() for _ in range(5)]
     answers = await asyncio.gather(*(attach(cloud, server, one) for one in ids))
     assert sorted(told["device"] for _, told in answers) == [f"/dev/vd{letter}" for letter in "bcdef"]
     assert sorted(one["volumeId"] for one in await listed(cloud, server)) == sorted(ids)
@@ -311,7 +311,7 @@ async def test_a_volume_service_that_does_not_answer(
     cloud: ServersUnderTest, volumes: MemoryVolumes, call: str
 ) -> None:
     """A volume that is not kept is not attached; one that is not released stays."""
-    server, volume_id = await built(cloud), volumes.volume()
+    server, volume_id = await built(cloud), volumes.new_volume()
     if call == "reserve":
         volumes.failing[call] = AWAY
         assert (await attach(cloud, server, volume_id))[0] == 503
@@ -327,7 +327,7 @@ async def test_a_volume_service_that_does_not_answer(
 
 
 async def test_the_volume_that_a_server_boots_from_stays(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
-    server, root, made = await built(cloud), volumes.volume(), volumes.volume()
+    server, root, made = await built(cloud), volumes.new_volume(), volumes.new_volume()
     data = ServerVolume(id=new_uuid(), volume_id=made, attachment_id=new_uuid(), device="/dev/vdb", is_made=True)
     await has(cloud, server, boot_volume(root), data)
     assert await detach(cloud, server, root) == 400
@@ -342,7 +342,7 @@ async def test_the_volume_that_a_server_boots_from_stays(cloud: ServersUnderTest
 
 async def test_what_ends_with_a_server_is_changed(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
     """Nothing else is, and there is no record of it."""
-    server, volume_id = await built(cloud), volumes.volume()
+    server, volume_id = await built(cloud), volumes.new_volume()
     await attach(cloud, server, volume_id, tag="data")
     [before] = (await row(cloud, server)).volumes
     item = {"volumeId": volume_id, "id": volume_id, "serverId": server, "device": "/dev/vdb", "tag": "data"}
@@ -379,9 +379,9 @@ async def test_what_ends_with_a_server_is_changed(cloud: ServersUnderTest, volum
 
 async def test_a_change_goes_to_the_row_as_it_was_read(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
     server = await built(cloud)
-    await attach(cloud, server, volumes.volume())
+    await attach(cloud, server, volumes.new_volume())
     before = await row(cloud, server)
-    await attach(cloud, server, volumes.volume())
+    await attach(cloud, server, volumes.new_volume())
     unit = partial(cell_volumes.keep_or_end, before=before, volumes=before.volumes, now=1)
     assert not await cloud.services.cells[CELL1].write(unit)
     assert len((await row(cloud, server)).volumes) == 2

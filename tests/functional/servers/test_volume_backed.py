@@ -95,7 +95,7 @@ async def test_a_server_of_a_volume_that_is_made_of_an_image(cloud: ServersUnder
 async def test_a_server_of_a_volume_that_is_there(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
     """What the volume keeps of its image counts as its properties."""
     volumes.kept = BootVolume(properties={"img_config_drive": "mandatory", "hw_rng_model": "x"}, min_disk=3, min_ram=64)
-    root, data = volumes.volume(size=3), volumes.volume()
+    root, data = volumes.new_volume(size=3), volumes.new_volume()
     server = await created(cloud, of_volume(data, device_name="vdc"), of_volume(root, boot_index=0))
     instance, spec = await stored(cloud, server)
     assert [(one.uuid, one.device_name) for one in instance.block_devices] == [
@@ -108,7 +108,7 @@ async def test_a_server_of_a_volume_that_is_there(cloud: ServersUnderTest, volum
 
 
 async def test_a_server_of_an_image_with_volumes_beside_it(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
-    data = volumes.volume()
+    data = volumes.new_volume()
     root = {"source_type": "image", "destination_type": "local", "uuid": IMAGE, "boot_index": 0}
     server = await created(cloud, root, of_volume(data), imageRef=IMAGE, flavorRef="2")
     instance, spec = await stored(cloud, server)
@@ -136,7 +136,7 @@ async def test_what_does_not_fit(cloud: ServersUnderTest, volumes: MemoryVolumes
     second = of_image(new_uuid(), boot_index=1)
     assert "server.block_device_mapping_v2[1].uuid" in await refused(cloud, of_image(), second)
     assert f"{v2}.uuid" in await refused(cloud, of_volume(new_uuid(), boot_index=0))
-    root = volumes.volume(size=2)
+    root = volumes.new_volume(size=2)
     volumes.kept = BootVolume(min_disk=3)
     assert f"{v2}.volume_size" in await refused(cloud, of_volume(root, boot_index=0))
     volumes.kept = BootVolume(min_ram=4096)
@@ -151,10 +151,10 @@ async def test_what_does_not_fit(cloud: ServersUnderTest, volumes: MemoryVolumes
 
 async def test_servers_are_where_their_volumes_are(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
     volumes.zone = "east"
-    instance, spec = await stored(cloud, await created(cloud, of_volume(volumes.volume(), boot_index=0)))
+    instance, spec = await stored(cloud, await created(cloud, of_volume(volumes.new_volume(), boot_index=0)))
     assert (spec.availability_zone, instance.pinned_availability_zone) == ("east", "east")
     volumes.zone = "nowhere"
-    assert "availability_zone" in await refused(cloud, of_volume(volumes.volume(), boot_index=0))
+    assert "availability_zone" in await refused(cloud, of_volume(volumes.new_volume(), boot_index=0))
 
 
 async def test_a_resize_looks_at_no_disk(cloud: ServersUnderTest) -> None:
@@ -195,7 +195,7 @@ async def test_it_is_rescued_since_2_87(cloud: ServersUnderTest) -> None:
 async def test_a_rebuild_leaves_the_volume_alone(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
     """Until 2.92, with the image that the volume was made of; since then it would have to be filled anew."""
     server = await built(cloud, of_image())
-    other = await built(cloud, of_volume(volumes.volume(), boot_index=0))
+    other = await built(cloud, of_volume(volumes.new_volume(), boot_index=0))
     status, message = await act(cloud, server, "rebuild", {"imageRef": IMAGE}, version=93)
     assert status == 400
     assert "rebuild.imageRef" in message

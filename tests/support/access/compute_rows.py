@@ -41,6 +41,7 @@ def compute_rows(things: Things, place: str) -> list[Row]:
         _hosts(things),
         _images(things),
         _networks_by_proxy(),
+        _volumes_by_proxy(),
         _key_pairs(things),
         _usage(things),
     )
@@ -419,6 +420,20 @@ def _networks_by_proxy() -> Iterator[Row]:
         yield row(method="GET", path=networks, right="reader")
         one = {"network_id": new_uuid()}
         yield row(method="GET", path=f"{networks}/{{network_id}}", right="reader", fill=one)
+
+
+def _volumes_by_proxy() -> Iterator[Row]:
+    """Yield what is asked of volumes, of which this API has none: who may ask is told so."""
+    row = partial(Row, served=404)
+    made = {"/os-volumes": {"volume": {"size": 1}}, "/os-snapshots": {"snapshot": {"volume_id": new_uuid()}}}
+    for path, body in made.items():
+        noun = "volume_id" if path == "/os-volumes" else "snapshot_id"
+        for several in (path, f"{path}/detail"):
+            yield row(method="GET", path=several, right="reader")
+        yield row(method="POST", path=path, right="member", body=body)
+        one = partial(row, path=f"{path}/{{{noun}}}", fill={noun: new_uuid()})
+        yield one(method="GET", right="reader")
+        yield one(method="DELETE", right="member")
 
 
 def _usage(things: Things) -> Iterator[Row]:

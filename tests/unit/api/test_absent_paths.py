@@ -67,8 +67,8 @@ def test_what_nova_has_not_either_is_just_not_found() -> None:
 
 
 def test_volumes_are_called_so() -> None:
-    said = str(_refusal("GET", "os-volumes", MINIMUM))
-    assert said == "The resource could not be found: volumes are not part of this release."
+    said = str(_refusal("GET", "os-volume-types", MINIMUM))
+    assert said == "The resource could not be found: volume types are not part of this release."
 
 
 @pytest.mark.parametrize("version", [MINIMUM, 36, MAXIMUM])
@@ -81,7 +81,7 @@ def test_what_nova_has_given_up_is_gone_at_every_microversion(path: str, version
 
 @pytest.mark.parametrize(
     ("path", "last"),
-    [(f"os-volumes/{ID}", 35), ("os-volumes_boot", 102)],
+    [(f"os-volume-types/{ID}", 35), ("os-volumes_boot", 102)],
 )
 def test_old_proxies_end_where_novas_end(path: str, last: int) -> None:
     assert "are not part of this release" in str(_refusal("GET", path, last))

@@ -41,7 +41,7 @@ def test_the_rules_in_force_and_where_they_come_from(file: Path) -> None:
     assert rows[f"{SERVERS}:create"]["check"] == "role:baker"
     assert rows[f"{SERVERS}:delete"]["source"] == "default"
     assert rows["os_compute_api:os-services:list"]["check"] == "role:ops"
-    assert rows["os_compute_api:os-volumes:list"]["asked"] is False
+    assert rows["os_compute_api:os-server-shares:index"]["asked"] is False
     assert {row["source"] for row in printed("list")} == {"default"}
     assert [row["rule"] for row in printed("list", "*:servers:show")] == [f"{SERVERS}:show"]
 

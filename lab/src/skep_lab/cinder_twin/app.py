@@ -116,6 +116,11 @@ async def _show_quota(store: VolumeStore, _caller: TwinCaller, request: Request)
     return JSONResponse({"quota_set": {"volumes": volumes}})
 
 
+async def _list_snapshots(store: VolumeStore, caller: TwinCaller, _request: Request) -> Response:
+    mine = [one for one in store.snapshots.values() if one.project_id == caller.project_id]
+    return JSONResponse({"snapshots": [_snapshot(one) for one in mine]})
+
+
 async def _create_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
     attachment = store.create_attachment(caller, await _body(request, "attachment"))
     return JSONResponse({"attachment": _attachment(attachment, detailed=True)})
@@ -158,6 +163,7 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/volumes/{id}/action": {"POST": _act_on_volume},
     "/volumes/{id}/metadata": {"POST": _add_metadata, "PUT": _set_metadata},
     "/snapshots": {"POST": _create_snapshot},
+    "/snapshots/detail": {"GET": _list_snapshots},
     "/snapshots/{id}": {"GET": _show_snapshot, "DELETE": _delete_snapshot},
     "/os-quota-sets/{id}": {"GET": _show_quota, "PUT": _set_quota},
     "/attachments": {"POST": _create_attachment},

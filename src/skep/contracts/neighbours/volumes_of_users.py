@@ -12,6 +12,7 @@ from skep.contracts.neighbours.volumes_world import VolumesWorld, blank, made_of
 from skep.domain.block_devices import AskedDevice, BlockDevice
 from skep.domain.errors import BadRequest, NotFound
 from skep.neighbours.volumes.base import AskedAttachment, AskedVolumes, ChosenVolumes
+from skep.neighbours.volumes.proxied import NewSnapshot, NewVolume
 
 ABSENT = "0728a01f-33a5-40b8-b366-c070e4047662"
 WHERE = "server.block_device_mapping_v2[{}]"
@@ -27,6 +28,32 @@ class VolumesOfUsersContract(VolumesContractBase, abc.ABC):
         found = await _chosen(world, local, of_image, blank(), zone="any")
         assert [one.device for one in found.devices] == [local, of_image, blank()]
         assert (found.zone, found.boot) == ("any", None)
+
+    async def test_what_a_user_makes_and_deletes(self, world: VolumesWorld) -> None:
+        """It is his project's alone."""
+        mine, theirs = world.asking(), world.asking("admin")
+        made = await world.volumes.create_volume(NewVolume(size=1, name="mine", metadata={"a": "b"}), *mine)
+        assert (made.name, made.size, made.metadata, made.attachments) == ("mine", 1, {"a": "b"}, ())
+        await world.becomes(made.id, "available")
+        assert made.id in [one.id for one in await world.volumes.list_volumes(*mine)]
+        assert made.id not in [one.id for one in await world.volumes.list_volumes(*theirs)]
+        assert (await world.volumes.volume(made.id, *mine)).status == "available"
+        snapshot = await world.volumes.create_snapshot(NewSnapshot(volume_id=made.id, name="then"), *mine)
+        assert (snapshot.volume_id, snapshot.size) == (made.id, 1)
+        assert snapshot.id in [one.id for one in await world.volumes.list_snapshots(*mine)]
+        with pytest.raises(BadRequest):
+            await world.volumes.delete_volume(made.id, *mine)
+        for absent in (ABSENT, "x", "../types"):
+            with pytest.raises(NotFound):
+                await world.volumes.snapshot(absent, *mine)
+            with pytest.raises(NotFound):
+                await world.volumes.volume(absent, *mine)
+
+    async def test_a_volume_that_a_server_has_tells_it(self, world: VolumesWorld) -> None:
+        volume, server = await world.volume(), world.server()
+        await world.in_use(server, volume)
+        shown = await world.volumes.volume(volume, *world.asking())
+        assert [one.server_id for one in shown.attachments] == [server]
 
     async def test_volumes_and_snapshots_have_sizes(self, world: VolumesWorld) -> None:
         """A volume its own, whatever is said; that of a snapshot may be larger."""

@@ -24,6 +24,7 @@ from skep.neighbours.volumes.base import (
     WantedConnection,
     WantedVolumes,
 )
+from skep.neighbours.volumes.proxied import NewSnapshot, NewVolume, SnapshotOfUser, VolumeOfUser
 
 NOT_CONFIGURED = "no volume service is configured"
 NO_VOLUMES = f"nothing of volumes, since {NOT_CONFIGURED}"
@@ -46,6 +47,38 @@ class NoVolumes:
     async def attachable(self, asked: AskedAttachment, _context: RequestContext, _token: str) -> UsersVolume:
         """Refuse: there is no volume."""
         raise NotFound(f"Volume {asked.volume_id[:80]} could not be found: {NOT_CONFIGURED}.")
+
+    async def list_volumes(self, _context: RequestContext, _token: str) -> list[VolumeOfUser]:
+        """There is no list of volumes."""
+        raise _no_proxy("volumes")
+
+    async def volume(self, _volume_id: str, _context: RequestContext, _token: str) -> VolumeOfUser:
+        """There is no volume."""
+        raise _no_proxy("volumes")
+
+    async def create_volume(self, _wanted: NewVolume, _context: RequestContext, _token: str) -> VolumeOfUser:
+        """Nothing makes volumes."""
+        raise _no_proxy("volumes")
+
+    async def delete_volume(self, _volume_id: str, _context: RequestContext, _token: str) -> None:
+        """There is no volume."""
+        raise _no_proxy("volumes")
+
+    async def list_snapshots(self, _context: RequestContext, _token: str) -> list[SnapshotOfUser]:
+        """There is no list of snapshots."""
+        raise _no_proxy("volume snapshots")
+
+    async def snapshot(self, _snapshot_id: str, _context: RequestContext, _token: str) -> SnapshotOfUser:
+        """There is no snapshot."""
+        raise _no_proxy("volume snapshots")
+
+    async def create_snapshot(self, _wanted: NewSnapshot, _context: RequestContext, _token: str) -> SnapshotOfUser:
+        """Nothing makes snapshots."""
+        raise _no_proxy("volume snapshots")
+
+    async def delete_snapshot(self, _snapshot_id: str, _context: RequestContext, _token: str) -> None:
+        """There is no snapshot."""
+        raise _no_proxy("volume snapshots")
 
     async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[DiskVolume, ...] | VolumesRefused]:
         """Make nothing."""
@@ -80,6 +113,10 @@ class NoVolumes:
     async def discard(self, servers: Sequence[EndedVolumes]) -> list[tuple[LeftVolume, ...]]:
         """There is nothing to delete."""
         return [() for _ in servers]
+
+
+def _no_proxy(noun: str) -> NotFound:
+    return NotFound(f"The resource could not be found: {noun} are not part of this release.")
 
 
 def _refused(asked: AskedDevice) -> BadRequest:

@@ -15,6 +15,7 @@ import msgspec
 from skep.domain.block_devices import AskedDevice, BlockDevice
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, ProjectId
+from skep.neighbours.volumes.proxied import ProxiedVolumes
 
 SERVER, POSITION, MADE = "skep_server", "skep_position", "skep_made"
 """Keys of the metadata of a volume that was made for a server."""
@@ -101,7 +102,7 @@ class UsersVolume(msgspec.Struct, frozen=True, kw_only=True):
     """Whether several servers may have it at a time."""
 
 
-class VolumesOfUsers(Protocol):
+class VolumesOfUsers(ProxiedVolumes, Protocol):
     """Looks up what users name of volumes, with their rights. `token` is the caller's own. Nothing is changed."""
 
     async def choose(self, asked: AskedVolumes, context: RequestContext, token: str) -> ChosenVolumes:

@@ -36,6 +36,13 @@ class CinderType(CinderResource, frozen=True, kw_only=True):
     name: str
 
 
+class CinderUse(msgspec.Struct, frozen=True):
+    """A server that has a volume."""
+
+    server_id: str
+    device: str | None = None
+
+
 class CinderVolume(CinderResource, frozen=True, kw_only=True):
     """A volume. Whose it is, is shown to admins only."""
 
@@ -46,6 +53,11 @@ class CinderVolume(CinderResource, frozen=True, kw_only=True):
     bootable: str | bool = False
     multiattach: bool = False
     metadata: dict[str, str] = {}
+    name: str | None = None
+    description: str | None = None
+    snapshot_id: str | None = None
+    volume_type: str | None = None
+    attachments: list[CinderUse] = []
     image: dict[str, Any] = field(name="volume_image_metadata", default={})
     project_id: str | None = field(name="os-vol-tenant-attr:tenant_id", default=None)
 
@@ -71,6 +83,9 @@ class CinderSnapshot(CinderResource, frozen=True, kw_only=True):
     status: str
     size: int
     volume_id: str
+    created_at: str = ""
+    name: str | None = None
+    description: str | None = None
 
 
 class CinderAttachment(CinderResource, frozen=True, kw_only=True):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from skep.domain.context import RequestContext
-from skep.domain.errors import Unavailable
 from skep.domain.ids import InstanceUuid, ProjectId
-from skep.neighbours.answers import VOLUMES as SERVICE
 from skep.neighbours.at_once import at_once
 from skep.neighbours.service_session import ServiceSession
 from skep.neighbours.volumes.base import (
@@ -27,15 +24,17 @@ from skep.neighbours.volumes.base import (
     WantedVolumes,
 )
 from skep.neighbours.volumes.cinder.attachments import AttachedVolumes
-from skep.neighbours.volumes.cinder.calls import CinderCalls, CinderRefused
+from skep.neighbours.volumes.cinder.calls import CinderCalls
 from skep.neighbours.volumes.cinder.forms import CinderAttachment
 from skep.neighbours.volumes.cinder.of_servers import MadeVolumes
 from skep.neighbours.volumes.cinder.of_users import VolumeChooser, ZoneRules
+from skep.neighbours.volumes.cinder.proxies import CinderProxies
+from skep.neighbours.volumes.cinder.refusals import told_to_skep, told_to_users
 
 ANYWHERE = ZoneRules()
 
 
-class CinderVolumes:
+class CinderVolumes(CinderProxies):
     """A `VolumesOfUsers` and `ServerVolumes` over Cinder's v3 API.
 
     What users name is looked up with their own tokens. Skep's own user has to be an admin there with the role
@@ -47,29 +46,29 @@ class CinderVolumes:
 
     def __init__(self, session: ServiceSession, endpoint: str = "", rules: ZoneRules = ANYWHERE) -> None:
         """`endpoint` is Cinder's address with `/v3`; empty: what the catalogue says."""
-        self._skep = CinderCalls(session, endpoint)
+        super().__init__(CinderCalls(session, endpoint))
         self._rules = rules
         self._made = MadeVolumes(self._skep)
         self._attached = AttachedVolumes(self._skep)
 
     async def choose(self, asked: AskedVolumes, _context: RequestContext, token: str) -> ChosenVolumes:
         """Return what the servers of a create are to have."""
-        with _told_to_users():
+        with told_to_users():
             return await VolumeChooser(self._skep.of_user(token), self._rules).choose(asked)
 
     async def attachable(self, asked: AskedAttachment, _context: RequestContext, token: str) -> UsersVolume:
         """Return a volume that a server may get now."""
-        with _told_to_users():
+        with told_to_users():
             return await VolumeChooser(self._skep.of_user(token), self._rules).attachable(asked)
 
     async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[DiskVolume, ...] | VolumesRefused]:
         """Make what is missing of the volumes of servers."""
-        with _told_to_skep():
+        with told_to_skep():
             return await at_once(self._made.make(one) for one in wanted)
 
     async def reserve(self, wanted: Sequence[WantedAttachments]) -> list[tuple[str, ...] | VolumesRefused]:
         """Keep volumes for servers."""
-        with _told_to_skep():
+        with told_to_skep():
             return await at_once(self._attached.reserve(one) for one in wanted)
 
     async def connect(self, wanted: Sequence[WantedConnection]) -> list[VolumeConnection | VolumesRefused]:
@@ -86,13 +85,13 @@ class CinderVolumes:
 
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[VolumeAttachment, ...]]:
         """Return the attachments of servers."""
-        with _told_to_skep():
+        with told_to_skep():
             found = await at_once(self._attached.of_server(one) for one in servers)
         return {server: _told(of_it) for server, of_it in zip(servers, found, strict=True)}
 
     async def held(self) -> dict[InstanceUuid, tuple[VolumeAttachment, ...]]:
         """Return the attachments of all servers."""
-        with _told_to_skep():
+        with told_to_skep():
             return {server: _told(of_it) for server, of_it in (await self._attached.held()).items()}
 
     async def let_go(self, project_id: ProjectId, volume_id: str) -> None:
@@ -101,27 +100,9 @@ class CinderVolumes:
 
     async def discard(self, servers: Sequence[EndedVolumes]) -> list[tuple[LeftVolume, ...]]:
         """Delete the volumes that were made for servers and end with them."""
-        with _told_to_skep():
+        with told_to_skep():
             return await at_once(self._made.discard(one) for one in servers)
 
 
 def _told(attachments: Sequence[CinderAttachment]) -> tuple[VolumeAttachment, ...]:
     return tuple(VolumeAttachment(id=one.id, volume_id=one.volume_id, status=one.status) for one in attachments)
-
-
-@contextlib.contextmanager
-def _told_to_users() -> Iterator[None]:
-    """Turn a refusal into an error that users are told."""
-    try:
-        yield
-    except CinderRefused as error:
-        raise error.for_user from error
-
-
-@contextlib.contextmanager
-def _told_to_skep() -> Iterator[None]:
-    """Turn a refusal of what cannot be refused into an error after which it is asked again."""
-    try:
-        yield
-    except CinderRefused as error:
-        raise Unavailable(f"{SERVICE} refuses it to Skep's own user: {error}") from error
