@@ -28,7 +28,7 @@ PORT = "PORT"
 VOLUMES = MemoryVolumes()
 VOLUME = VOLUMES.new_volume()
 UNDER_COPY = ("live_abort", "live_complete")
-OF_VOLUMES = "shelve_volume_backed"
+OF_VOLUMES = ("shelve_volume_backed", "snapshot_volume_backed")
 """Looked at in `test_lives_with_volumes.py`."""
 
 
@@ -177,7 +177,7 @@ async def test_what_is_told_of_each_action(tmp_path: Path, monkeypatch: pytest.M
             assert told.all_types() <= event_table.SENT, "docs/notifications.md lists what is sent"
         finally:
             await world.stop()
-    seen = {one.action for one in LIFE} | {*UNDER_COPY, "evacuate", "delete", OF_VOLUMES}
+    seen = {one.action for one in LIFE} | {*UNDER_COPY, "evacuate", "delete", *OF_VOLUMES}
     assert seen == set(ACTIONS), "every action has a case"
 
 

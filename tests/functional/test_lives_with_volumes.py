@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.domain import event_types
 from skep.domain.actions import ACTIONS
+from skep.domain.errors import Unavailable
 from tests.functional.test_event_types import listening
 from tests.support.memory_volumes import MemoryVolumes
 
@@ -21,6 +23,8 @@ NEWEST = "2.104"
 
 class Lives:
     """A server that boots from a volume, and what the volume service has of it."""
+
+    images_url = ""
 
     def __init__(self, volumes: MemoryVolumes, compute: ComputeSession, server: str, image: str) -> None:
         self.volumes = volumes
@@ -32,6 +36,13 @@ class Lives:
         answer = await self.compute.ask("GET", f"/servers/{self.server}", version=NEWEST)
         found: dict[str, Any] = answer.json()["server"]
         return found
+
+    async def image_named(self, name: str) -> dict[str, Any]:
+        """Return an image as the image service shows it; empty: there is none."""
+        found = await self.compute.client.get(
+            f"{self.images_url}/v2/images", params={"name": name}, headers={"X-Auth-Token": self.compute.token}
+        )
+        return next(iter(found.json()["images"]), {})
 
     async def act(self, key: str, said: Any = None) -> str:
         """Ask for an action; return its request."""
@@ -81,6 +92,7 @@ async def living(root: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[L
         answer = await admin.ask("POST", "/servers", {"server": asked}, version=NEWEST)
         assert answer.status_code == 202, answer.text
         lives = Lives(volumes, admin, answer.json()["server"]["id"], image["id"])
+        lives.images_url = cloud.images_url
         await lives.becomes("ACTIVE")
         await lives.connected()
         yield lives
@@ -104,6 +116,43 @@ async def test_a_server_is_shelved_without_an_image_and_comes_back(
             await one.becomes("ACTIVE")
             await one.connected()
             assert await one.root() == root
+
+
+async def test_an_image_of_a_server_names_snapshots_of_its_volumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No host takes part; a server of the image has volumes of the snapshots."""
+    with listening() as told:
+        async with living(tmp_path, monkeypatch) as one:
+            request = await one.act("createImage", {"name": "copy", "metadata": {"mine": "yes"}})
+            await told.ends(request, event_types.sent(ACTIONS["snapshot_volume_backed"]))
+            [snapshot] = one.volumes.snapshots.values()
+            assert (snapshot.volume_id, snapshot.name) == (await one.root(), "snapshot for copy")
+            copy = await one.image_named("copy")
+            assert (copy["status"], copy["size"], copy["mine"], copy["bdm_v2"]) == ("active", 0, "yes", "True")
+            [disk] = json.loads(copy["block_device_mapping"])
+            assert (disk["snapshot_id"], disk["boot_index"], copy["root_device_name"]) == (
+                snapshot.id,
+                0,
+                disk["device_name"],
+            )
+            asked = {"name": "two", "flavorRef": "1", "networks": "none", "imageRef": copy["id"]}
+            answer = await one.compute.ask("POST", "/servers", {"server": asked}, version=NEWEST)
+            assert answer.status_code == 202, answer.text
+            other = Lives(one.volumes, one.compute, answer.json()["server"]["id"], copy["id"])
+            await other.becomes("ACTIVE")
+            assert await other.root() != await one.root()
+
+
+async def test_an_image_that_comes_to_nothing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with living(tmp_path, monkeypatch) as one:
+        for call in ("create_snapshot",):
+            one.volumes.failing[call] = Unavailable("the volume service does not answer")
+            body = {"createImage": {"name": "copy"}}
+            answer = await one.compute.ask("POST", f"/servers/{one.server}/action", body, version="2.92")
+            assert answer.status_code == 503
+        assert one.volumes.snapshots == {}
+        assert await one.image_named("copy") == {}
 
 
 async def test_a_volume_goes_where_its_server_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from skep.neighbours.volumes.base import (
     WantedConnection,
     WantedVolumes,
 )
-from skep.neighbours.volumes.proxied import AttachedTo, NewVolume, VolumeOfUser
+from skep.neighbours.volumes.proxied import AttachedTo, NewSnapshot, NewVolume, SnapshotOfUser, VolumeOfUser
 
 
 async def _nothing() -> None:
@@ -60,6 +60,7 @@ class MemoryVolumes(NoVolumes):
         """Volumes that were made for servers, by the positions of their disks."""
         self.wanted: dict[str, NewVolume] = {}
         """What users said of the volumes that they made."""
+        self.snapshots: dict[str, SnapshotOfUser] = {}
         self.left: list[str] = []
         """Volumes that were made for a server and do not end with it any more."""
         self.meanwhile: Callable[[], Awaitable[object]] = _nothing
@@ -120,6 +121,23 @@ class MemoryVolumes(NoVolumes):
         if self.of(volume_id):
             raise BadRequest(f"Invalid volume: volume {volume_id} is in use")
         del self.volumes[volume_id]
+
+    async def create_snapshot(self, wanted: NewSnapshot, _context: RequestContext, _token: str) -> SnapshotOfUser:
+        self._fail("create_snapshot")
+        made = SnapshotOfUser(
+            id=new_uuid(),
+            volume_id=wanted.volume_id,
+            status="available",
+            size=self.volumes[wanted.volume_id].size,
+            created_at="2026-11-29T00:00:00.000000",
+            name=wanted.name,
+            description=wanted.description,
+        )
+        self.snapshots[made.id] = made
+        return made
+
+    async def delete_snapshot(self, snapshot_id: str, _context: RequestContext, _token: str) -> None:
+        del self.snapshots[snapshot_id]
 
     def _told(self, volume_id: str) -> VolumeOfUser:
         wanted = self.wanted.get(volume_id, NewVolume(size=self.volumes[volume_id].size))

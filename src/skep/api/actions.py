@@ -51,7 +51,7 @@ ACTION_ROWS: tuple[ActionRow, ...] = (
     ActionRow("resume", ("resume",), "os_compute_api:os-suspend-server:resume"),
     ActionRow(
         "createImage",
-        ("snapshot",),
+        ("snapshot", "snapshot_volume_backed"),
         f"{_SERVERS}:create_image",
         body=bodies.ACTION_CREATE_IMAGE,
         response=IMAGE_MADE,

@@ -381,6 +381,16 @@ _TABLE = (
         deadline="task_deadline",
     ),
     Action(
+        name="snapshot_volume_backed",
+        record="createImage",
+        kind=Kind.ROW,
+        begins_in=WITH_GUEST,
+        lock_refuses=False,
+        event="compute_snapshot_instance",
+        notification="snapshot",
+        begins=True,
+    ),
+    Action(
         name="backup",
         record="createBackup",
         kind=Kind.GUEST,

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from skep.api.server_routes import SERVER_ROUTES
+from skep.api.volume_proxy_routes import VOLUME_PROXY_ROUTES
 from skep.domain.ids import new_uuid
 from skep_lab.compute_api.servers import ServersUnderTest, servers_under_test
 from tests.functional.servers.test_volume_attachments import attach, built
 from tests.support.memory_volumes import MemoryVolumes
+
+SERVED = (*SERVER_ROUTES, *VOLUME_PROXY_ROUTES)
 
 LAST = 35
 """Microversion until which there are volumes."""
@@ -24,7 +28,7 @@ def volumes() -> MemoryVolumes:
 
 @pytest.fixture
 async def cloud(tmp_path: Path, volumes: MemoryVolumes) -> AsyncIterator[ServersUnderTest]:
-    async with servers_under_test(tmp_path, volumes=volumes) as opened:
+    async with servers_under_test(tmp_path, volumes=volumes, routes=SERVED) as opened:
         yield opened
 
 
@@ -97,7 +101,7 @@ async def test_they_end_with_their_microversion(cloud: ServersUnderTest) -> None
 
 
 async def test_a_cloud_without_volumes_names_what_it_has_not(tmp_path: Path) -> None:
-    async with servers_under_test(tmp_path / "bare") as bare:
+    async with servers_under_test(tmp_path, routes=SERVED) as bare:
         for path, noun in (("/os-volumes", "volumes"), ("/os-snapshots", "volume snapshots")):
             status, fault = await ask(bare, "GET", path)
             assert (status, f"{noun} are not part of this release" in fault["message"]) == (404, True)

@@ -119,6 +119,10 @@ class MadeImages:
             raise self.refuses
         self.made[new.id] = new
 
+    async def activate(self, image_id: str, context: RequestContext) -> None:
+        assert self.made[image_id].owner == context.project_id
+        self.stored.add(image_id)
+
     async def delete(self, image_id: str) -> None:
         self.asked.append(image_id)
         if image_id in self.held:

@@ -26,6 +26,7 @@ from skep.api.handlers import (
     server_rebuilds,
     server_shelving,
     servers,
+    volume_backed_images,
 )
 from skep.api.handlers.guest_secrets import SealedArguments
 from skep.api.handlers.server_images import PreparedImage
@@ -166,6 +167,8 @@ async def begin(request: ApiRequest, action: Action, asked: Any = None) -> Answe
         action = _OF_VOLUME_BACKED.get(action.name, action)
     _check(request, instance, action)
     assert found.cell is not None
+    if action.name == "snapshot" and instance.is_volume_backed:
+        return await _image_of_volumes(request, found, asked)
     if action.name in _CHARGES:
         await _CHARGES[action.name](request, instance)
     if action.name not in _PREPARES or (action.name == "unshelve" and instance.is_volume_backed):
@@ -191,6 +194,17 @@ async def begin(request: ApiRequest, action: Action, asked: Any = None) -> Answe
     else:
         services.ended(over)
     await _tell(request, found, action, ended=over)
+    return answer
+
+
+async def _image_of_volumes(request: ApiRequest, found: LocatedServer, asked: dict[str, Any]) -> Answer:
+    """Make the image of a server that boots from a volume, and note it among the server's actions."""
+    image_id, answer = await volume_backed_images.create(request, found, asked)
+    try:
+        await carry_out(request, found, ACTIONS["snapshot_volume_backed"], {"snapshot_image_id": image_id})
+    except SkepError as error:
+        # The image is there, whatever has begun on the server meanwhile.
+        log.warning("action not noted", request=request.context.request_id, image=image_id, error=str(error))
     return answer
 
 

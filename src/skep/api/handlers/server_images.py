@@ -70,12 +70,7 @@ class PreparedImage:
     @property
     def answer(self) -> Answer:
         """What the client is told."""
-        image_id = self._awaited.image_id
-        if not self._told:
-            return Answer()
-        if self._request.version >= IN_BODY_SINCE:
-            return Answer({"image_id": image_id})
-        return Answer(headers={"Location": self._request.image_url(image_id)})
+        return answer_of(self._request, self._awaited.image_id) if self._told else Answer()
 
     async def undo(self) -> None:
         """Leave nothing of it: the action was not begun."""
@@ -88,12 +83,15 @@ class PreparedImage:
             return
 
 
+def answer_of(request: ApiRequest, image_id: str) -> Answer:
+    """Return what a client is told of the image that is made for it."""
+    if request.version >= IN_BODY_SINCE:
+        return Answer({"image_id": image_id})
+    return Answer(headers={"Location": request.image_url(image_id)})
+
+
 async def create_image(request: ApiRequest, found: LocatedServer, asked: dict[str, Any]) -> PreparedImage:
     """Make the image of a snapshot. Raises BadRequest, QuotaExceeded, Unavailable."""
-    if found.instance.is_volume_backed:
-        raise BadRequest(
-            f"Instance {found.instance.uuid} boots from a volume, of which no image is made yet: make a snapshot of it."
-        )
     return await _prepare(request, found, asked, {"image_type": "snapshot"})
 
 
@@ -154,7 +152,7 @@ async def _prepare(
 ) -> PreparedImage:
     services, instance, metadata = request.services, found.instance, asked.get("metadata", {})
     owner = instance.project_id if shelves else request.context.project_id
-    await _check_metadata(request, metadata)
+    await check_metadata_of(request, metadata)
     assert found.cell is not None
     work = await read_cell(services, found.cell, partial(builds.work, uuid=instance.uuid))
     facts = {
@@ -205,7 +203,8 @@ def _of_creator(context: RequestContext) -> dict[str, str]:
     return {"boot_roles": ",".join(context.roles), **{key: name for key, name in names.items() if name}}
 
 
-async def _check_metadata(request: ApiRequest, metadata: dict[str, str]) -> None:
+async def check_metadata_of(request: ApiRequest, metadata: dict[str, str]) -> None:
+    """Check what a user says of an image. Raises BadRequest, QuotaExceeded."""
     services, project = request.services, request.context.project_id
     if request.version < UNCHECKED_SINCE:
         defaults = await services.quotas_of(project)

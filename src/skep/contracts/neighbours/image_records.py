@@ -14,8 +14,9 @@ import pytest
 from skep.contracts.neighbours.contract import ServedContract
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.database.api.images import StoredImage, Viewer
+from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound
-from skep.domain.ids import new_uuid
+from skep.domain.ids import ProjectId, RequestId, new_uuid
 from skep.domain.images import Discarded, NewImage, backup_properties
 from skep.neighbours.images.base import ImageRecords
 from skep.standalone.images.fields import PatchOperation
@@ -42,6 +43,18 @@ class ImageRecordsContract(ServedContract, abc.ABC):
         assert (image.min_disk, image.min_ram, image.properties) == (2, 64, {"image_type": "snapshot"})
         with pytest.raises(NotFound):
             await cloud.images.get(new.id, Viewer(project_id="theirs"))
+
+    async def test_an_image_that_has_no_bytes_is_active(self, cloud: ServedNeighbours, records: ImageRecords) -> None:
+        """Its properties say all of it; nothing takes it for one that waits."""
+        new = _new()
+        await records.create(new)
+        context = RequestContext(request_id=RequestId("req-1"), project_id=ProjectId(new.owner))
+        await records.activate(new.id, context)
+        image = await cloud.images.get(new.id, MINE)
+        assert (image.status, image.size) == ("active", 0)
+        with pytest.raises(Conflict):
+            await records.activate(new.id, context)
+        assert await records.discard(new.id) is Discarded.STORED
 
     async def test_an_id_is_used_once(self, records: ImageRecords) -> None:
         """Nobody's image is made anew, not even one that is gone."""

@@ -242,6 +242,11 @@ def _nothing(_connection: sa.Connection, _before: Instance, _request: ActionRequ
     """Write nothing: no driver can tell a running guest of its networks."""
 
 
+def _image_of_volumes(_connection: sa.Connection, _before: Instance, _request: ActionRequest, _now: int) -> Values:
+    """Write nothing but that it was done: the image is of the server's volumes, and no host had to do with it."""
+    return {}
+
+
 def _live_abort(connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
     """Wish that a live migration comes to nothing."""
     asked = request.arguments
@@ -266,6 +271,7 @@ CHANGES: Mapping[str, Change] = {
     "reset_state": _reset_state,
     "inject_network_info": _nothing,
     "lock": _lock,
+    "snapshot_volume_backed": _image_of_volumes,
     "unlock": _unlock,
 }
 """Name of an action -> what it writes."""

@@ -37,6 +37,13 @@ class ImageRecords(Protocol):
         """
         ...
 
+    async def activate(self, image_id: str, context: RequestContext) -> None:
+        """Have an image of the caller's project that waits for its bytes be active without any.
+
+        Raises as `ImageTransfers.upload`.
+        """
+        ...
+
     async def discard(self, image_id: str) -> Discarded:
         """Delete an image unless it has its bytes or is protected; return what became of it.
 

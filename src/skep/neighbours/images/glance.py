@@ -17,7 +17,7 @@ from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepEr
 from skep.domain.ids import is_uuid
 from skep.domain.images import FIELDS, MOST_BACKUPS, Discarded, Image, NewImage, backup_properties
 from skep.neighbours.answers import IMAGES, decode, flowing, nonsense
-from skep.neighbours.images.checked import CheckedBytes, whole
+from skep.neighbours.images.checked import CheckedBytes, nothing, whole
 from skep.neighbours.images.files import PIECE
 from skep.neighbours.service_session import ServiceSession
 
@@ -84,6 +84,10 @@ class GlanceImages:
             raise Unavailable(f"{IMAGES} answered {response.status_code} to a new image")
         if decode(IMAGES, response, _Made).id != new.id:
             raise nonsense(IMAGES, "the new image has another id")
+
+    async def activate(self, image_id: str, context: RequestContext) -> None:
+        """Have an image be active without bytes."""
+        await self.upload(image_id, nothing(), context, most=0)
 
     async def discard(self, image_id: str) -> Discarded:
         """Delete an image unless it has its bytes or is protected."""

@@ -8,7 +8,7 @@ from skep.database.api.images import ImageQuery, StoredImage, Viewer
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound
 from skep.domain.images import MOST_BACKUPS, Discarded, Image, NewImage, backup_properties
-from skep.neighbours.images.checked import CountedBytes, whole
+from skep.neighbours.images.checked import CountedBytes, nothing, whole
 from skep.neighbours.images.files import pieces
 from skep.standalone.images.service import EVERYBODY, StandaloneImages
 
@@ -26,6 +26,10 @@ class EmbeddedImages:
     async def create(self, new: NewImage) -> None:
         """Make an image that waits for its bytes."""
         await self._images.create(new.fields(), EVERYBODY)
+
+    async def activate(self, image_id: str, context: RequestContext) -> None:
+        """Have an image be active without bytes."""
+        await self.upload(image_id, nothing(), context, most=0)
 
     async def discard(self, image_id: str) -> Discarded:
         """Delete an image unless it has its bytes or is protected."""
