@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from skep.api.links import Links
 from skep.api.services import ApiServices
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, NotFound, Overloaded
 from skep.http.urls import QueryValues
+
+ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,16 @@ class ApiRequest:
                 raise BadRequest(f"Invalid input for query parameters limit. Value: {given[:40]}. limit must be >= 0")
             limit = min(limit, int(given[:18]))
         return limit, self.first("marker")
+
+    def window(self) -> tuple[int, int]:
+        """Return how many items the answer may hold, and how many are left out before. Raises as `page`."""
+        limit, _ = self.page()
+        return limit, int((self.first("offset") or "0")[:18])
+
+    def part(self, found: Sequence[ItemT]) -> Sequence[ItemT]:
+        """Return those of a list that the answer may hold. Raises as `page`."""
+        limit, offset = self.window()
+        return found[offset : offset + limit]
 
     def next_link(self, path: str, shown: int, last: object) -> list[dict[str, str]] | None:
         """Return the link to the next page when this page of `shown` items is full; None when it is the last."""

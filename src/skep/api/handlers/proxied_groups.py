@@ -21,9 +21,7 @@ async def index(request: ApiRequest) -> Answer:
     of_all = is_true(request.first("all_tenants"))
     found = await request.services.networks.list_groups(request.context, request.token, of_all=of_all)
     found.sort(key=lambda one: (one.project_id, one.name, one.id))
-    limit, _ = request.page()
-    offset = int((request.first("offset") or "0")[:18])
-    return Answer({"security_groups": [group_view(one) for one in found[offset : offset + limit]]})
+    return Answer({"security_groups": [group_view(one) for one in request.part(found)]})
 
 
 async def show(request: ApiRequest) -> Answer:

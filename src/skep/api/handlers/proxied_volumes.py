@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from skep.api.requests import Answer, ApiRequest
@@ -14,7 +13,7 @@ Json = dict[str, Any]
 async def index(request: ApiRequest) -> Answer:
     """`GET /os-volumes`, `GET /os-volumes/detail`: both say the same, as in Nova."""
     found = await request.services.volumes.list_volumes(request.context, request.token)
-    return Answer({"volumes": [_volume(one) for one in _page(request, found)]})
+    return Answer({"volumes": [_volume(one) for one in request.part(found)]})
 
 
 async def show(request: ApiRequest) -> Answer:
@@ -48,7 +47,7 @@ async def delete(request: ApiRequest) -> Answer:
 async def index_of_snapshots(request: ApiRequest) -> Answer:
     """`GET /os-snapshots`, `GET /os-snapshots/detail`."""
     found = await request.services.volumes.list_snapshots(request.context, request.token)
-    return Answer({"snapshots": [_snapshot(one) for one in _page(request, found)]})
+    return Answer({"snapshots": [_snapshot(one) for one in request.part(found)]})
 
 
 async def show_snapshot(request: ApiRequest) -> Answer:
@@ -74,12 +73,6 @@ async def delete_snapshot(request: ApiRequest) -> Answer:
     """`DELETE /os-snapshots/{snapshot_id}`."""
     await request.services.volumes.delete_snapshot(request.params["snapshot_id"], request.context, request.token)
     return Answer()
-
-
-def _page(request: ApiRequest, found: Sequence[Any]) -> Sequence[Any]:
-    limit, _ = request.page()
-    offset = int((request.first("offset") or "0")[:18])
-    return found[offset : offset + limit]
 
 
 def _volume(volume: VolumeOfUser) -> Json:

@@ -17,8 +17,7 @@ async def index(request: ApiRequest) -> Answer:
         "os_compute_api:os-server-groups:index:all_projects"
     )
     project = None if everything else request.context.project_id
-    limit, _ = request.page()
-    offset = int((request.first("offset") or "0")[:18])
+    limit, offset = request.window()
     database = request.services.database
     groups = await database.read(lambda c: server_groups.page(c, project=project, limit=limit, offset=offset))
     members = await database.read(lambda c: server_groups.members(c, [group.uuid for group in groups]))

@@ -47,9 +47,7 @@ async def index(request: ApiRequest) -> Answer:
     """Return the volumes of a server."""
     server = (await find(request)).instance
     shown = [_shown(server, one) for one in server.volumes if _is_seen(request, one)]
-    limit, _ = request.page()
-    offset = int((request.first("offset") or "0")[:18])
-    return Answer({"volumeAttachments": shown[offset : offset + limit]})
+    return Answer({"volumeAttachments": request.part(shown)})
 
 
 async def show(request: ApiRequest) -> Answer:
