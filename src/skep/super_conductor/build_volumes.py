@@ -15,9 +15,9 @@ from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid, new_uuid
 from skep.domain.volumes import ServerVolume
 from skep.neighbours.at_once import at_once
-from skep.neighbours.volumes.base import DiskVolume, VolumesRefused, WantedAttachments, WantedVolumes
+from skep.neighbours.volumes.base import KEPT, DiskVolume, VolumesRefused, WantedAttachments, WantedVolumes
 from skep.super_conductor.parts import Parts
-from skep.super_conductor.volumes import KEPT, VolumesOfServers
+from skep.super_conductor.volumes import VolumesOfServers
 from skep.telemetry.logs import get_logger
 
 log = get_logger(__name__)

@@ -26,6 +26,8 @@ from skep.domain.ids import CELL0, CellUuid, InstanceUuid, ProjectId
 from skep.domain.volumes import NOWHERE, ServerVolume, VolumeEnds, connector
 from skep.neighbours.at_once import at_once
 from skep.neighbours.volumes.base import (
+    ATTACHED,
+    KEPT,
     EndedVolumes,
     VolumeAttachment,
     VolumesRefused,
@@ -38,9 +40,6 @@ from skep.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 BATCH = 50
-
-ATTACHED, KEPT = "attached", "reserved"
-"""Status of an attachment that a guest may use, and of one that no host uses."""
 
 
 class VolumesOfServers:

@@ -25,7 +25,7 @@ hold, hold_those, hold_living, hold_gone, hold_ended = (
     _of_volumes.hold_gone,
     _of_volumes.hold_ended,
 )
-releasable, gone, end = _of_volumes.releasable, _of_volumes.gone, _of_volumes.end
+releasable, end = _of_volumes.releasable, _of_volumes.end
 look_soon, take_due, looked_at = _of_volumes.look_soon, _of_volumes.take_due, _of_volumes.looked_at
 
 

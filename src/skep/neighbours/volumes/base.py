@@ -185,6 +185,10 @@ class VolumeConnection(msgspec.Struct, frozen=True, kw_only=True):
         return f"VolumeConnection(attachment_id={self.attachment_id!r}, driver={self.driver!r})"
 
 
+KEPT, ATTACHED = "reserved", "attached"
+"""Status of an attachment that no host uses, and of one that a guest may use."""
+
+
 class VolumeAttachment(msgspec.Struct, frozen=True, kw_only=True):
     """An attachment as the service has it."""
 

@@ -11,7 +11,7 @@ from skep.domain.errors import Unavailable
 from skep.domain.ids import InstanceUuid
 from skep.neighbours.answers import VOLUMES as SERVICE
 from skep.neighbours.answers import nonsense
-from skep.neighbours.volumes.base import VolumeConnection, VolumesRefused, WantedAttachments, WantedConnection
+from skep.neighbours.volumes.base import ATTACHED, VolumeConnection, VolumesRefused, WantedAttachments, WantedConnection
 from skep.neighbours.volumes.cinder.calls import CinderCalls, CinderRefused
 from skep.neighbours.volumes.cinder.forms import ATTACHED_FIRST, ATTACHMENTS, RESERVED, CinderAttachment
 
@@ -110,7 +110,7 @@ class AttachedVolumes:
 
     async def _give_up(self, attachments: Sequence[CinderAttachment]) -> None:
         """Delete what was reserved in vain; what a guest uses stays."""
-        for attachment_id in {one.id for one in attachments if one.status != ATTACHED_FIRST[0]}:
+        for attachment_id in {one.id for one in attachments if one.status != ATTACHED}:
             await self.detach(attachment_id)
 
 

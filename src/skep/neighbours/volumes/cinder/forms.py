@@ -7,11 +7,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import field
 
-from skep.neighbours.volumes.base import ITSELF, VolumeLabel
+from skep.neighbours.volumes.base import ATTACHED, ITSELF, KEPT, VolumeLabel
 
 FormT = TypeVar("FormT", bound="CinderResource")
 
-AVAILABLE, IN_USE, RESERVED, ATTACHING = "available", "in-use", "reserved", "attaching"
+AVAILABLE, IN_USE, RESERVED, ATTACHING = "available", "in-use", KEPT, "attaching"
 DELETING = "deleting"
 MAKING = frozenset({"creating", "downloading"})
 """Of a volume that will be there."""
@@ -20,7 +20,7 @@ RESERVABLE = frozenset({AVAILABLE, "downloading"})
 PASSING = MAKING | {DELETING, IN_USE, RESERVED, ATTACHING, "detaching", "uploading", "extending", "retyping"}
 """Of a volume that cannot be deleted now, and may be later."""
 
-ATTACHED_FIRST = ("attached", "attaching", "reserved")
+ATTACHED_FIRST = (ATTACHED, ATTACHING, KEPT)
 """Of attachments, by how much a server depends on them."""
 
 
