@@ -50,7 +50,7 @@ async def test_who_waits_for_keystone(tmp_path: Path, fault: Fault) -> None:
         unknown, ruled, shown = (
             await beside.session(),
             await bound_by_rules(beside),
-            await beside.token("admin", "admin"),
+            await beside.token(),
         )
         project = beside.behind.first.project_ids["demo"]
         server = {"server": {"name": "one", "imageRef": image_id, "flavorRef": "1", "networks": "none"}}
@@ -75,6 +75,6 @@ async def test_who_waits_for_keystone(tmp_path: Path, fault: Fault) -> None:
             unavailable(answer, "the identity service")
         assert (await known.ask("GET", "/servers")).json() == {"servers": []}, "what is known of a token still counts"
         await beside.keystone.heal()
-        # The token of a service is a user's: an admin's without the role `service`.
+        # What is shown as the token of a service is a user's, who has not the role `service`.
         assert [answer.status_code for answer in await ask_all()] == [200, 200, 401, 200, 202, 200]
         assert (await ruled.ask("GET", "/flavors")).status_code == 401
