@@ -17,7 +17,8 @@ from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.http_cloud import serving_cloud
 from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.ports import free_port
-from skep_lab.neighbours import IMAGE_BYTES, PASSWORD, RealNeighbours, real_neighbours, sign_in
+from skep_lab.neighbours.identity_and_images import IMAGE_BYTES, RealNeighbours, real_neighbours, sign_in
+from skep_lab.neighbours.programs import PASSWORD
 from tests.support.openstack import client_program
 
 

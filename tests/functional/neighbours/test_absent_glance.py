@@ -17,7 +17,7 @@ from skep.contracts.eventually import eventually
 from skep.database.api import awaited_images
 from skep.domain.images import Discarded
 from skep.neighbours.images.glance import GlanceImages
-from skep_lab.neighbours import IMAGE, IMAGE_BYTES, PART
+from skep_lab.neighbours.identity_and_images import IMAGE, IMAGE_BYTES, PART
 from tests.functional.neighbours.test_faulty_keystone import unavailable
 from tests.support.cloud_beside_real import Both, cloud_beside_both
 

@@ -13,7 +13,8 @@ from skep.config import load
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.domain.errors import Misconfigured, Unavailable
 from skep.processes.all_in_one import make_cloud
-from skep_lab.neighbours import IMAGE, IMAGE_BYTES, PART, PASSWORD
+from skep_lab.neighbours.identity_and_images import IMAGE, IMAGE_BYTES, PART
+from skep_lab.neighbours.programs import PASSWORD
 from tests.support.cloud_beside_real import Both, cloud_beside_both, configured
 
 pytestmark = [pytest.mark.needs_part(PART), pytest.mark.timeout(900)]

@@ -14,7 +14,8 @@ from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, plain_client, serving_cloud
 from skep.domain.errors import Misconfigured
 from skep.processes.ports import free_port
-from skep_lab.neighbours import PART, PASSWORD, RealNeighbours, real_neighbours, sign_in
+from skep_lab.neighbours.identity_and_images import PART, RealNeighbours, real_neighbours, sign_in
+from skep_lab.neighbours.programs import PASSWORD
 
 pytestmark = [pytest.mark.needs_part(PART), pytest.mark.timeout(900)]
 

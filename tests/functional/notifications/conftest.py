@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rabbitmq import RabbitServer
+from skep_lab.rabbitmq import RabbitServer
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from skep.domain import event_table
 from skep.domain.ids import is_uuid
 from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.supervisor.cloud import SupervisedCloud
+from skep_lab.rabbitmq import PROGRAM, RabbitServer
 from tests.support.notification_listener import Endpoint, Heard, listening
-from tests.support.rabbitmq import PROGRAM, RabbitServer
 
 pytestmark = pytest.mark.needs_part(PROGRAM)
 

@@ -20,9 +20,9 @@ from skep.domain.notifications import payload
 from skep.processes.ports import free_port
 from skep.telemetry.notifier import Notification
 from skep.telemetry.oslo_broker import OsloBroker, versioned
+from skep_lab.rabbitmq import PROGRAM, RabbitServer
 from tests.functional.notifications.test_broker import TOPIC
 from tests.support.notification_listener import listening
-from tests.support.rabbitmq import PROGRAM, RabbitServer
 
 pytestmark = [
     pytest.mark.needs_part(PROGRAM),

@@ -9,9 +9,9 @@ import pytest
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, signed_in
 from skep.processes.supervisor.plan import ProcessNumbers
+from skep_lab.rabbitmq import PROGRAM, RabbitServer
 from tests.functional.notifications.test_broker import SELECTED, TOPIC, UPDATES, becomes_active, create
 from tests.support.notification_listener import listening
-from tests.support.rabbitmq import PROGRAM, RabbitServer
 from tests.support.supervised_cloud import supervised_cloud
 
 pytestmark = [

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from skep.telemetry.log_file import LogFile
 from skep.telemetry.logs import configure
-from skep_lab import neighbours
+from skep_lab.neighbours.identity_and_images import PART
 from skep_lab.tempest.cloud import own_surroundings, surroundings
 from skep_lab.tempest.known import known
 from skep_lab.tempest.outcomes import Came, SuiteOutcome, counted, name_of, page, read
@@ -52,7 +52,7 @@ def main() -> int:
     if not (asked.bare or asked.own):
         sys.stderr.write("Neutron and Cinder are not part of this release: make tempest BARE=1, or OWN=1\n")
         return 2
-    for program, part in ((neighbours.PART, "neighbours"), (PROGRAMS / "stestr", "tempest")):
+    for program, part in ((PART, "neighbours"), (PROGRAMS / "stestr", "tempest")):
         if not Path(program).exists() and not (asked.own and part == "neighbours"):
             sys.stderr.write(f"not installed: scripts/bootstrap {part}\n")
             return 2

@@ -10,9 +10,9 @@ import msgspec
 
 from skep_lab.compute_api.api import PROJECT
 from skep_lab.compute_api.servers import IMAGE, ServersUnderTest
-from skep_lab.neighbours import PROGRAMS
+from skep_lab.neighbours.programs import programs
 
-PYTHON = PROGRAMS.parents[1] / "tempest/bin/python"
+PYTHON = programs("tempest") / "python"
 """The interpreter of the suite's environment (`scripts/bootstrap tempest`)."""
 STORY = Path(__file__).parent / "inside/clients.py"
 LINE_BYTES = 1 << 22

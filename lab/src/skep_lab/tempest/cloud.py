@@ -15,7 +15,8 @@ from skep.config.sections import QuotaSettings
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.processes.ports import free_port
 from skep.processes.seeds import passwords_in
-from skep_lab.neighbours import PASSWORD, REGION, RealNeighbours, real_neighbours, sign_in
+from skep_lab.neighbours.identity_and_images import RealNeighbours, real_neighbours, sign_in
+from skep_lab.neighbours.programs import PASSWORD, REGION
 from skep_lab.tempest.settings import Surroundings
 
 Pair = tuple[str, str]

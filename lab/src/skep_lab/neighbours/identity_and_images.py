@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import os
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,58 +20,17 @@ import msgspec
 from cryptography.fernet import Fernet
 
 from skep.processes.directory import write_private
-from skep.processes.ports import free_port
-from skep.processes.servers.child import ChildServer
+from skep_lab.neighbours.programs import PASSWORD, REGION, programs, run, tokens
+from skep_lab.neighbours.wsgi import WsgiService
 
-PROGRAMS = Path(__file__).parents[3] / ".skep-tools" / "neighbours" / "bin"
+GROUP = "neighbours"
+PROGRAMS = programs(GROUP)
 PART = str(PROGRAMS / "keystone-manage")
-PASSWORD = "password-of-a-test"
-REGION = "RegionOne"
 PREPARED = PROGRAMS.parent / "prepared"
 """Databases with their tables and an admin; they hold no address, so that each start gets a copy."""
 DATABASES = ("keystone.sqlite", "glance.sqlite")
-SERVE = """
-import importlib, sys, waitress
-module, port, threads = sys.argv[1:]
-sys.argv[1:] = []  # the services read options of their own
-waitress.serve(importlib.import_module(module).application, host="127.0.0.1", port=int(port), threads=int(threads))
-"""
 IMAGE = "cirros"
 IMAGE_BYTES = b"skep" * 16_384
-
-
-class WsgiService(ChildServer):
-    """One service of the neighbours under waitress."""
-
-    program = str(PROGRAMS / "python")
-    start_seconds = 240.0
-
-    def __init__(self, module: str, folder: Path, environment: Mapping[str, str], threads: int = 4) -> None:
-        """Prepare the application of `module`; its log is in `folder`."""
-        super().__init__()
-        self.port = free_port()
-        self._module = module
-        self._threads = threads
-        self._log = folder / f"{module.partition('.')[0]}.log"
-        self._environment = {**os.environ, **environment}
-
-    @property
-    def url(self) -> str:
-        """Its address, without a version."""
-        return f"http://127.0.0.1:{self.port}"
-
-    def _launch(self, program: Path) -> subprocess.Popen[bytes]:
-        command = [str(program), "-c", SERVE, self._module, str(self.port), str(self._threads)]
-        with self._log.open("ab") as log:
-            return subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-
-    def _answers(self, pid: int) -> bool:  # noqa: ARG002 - its port is its own
-        with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(self.url, timeout=1.0, trust_env=False, verify=False).status_code < 500
-        return False
-
-    def _last_words(self) -> str:
-        return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else ""
 
 
 class RealNeighbours:
@@ -84,8 +41,8 @@ class RealNeighbours:
         self.folder = folder
         etc = {"OS_KEYSTONE_CONFIG_DIR": str(folder), "OS_KEYSTONE_CONFIG_FILES": str(folder / "keystone.conf")}
         # SQLite refuses a write of who has read what another wrote since; Keystone does not try again.
-        self.keystone = WsgiService("keystone.wsgi.api", folder, etc, threads=1)
-        self.glance = WsgiService("glance.wsgi.api", folder, {"OS_GLANCE_CONFIG_DIR": str(folder)})
+        self.keystone = WsgiService(GROUP, "keystone.wsgi.api", folder, etc, threads=1)
+        self.glance = WsgiService(GROUP, "glance.wsgi.api", folder, {"OS_GLANCE_CONFIG_DIR": str(folder)})
         self.project_ids: dict[str, str] = {}
         self.image_id = ""
 
@@ -129,10 +86,10 @@ class RealNeighbours:
                 connection.execute("PRAGMA journal_mode = WAL")
 
     def _make_databases(self) -> None:
-        manage = ["keystone-manage", "--config-file", str(self.folder / "keystone.conf")]
-        self._run(*manage, "db_sync")
-        self._run(*manage, "bootstrap", "--bootstrap-region-id", REGION, "--bootstrap-password", PASSWORD)
-        self._run("glance-manage", "--config-file", str(self.folder / "glance-api.conf"), "db_sync")
+        manage = (PROGRAMS / "keystone-manage", "--config-file", str(self.folder / "keystone.conf"))
+        run(*manage, "db_sync")
+        run(*manage, "bootstrap", "--bootstrap-region-id", REGION, "--bootstrap-password", PASSWORD)
+        run(PROGRAMS / "glance-manage", "--config-file", str(self.folder / "glance-api.conf"), "db_sync")
         new = PREPARED.with_suffix(".new")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
@@ -140,23 +97,30 @@ class RealNeighbours:
             shutil.copy(self.folder / database, new / database)
         new.rename(PREPARED)
 
-    async def populate(self, compute_url: str) -> None:
-        """Make users, the catalogue and the image, with Keystone and Glance running."""
+    async def populate(self, endpoints: Mapping[str, str]) -> None:
+        """Make users, the catalogue and the image, with Keystone and Glance running.
+
+        `endpoints` are addresses of other services, by their types.
+        """
         async with httpx.AsyncClient(base_url=self.auth_url, timeout=60.0, trust_env=False) as keystone:
             token = await sign_in(keystone, "admin", "admin")
             keystone.headers["X-Auth-Token"] = token
-            roles = {role["name"]: role["id"] for role in (await _get(keystone, "/roles"))["roles"]}
+            roles = {role["name"]: role["id"] for role in (await get(keystone, "/roles"))["roles"]}
             for name in ("service", "demo"):
                 project = {"name": name, "domain_id": "default"}
-                self.project_ids[name] = (await _post(keystone, "/projects", {"project": project}))["project"]["id"]
-            grants = {"skep": ("service", "service", "admin"), "glance": ("service", "service", "admin")}
+                self.project_ids[name] = (await post(keystone, "/projects", {"project": project}))["project"]["id"]
+            grants = dict.fromkeys(("skep", "glance", "neutron", "cinder"), ("service", "service", "admin"))
+            user_ids = {}
             for user, (project_name, *names) in {**grants, "demo": ("demo", "member")}.items():
                 wanted = {"name": user, "domain_id": "default", "password": PASSWORD}
-                user_id = (await _post(keystone, "/users", {"user": wanted}))["user"]["id"]
+                user_ids[user] = (await post(keystone, "/users", {"user": wanted}))["user"]["id"]
                 for role in names:
-                    path = f"/projects/{self.project_ids[project_name]}/users/{user_id}/roles/{roles[role]}"
+                    path = f"/projects/{self.project_ids[project_name]}/users/{user_ids[user]}/roles/{roles[role]}"
                     (await keystone.put(path)).raise_for_status()
-            for kind, url in (("identity", self.auth_url), ("compute", compute_url), ("image", self.glance.url)):
+            # Skep acts in the projects of users, where its user has to be a member.
+            everywhere = f"/OS-INHERIT/domains/default/users/{user_ids['skep']}/roles/{roles['member']}"
+            (await keystone.put(f"{everywhere}/inherited_to_projects")).raise_for_status()
+            for kind, url in {"identity": self.auth_url, "image": self.glance.url, **endpoints}.items():
                 service = await self._service(keystone, kind)
                 for interface in ("public", "internal"):
                     endpoint = {
@@ -165,7 +129,7 @@ class RealNeighbours:
                         "url": url,
                         "region_id": REGION,
                     }
-                    await _post(keystone, "/endpoints", {"endpoint": endpoint})
+                    await post(keystone, "/endpoints", {"endpoint": endpoint})
         headers = {"X-Auth-Token": token}
         async with httpx.AsyncClient(
             base_url=self.glance.url, timeout=60.0, headers=headers, trust_env=False
@@ -176,7 +140,7 @@ class RealNeighbours:
                 "disk_format": "raw",
                 "container_format": "bare",
             }
-            self.image_id = (await _post(glance, "/v2/images", wanted))["id"]
+            self.image_id = (await post(glance, "/v2/images", wanted))["id"]
             upload = await glance.put(
                 f"/v2/images/{self.image_id}/file",
                 content=IMAGE_BYTES,
@@ -186,17 +150,10 @@ class RealNeighbours:
 
     async def _service(self, keystone: httpx.AsyncClient, kind: str) -> Any:
         """Return the catalogue's service of a type; Keystone's own is there from the beginning."""
-        known = (await _get(keystone, f"/services?type={kind}"))["services"]
+        known = (await get(keystone, f"/services?type={kind}"))["services"]
         if known:
             return known[0]
-        return (await _post(keystone, "/services", {"service": {"type": kind, "name": kind}}))["service"]
-
-    def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(
-            [PROGRAMS / program, *arguments], capture_output=True, text=True, timeout=180, check=False
-        )
-        if done.returncode != 0:
-            raise AssertionError(f"{program} {arguments[-1]}: {done.stderr[-2000:]}")
+        return (await post(keystone, "/services", {"service": {"type": kind, "name": kind}}))["service"]
 
     def _keystone_conf(self, keys: Path, credentials: Path) -> str:
         return f"""
@@ -228,16 +185,7 @@ worker_self_reference_url = {self.glance.url}
 [database]
 connection = sqlite:///{self.folder}/glance.sqlite?timeout=60
 sqlite_synchronous = false
-[keystone_authtoken]
-www_authenticate_uri = {self.auth_url}
-auth_url = {self.auth_url}
-auth_type = password
-username = glance
-password = {PASSWORD}
-project_name = service
-user_domain_name = Default
-project_domain_name = Default
-service_type = image
+{tokens(self.auth_url, "glance")}
 [paste_deploy]
 flavor = keystone
 config_file = {PROGRAMS.parent / "etc" / "glance" / "glance-api-paste.ini"}
@@ -265,7 +213,7 @@ async def real_neighbours(folder: Path, compute_url: str) -> AsyncIterator[RealN
         async with asyncio.TaskGroup() as starting:
             starting.create_task(services.keystone.start())
             starting.create_task(services.glance.start())
-        await services.populate(compute_url)
+        await services.populate({"compute": compute_url})
         yield services
     finally:
         for service in (services.glance, services.keystone):
@@ -287,13 +235,15 @@ async def sign_in(keystone: httpx.AsyncClient, user: str, project: str) -> str:
     return str(answer.headers["X-Subject-Token"])
 
 
-async def _get(client: httpx.AsyncClient, path: str) -> Any:
+async def get(client: httpx.AsyncClient, path: str) -> Any:
+    """Return what a service answers to a GET."""
     answer = await client.get(path)
     answer.raise_for_status()
     return msgspec.json.decode(answer.content)
 
 
-async def _post(client: httpx.AsyncClient, path: str, body: Any) -> Any:
+async def post(client: httpx.AsyncClient, path: str, body: Any) -> Any:
+    """Return what a service answers to a POST. Raises AssertionError with its words where it refuses."""
     answer = await client.post(path, json=body)
     assert answer.is_success, (path, answer.status_code, answer.text)
     return msgspec.json.decode(answer.content)
