@@ -125,6 +125,12 @@ class NetworksOfUsersContract(ProxiedGroupsContract, ProxiedAddressesContract, a
         with pytest.raises(BadRequest, match="fixed IP address"):
             await world.choose("named", RequestedNetwork(port_id=port["id"]))
 
+    async def test_a_port_that_needs_a_device_of_its_host(self, world: NetworksWorld) -> None:
+        """No host has one: it is refused by the name of its kind."""
+        port = await world.port(await world.network("10.0.0.0/24"), **{"binding:vnic_type": "direct"})
+        with pytest.raises(BadRequest, match=r"server\.networks\[0\]\.port.*no host has devices for 'direct'"):
+            await world.choose("named", RequestedNetwork(port_id=port["id"]))
+
     async def test_what_can_be_of_one_server_only(self, world: NetworksWorld) -> None:
         """A port, an address."""
         network = await world.network("10.0.0.0/24")

@@ -11,9 +11,13 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid, ProjectId, is_uuid
 from skep.domain.instances import Instance
+from skep.domain.invalid_input import invalid_field
 from skep.domain.networking import EtherType, SecurityGroupRule
 from skep.domain.subnet_addresses import BadSubnet, block_of
 from skep.domain.vifs import RequestedNetwork, Vif
+
+NORMAL = "normal"
+"""The kind of a port that needs a virtual switch only."""
 
 
 class AskedNetworks(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +108,16 @@ def id_said(said: str) -> str:
     if not is_uuid(said):
         raise BadRequest(f"Invalid id {said[:80]}: id should be UUID")
     return said.lower()
+
+
+def check_kind(where: str, port_id: str, vnic_type: str) -> None:
+    """Refuse a port of a kind (Neutron's `binding:vnic_type`) that needs a device of its host.
+
+    `where` names it in the body. Raises BadRequest.
+    """
+    if vnic_type != NORMAL:
+        expected = f"a port whose binding:vnic_type is '{NORMAL}': no host has devices for '{vnic_type}'"
+        raise invalid_field(where, port_id, expected)
 
 
 class ProxiedGroups(Protocol):

@@ -12,7 +12,7 @@ from skep.domain.invalid_input import invalid_field
 from skep.domain.networking import Network, Port
 from skep.domain.subnet_addresses import BadSubnet, IpAddress, address_of, is_usable
 from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork
-from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks
+from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks, check_kind
 from skep.standalone.networks import default_groups, groups_of_servers, quotas, subnets, topologies
 from skep.standalone.networks.callers import NetworkWork
 from skep.standalone.networks.refusals import InTheWay, Missing
@@ -123,12 +123,13 @@ def _check_own_port(work: NetworkWork, where: str, port_id: str) -> None:
 
 
 def check_port(work: NetworkWork, where: str, port: Port) -> None:
-    """Refuse a port that is in use, or has no address. `where` names it in the body.
+    """Refuse a port that is in use, has no address, or needs a device of its host. `where` names it in the body.
 
     Raises Conflict, BadRequest.
     """
     if port.device_id:
         raise Conflict(f"Port {port.id} is still in use.")
+    check_kind(where, port.id, port.binding_vnic_type)
     if not port_addresses.of_ports(work.connection, [port.id])[port.id]:
         raise invalid_field(where, port.id, "a port with a fixed IP address")
 

@@ -13,7 +13,7 @@ from skep.domain.subnet_addresses import BadSubnet, IpAddress, address_of, block
 from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork
 from skep.neighbours.answers import NETWORKS as SERVICE
 from skep.neighbours.answers import nonsense
-from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks
+from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks, check_kind
 from skep.neighbours.networks.neutron.building import check_room, room, topology
 from skep.neighbours.networks.neutron.calls import NeutronCalls, NeutronRefused
 from skep.neighbours.networks.neutron.forms import (
@@ -39,6 +39,8 @@ class Chooser(msgspec.Struct, frozen=True, kw_only=True):
 
     calls: NeutronCalls
     """With his own token."""
+    of_skep: NeutronCalls
+    """With Skep's own: what a port needs of its host is shown to admins only."""
     project_id: str
     is_admin: bool
 
@@ -82,7 +84,7 @@ async def look_up(chooser: Chooser, named: Sequence[RequestedNetwork]) -> FoundO
         subnets=await chooser.calls.listed(SUBNETS, name="network_id", values=with_address),
         ports={
             one.id: one
-            for one in await chooser.calls.listed(PORTS, values=ports)
+            for one in await chooser.of_skep.listed(PORTS, values=ports)
             if one.project_id == chooser.project_id
         },
     )
@@ -184,9 +186,18 @@ async def _check_address(
 
 
 def check_port(where: str, port: NeutronPort) -> None:
-    """Refuse a port that is in use, or has no address. `where` names it in the body. Raises Conflict, BadRequest."""
+    """Refuse a port that is in use, has no address, or needs what no host gives. `where` names it in the body.
+
+    Raises Conflict, BadRequest.
+    """
     if port.device_id:
         raise Conflict(f"Port {port.id} is still in use.")
+    check_kind(where, port.id, port.vnic_type)
+    if port.resource_request:
+        expected = "a port without a resource_request (a QoS policy with a minimum): none is part of this release"
+        raise invalid_field(where, port.id, expected)
+    if port.numa_affinity_policy:
+        raise invalid_field(where, port.id, "a port without a numa_affinity_policy: none is part of this release")
     if not port.fixed_ips:
         raise invalid_field(where, port.id, "a port with a fixed IP address")
 

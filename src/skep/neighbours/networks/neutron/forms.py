@@ -79,7 +79,7 @@ class LabelledPort(Resource, frozen=True, kw_only=True):
 
 
 class NeutronPort(LabelledPort, frozen=True, kw_only=True):
-    """A port. Where it is bound to is shown to admins only."""
+    """A port. Where it is bound to, and what it needs of its host, is shown to admins only."""
 
     network_id: str
     mac_address: str
@@ -91,6 +91,9 @@ class NeutronPort(LabelledPort, frozen=True, kw_only=True):
     vnic_type: str = field(name="binding:vnic_type", default="normal")
     vif_type: str = field(name="binding:vif_type", default="unbound")
     host_id: str | None = field(name="binding:host_id", default=None)
+    resource_request: dict[str, Any] | None = None
+    """What the placement of its server would have to consider."""
+    numa_affinity_policy: str | None = None
 
 
 class NeutronRule(Resource, frozen=True, kw_only=True):

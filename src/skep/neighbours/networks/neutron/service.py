@@ -142,7 +142,12 @@ class NeutronNetworks(NeutronProxies):
             return await interfaces.of_servers(self.skep, servers)
 
     def _chooser(self, context: RequestContext, token: str) -> Chooser:
-        return Chooser(calls=self.skep.of_user(token), project_id=context.project_id, is_admin=context.is_admin)
+        return Chooser(
+            calls=self.skep.of_user(token),
+            of_skep=self.skep,
+            project_id=context.project_id,
+            is_admin=context.is_admin,
+        )
 
 
 @contextlib.contextmanager
