@@ -14,9 +14,9 @@
 #              restores no backup, so that servers move while faults happen
 # make soak    the same for ten minutes while schedulers and the backends they share are killed: make soak SOAK_ARGS="--backend nats"
 #              chaos, soak and the benchmarks are the laboratory (lab/), which `scripts/bootstrap lab` installs
-# make tempest BARE=1   OpenStack's own test suite against a cloud beside a real Keystone and Glance, without networks and
-#              volumes; OWN=1 against a cloud with Skep's own identity, images and networks: up to 40 minutes
-#              (docs/conformance.md); TEMPEST_ARGS="--regex resize" chooses tests
+# make tempest OpenStack's own test suite against a cloud beside a real Keystone, Glance, Neutron and Cinder; BARE=1 beside
+#              Keystone and Glance, without networks and volumes; OWN=1 with Skep's own identity, images and networks: up to
+#              50 minutes (docs/conformance.md); TEMPEST_ARGS="--regex resize" chooses tests
 # make fuzz    send requests of any content to all five HTTP services: make fuzz SEED=7 CASES=20000; a fault is a 5xx, an answer
 #              that the service's document does not have, or none
 # make lock    resolve the dependencies anew
@@ -49,7 +49,7 @@ FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architect
 test test-everywhere crash: WORKERS ?= 3
 fast-tests: WORKERS ?= 2
 
-.PHONY: up demo bench chaos soak tempest fuzz test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours install-ansible install-tempest install-fuzz install-others cloud-packages lab-packages tests-packages
+.PHONY: up demo bench chaos soak tempest fuzz test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours install-neutron install-cinder install-ansible install-tempest install-fuzz install-others cloud-packages lab-packages tests-packages
 
 up: install-run $(if $(PROCESSES),cloud-packages)
 	@.venv/bin/skep up $(if $(PROCESSES),--processes) $(UP_ARGS)
@@ -67,7 +67,7 @@ chaos: install-lab $(if $(filter processes,$(DEPLOYMENT)),lab-packages)
 soak: install-lab lab-packages
 	@.venv/bin/python -m skep_lab.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
 
-tempest: install-lab $(if $(OWN),,install-neighbours) install-tempest
+tempest: install-lab install-tempest $(if $(OWN),,install-neighbours $(if $(BARE),,install-neutron install-cinder tests-packages))
 	@.venv/bin/python -m skep_lab.tempest $(if $(BARE),--bare) $(if $(OWN),--own) $(TEMPEST_ARGS)
 
 fuzz: install-lab install-fuzz
@@ -120,6 +120,12 @@ install-all:
 install-neighbours:
 	@scripts/bootstrap neighbours
 
+install-neutron:
+	@scripts/bootstrap neutron
+
+install-cinder:
+	@scripts/bootstrap cinder
+
 install-ansible:
 	@scripts/bootstrap ansible
 
@@ -130,4 +136,4 @@ install-tempest:
 	@scripts/bootstrap tempest
 
 # The programs of others that tests run beside a cloud.
-install-others: install-neighbours install-ansible install-tempest install-fuzz
+install-others: install-neighbours install-neutron install-cinder install-ansible install-tempest install-fuzz

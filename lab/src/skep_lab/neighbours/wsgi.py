@@ -25,7 +25,7 @@ waitress.serve(importlib.import_module(module).application, host="127.0.0.1", po
 class WsgiService(ChildServer):
     """One service of the neighbours under waitress."""
 
-    start_seconds = 240.0
+    start_seconds = 480.0
 
     def __init__(
         self,

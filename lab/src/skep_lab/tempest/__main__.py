@@ -1,4 +1,4 @@
-"""`python -m skep_lab.tempest --bare|--own`: run the suite's tests of the compute API and say what came of each."""
+"""`python -m skep_lab.tempest`: run the suite's tests of the compute API and say what came of each."""
 
 from __future__ import annotations
 
@@ -11,21 +11,42 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from skep.processes.servers.programs import find_program
 from skep.telemetry.log_file import LogFile
 from skep.telemetry.logs import configure
+from skep_lab import rabbitmq
+from skep_lab.neighbours import networks, volumes
 from skep_lab.neighbours.identity_and_images import PART
-from skep_lab.tempest.cloud import own_surroundings, surroundings
+from skep_lab.tempest.cloud import bare_surroundings, own_surroundings, surroundings
 from skep_lab.tempest.known import known
 from skep_lab.tempest.outcomes import Came, SuiteOutcome, counted, name_of, page, read
-from skep_lab.tempest.settings import sections, written
+from skep_lab.tempest.settings import Surroundings, sections, written
 
-PROGRAMS = Path(__file__).parents[4] / ".skep-tools" / "tempest" / "bin"
+PROGRAMS = programs("tempest")
 INSIDE = Path(__file__).with_name("inside")
 COMPUTE = r"^tempest\.(serial_tests\.)?api\.compute\."
-MINUTES = 40.0
+MINUTES = 50.0
+Way = Callable[[Path], AbstractAsyncContextManager[Surroundings]]
+SURROUNDINGS: dict[str, Way] = {"all": surroundings, "bare": bare_surroundings, "own": own_surroundings}
+COMMANDS = {"all": "make tempest", "bare": "make tempest BARE=1", "own": "make tempest OWN=1"}
+_FIRST = (PART, "scripts/bootstrap neighbours")
+_SERVERS = "rabbitmq-server and postgresql (packages of the distribution): scripts/system-packages tests"
+NEEDED: dict[str, tuple[tuple[str, str], ...]] = {
+    "own": (),
+    "bare": (_FIRST,),
+    "all": (
+        _FIRST,
+        (networks.PART, "scripts/bootstrap neutron"),
+        (volumes.PART, "scripts/bootstrap cinder"),
+        (rabbitmq.PROGRAM, _SERVERS),
+        ("postgres", _SERVERS),
+    ),
+}
+"""A program that a way needs, and what installs it."""
 TEST_SECONDS = 300
 """A single test that takes longer has failed."""
 RUNNER = """[DEFAULT]
@@ -49,28 +70,28 @@ def main() -> int:
     parser.add_argument("--work", type=Path, help="folder for logs and results, kept; it must not exist")
     parser.add_argument("--page", type=Path, help="write the list by name into this file")
     asked = parser.parse_args()
-    if not (asked.bare or asked.own):
-        sys.stderr.write("Neutron and Cinder are not part of this release: make tempest BARE=1, or OWN=1\n")
-        return 2
-    for program, part in ((PART, "neighbours"), (PROGRAMS / "stestr", "tempest")):
-        if not Path(program).exists() and not (asked.own and part == "neighbours"):
-            sys.stderr.write(f"not installed: scripts/bootstrap {part}\n")
+    way = "own" if asked.own else "bare" if asked.bare else "all"
+    for program, part in (*NEEDED[way], (PROGRAMS / "stestr", "scripts/bootstrap tempest")):
+        if find_program(str(program)) is None:
+            sys.stderr.write(f"not installed: {part}\n")
             return 2
     work = asked.work or Path(tempfile.mkdtemp(prefix="skep-tempest-"))
     work.mkdir(parents=True, exist_ok=True)
     configure(file=LogFile(work / "skep.log"), file_only=True)
-    outcomes = asyncio.run(_run(asked, work))
-    why = {outcome.test: reason for outcome in outcomes if (reason := known(outcome, networks=asked.own)) is not None}
+    outcomes = asyncio.run(_run(asked, work, SURROUNDINGS[way]))
+    why = {
+        outcome.test: reason for outcome in outcomes if (reason := known(outcome, networks=not asked.bare)) is not None
+    }
     if asked.page:
-        asked.page.write_text(page(outcomes, why, "make tempest " + ("OWN=1" if asked.own else "BARE=1")))
+        asked.page.write_text(page(outcomes, why, COMMANDS[way]))
     return _say(outcomes, why, work)
 
 
-async def _run(asked: argparse.Namespace, work: Path) -> list[SuiteOutcome]:
+async def _run(asked: argparse.Namespace, work: Path, way: Way) -> list[SuiteOutcome]:
     """Run the tests beside a cloud and read what came of them."""
     ends = time.monotonic() + 60 * asked.minutes
     (work / "locks").mkdir()
-    async with own_surroundings(work) if asked.own else surroundings(work) as cloud:
+    async with way(work) as cloud:
         (work / "tempest.conf").write_text(written(sections(cloud, work)))
         (work / ".stestr.conf").write_text(RUNNER.format(inside=INSIDE))
         await _suite(work, "list", "init", seconds=TEST_SECONDS)

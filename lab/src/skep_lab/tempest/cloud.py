@@ -1,9 +1,10 @@
-"""Clouds for the suite: hosts in one cell, beside a real Keystone and a real Glance, or beside Skep's own services."""
+"""Clouds for the suite: hosts in one cell, beside real services of others, or beside Skep's own."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ import msgspec
 from skep.config import load
 from skep.config.sections import QuotaSettings
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
+from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.ports import free_port
 from skep.processes.seeds import passwords_in
+from skep_lab.neighbours.all_services import all_neighbours
 from skep_lab.neighbours.identity_and_images import RealNeighbours, real_neighbours, sign_in
 from skep_lab.neighbours.programs import PASSWORD, REGION
+from skep_lab.neighbours.volumes import MULTIATTACH
 from skep_lab.tempest.settings import Surroundings
 
 Pair = tuple[str, str]
@@ -55,20 +59,48 @@ power_delay = 0.1
 """
 
 
+WITH_NETWORKS_AND_VOLUMES = """
+[networks]
+kind = "neutron"
+endpoint = "{networks}"
+[volumes]
+kind = "cinder"
+endpoint = "{volumes}"
+"""
+
+
 OWN_QUOTA = QuotaSettings(instances=100, cores=200, ram=512_000, server_groups=100)
 
 
 @asynccontextmanager
-async def surroundings(work: Path) -> AsyncIterator[Surroundings]:
-    """Run a cloud with all that the suite asks for, as long as the block lasts."""
+async def bare_surroundings(work: Path) -> AsyncIterator[Surroundings]:
+    """Run a cloud beside Keystone and Glance, with all that the suite asks for, as long as the block lasts."""
     port = free_port()
-    async with real_neighbours(work / "neighbours", f"http://127.0.0.1:{port}/v2.1") as neighbours:
-        file = work / "skep.toml"
-        file.write_text(
-            SETTINGS.format(directory=work / "state", port=port, auth_url=neighbours.auth_url, password=PASSWORD)
-        )
-        async with serving_cloud(load(file, {}).config, cells=1, hosts=HOSTS) as cloud:
-            yield await _furnish(neighbours, cloud.api_url)
+    async with (
+        real_neighbours(work / "neighbours", f"http://127.0.0.1:{port}/v2.1") as neighbours,
+        _cloud(work, port, neighbours) as cloud,
+    ):
+        yield await _furnish(neighbours, cloud.api_url)
+
+
+@asynccontextmanager
+async def surroundings(work: Path) -> AsyncIterator[Surroundings]:
+    """Run a cloud beside Keystone, Glance, Neutron and Cinder as long as the block lasts."""
+    port = free_port()
+    async with all_neighbours(work / "neighbours", f"http://127.0.0.1:{port}/v2.1") as four:
+        more = WITH_NETWORKS_AND_VOLUMES.format(networks=four.neutron.url, volumes=four.cinder.url)
+        async with _cloud(work, port, four.first, more) as cloud:
+            furnished = await _furnish(four.first, cloud.api_url)
+            yield replace(furnished, external_network=four.external_network, multiattach_type=MULTIATTACH)
+
+
+@asynccontextmanager
+async def _cloud(work: Path, port: int, neighbours: RealNeighbours, more: str = "") -> AsyncIterator[AllInOneCloud]:
+    file = work / "skep.toml"
+    known = {"directory": work / "state", "port": port, "auth_url": neighbours.auth_url, "password": PASSWORD}
+    file.write_text(SETTINGS.format(**known) + more)
+    async with serving_cloud(load(file, {}).config, cells=1, hosts=HOSTS) as cloud:
+        yield cloud
 
 
 async def _furnish(neighbours: RealNeighbours, compute_url: str) -> Surroundings:

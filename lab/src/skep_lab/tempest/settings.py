@@ -1,4 +1,4 @@
-"""The suite's configuration for a cloud without volumes."""
+"""The suite's configuration."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ class Surroundings:
     hosts: int
     external_network: str = ""
     """Empty: the cloud has no networks."""
+    multiattach_type: str = ""
+    """The type of volumes that several servers may have; empty: the cloud has no volumes."""
 
 
 def sections(cloud: Surroundings, work: Path) -> Sections:
@@ -30,7 +32,8 @@ def sections(cloud: Surroundings, work: Path) -> Sections:
     several = str(cloud.hosts > 1).lower()
     scope = dict.fromkeys(("nova", "keystone", "glance"), "true")
     networks = str(bool(cloud.external_network)).lower()
-    absent = dict.fromkeys(("cinder", "swift", "horizon"), "false")
+    volumes = str(bool(cloud.multiattach_type)).lower()
+    absent = dict.fromkeys(("swift", "horizon"), "false")
     consoles = dict.fromkeys(("vnc_console", "spice_console", "serial_console"), "false")
     moves = ("cold_migration", "live_migration", "shelve_migrate", "block_migration_for_live_migration")
     return {
@@ -45,13 +48,22 @@ def sections(cloud: Surroundings, work: Path) -> Sections:
             "admin_domain_name": "Default",
         },
         "identity": {"uri_v3": cloud.auth_url, "auth_version": "v3", "region": cloud.region},
-        "service_available": {"nova": "true", "glance": "true", "neutron": networks, **absent},
+        "service_available": {"nova": "true", "glance": "true", "neutron": networks, "cinder": volumes, **absent},
         "network": {
             "public_network_id": cloud.external_network,
             "project_network_cidr": "10.100.0.0/16",
             "project_network_mask_bits": "24",
         },
         "network-feature-enabled": {"api_extensions": "all", "ipv6": "true"},
+        "volume": {
+            "catalog_type": "block-storage",
+            "volume_size": "1",
+            "volume_type_multiattach": cloud.multiattach_type,
+            "min_microversion": "3.0",
+            "max_microversion": "latest",
+            "build_timeout": "120",
+        },
+        "volume-feature-enabled": {"backup": "false"},
         "enforce_scope": scope,
         "image": {"region": cloud.region, "build_timeout": "120"},
         "image-feature-enabled": {"import_image": "false"},
@@ -76,8 +88,8 @@ def sections(cloud: Surroundings, work: Path) -> Sections:
             "hostname_fqdn_sanitization": "true",
             "stable_rescue": "true",
             "attach_encrypted_volume": "false",
-            "volume_multiattach": "false",
-            "volume_backed_live_migration": "false",
+            "volume_multiattach": volumes,
+            "volume_backed_live_migration": volumes,
             "swap_volume": "false",
             "nova_policy_roles": "admin,manager,member,reader,service",
             "scheduler_enabled_filters": "ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,"
