@@ -25,9 +25,9 @@ from skep.domain.clock import Clock
 from skep.domain.errors import NotFound
 from skep.processes.all_in_one import AllInOneCloud
 from skep.standalone.images.service import EVERYBODY
+from skep_lab.cinder_twin.served import served_twin
 from skep_lab.cinder_twin.store import VolumeStore
-from tests.support.cinder import served_twin
-from tests.support.faulty_service import FaultyService, faulty_service
+from skep_lab.faulty_service import FaultyService, faulty_service
 
 SECONDS = 2.0
 """After which the cloud gives a try up; there is one."""

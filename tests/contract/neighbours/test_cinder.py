@@ -25,8 +25,9 @@ from skep.neighbours.volumes.base import (
 )
 from skep.neighbours.volumes.cinder.of_users import ZoneRules
 from skep_lab.cinder_twin.app import PAGE
+from skep_lab.cinder_twin.served import SKEP, ServedTwin, grant, served_twin
 from skep_lab.cinder_twin.store import TwinCaller
-from tests.support.cinder import SKEP, ServedTwin, adapter, grant, served_twin
+from tests.support.cinder import adapter
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.standalone.images.service import EVERYBODY
-from tests.support.faulty_service import SUCCESSES, Fault, FaultyService, every, faulty_service
+from skep_lab.faulty_service import SUCCESSES, Fault, FaultyService, every, faulty_service
 
 SECONDS = 2.0
 MEMBER = RequestContext(request_id=RequestId("req-1"), project_id=ProjectId("theirs"), roles=("member",))

@@ -26,8 +26,9 @@ from skep.neighbours.volumes.base import (
     WantedAttachments,
     WantedConnection,
 )
-from tests.support.cinder import ServedTwin, adapter, served_twin
-from tests.support.faulty_service import Fault, FaultyService, every, faulty_service
+from skep_lab.cinder_twin.served import ServedTwin, served_twin
+from skep_lab.faulty_service import Fault, FaultyService, every, faulty_service
+from tests.support.cinder import adapter
 
 SECONDS = 2.0
 

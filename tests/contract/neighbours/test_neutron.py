@@ -28,7 +28,7 @@ from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.processes.own_services import ApiPortLedger
-from tests.support.faulty_service import Fault, FaultyService, faulty_service
+from skep_lab.faulty_service import Fault, FaultyService, faulty_service
 
 
 class Adapter:

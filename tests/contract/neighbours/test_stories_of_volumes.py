@@ -23,8 +23,9 @@ from skep.neighbours.volumes.base import (
     WantedConnection,
     WantedVolumes,
 )
-from tests.support.cinder import ServedTwin, adapter, served_twin
-from tests.support.faulty_service import Fault, FaultyService, faulty_service
+from skep_lab.cinder_twin.served import ServedTwin, served_twin
+from skep_lab.faulty_service import Fault, FaultyService, faulty_service
+from tests.support.cinder import adapter
 
 OFTEN = 0.2
 """Share of the requests that a fault meets."""

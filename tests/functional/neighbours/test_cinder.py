@@ -21,9 +21,9 @@ from skep.database.cell.tables import instances as rows
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.telemetry.steps import CrashPoint
 from skep_lab.cinder_twin.store import TwinCaller, TwinVolume
+from skep_lab.faulty_service import OF_A_CLOUD, Fault
 from tests.functional.neighbours.test_faulty_keystone import unavailable
 from tests.support.cloud_beside import CloudBeside, cloud_beside
-from tests.support.faulty_service import OF_A_CLOUD, Fault
 
 NEWEST = "2.104"
 

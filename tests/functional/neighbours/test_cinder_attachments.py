@@ -10,8 +10,8 @@ import pytest
 
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession
+from skep_lab.faulty_service import Fault
 from tests.functional.neighbours.test_cinder import HOST, NEWEST, BesideCinder, beside_cinder, blank
-from tests.support.faulty_service import Fault
 
 SOME = (Fault.REFUSES, Fault.ERROR, Fault.CUT)
 """`test_faulty_volumes.py` tries each fault at each request."""

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from skep.api import awaited_images as awaiting
+from skep_lab.faulty_service import Fault
 from tests.functional.neighbours.test_faulty_keystone import unavailable
 from tests.support.cloud_beside import cloud_beside
-from tests.support.faulty_service import Fault
 
 
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)

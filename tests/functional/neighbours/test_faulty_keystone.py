@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from skep.contracts.http_cloud import ComputeSession
+from skep_lab.faulty_service import Fault
 from tests.support.cloud_beside import CloudBeside, cloud_beside
-from tests.support.faulty_service import Fault
 
 RULES = [{"service": "compute", "method": "GET", "path": "/v2.1/servers"}]
 

@@ -15,10 +15,10 @@ from skep.contracts.http_cloud import ComputeSession
 from skep.database import Connection
 from skep.database.api import port_holders
 from skep.domain.ids import InstanceUuid
+from skep_lab.faulty_service import OF_A_CLOUD, Fault
 from tests.functional.neighbours.test_faulty_keystone import unavailable
 from tests.functional.networks.test_servers_with_addresses import NEWEST, Tenant, addresses
 from tests.support.cloud_beside import CloudBeside, cloud_beside
-from tests.support.faulty_service import OF_A_CLOUD, Fault
 
 
 class BesideNeutron(Tenant):

@@ -17,8 +17,8 @@ from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.http_cloud import ComputeSession
 from skep.domain.ids import InstanceUuid
 from skep.standalone.images.service import EVERYBODY
+from skep_lab.faulty_service import Fault, every
 from tests.support.cloud_beside import DATA, CloudBeside, cloud_beside
-from tests.support.faulty_service import Fault, every
 
 HANGS = FakeFailure(operation="snapshot", server="hangs*", hangs=True)
 HOST = "cell1-host1"
