@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from skep.config.compute import FakeFailure
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.database import Connection
@@ -88,10 +89,10 @@ class Tenant:
 
 
 @asynccontextmanager
-async def tenant(tmp_path: Path, *, hosts: int = 1, cells: int = 1) -> AsyncIterator[Tenant]:
+async def tenant(tmp_path: Path, *failures: FakeFailure, hosts: int = 1, cells: int = 1) -> AsyncIterator[Tenant]:
     """Run a cloud as `skep up` does, with a user of it."""
     async with (
-        serving_cloud(http_config(tmp_path), cells=cells, hosts=hosts) as cloud,
+        serving_cloud(http_config(tmp_path, failures=failures), cells=cells, hosts=hosts) as cloud,
         signed_in(cloud, "demo", "demo") as compute,
     ):
         yield Tenant(cloud, compute)
@@ -231,6 +232,26 @@ async def test_ports_follow_their_server_to_another_host(tmp_path: Path) -> None
 
         await eventually(follows, "the port is bound there")
         assert addresses(await demo.server(server["id"])) == addresses(server)
+
+
+async def test_ports_follow_a_build_to_another_cell(tmp_path: Path) -> None:
+    """Of two servers that are asked for at once one begins in each cell, and the second cell builds both."""
+    failure = FakeFailure(operation="spawn", host="cell1-*", error="SpawnFailed")
+    async with tenant(tmp_path, failure, cells=2) as demo, signed_in(demo.cloud) as admin:
+        answer = await demo.create("auto", min_count=2, max_count=2, return_reservation_id=True)
+        assert answer.status_code == 202, answer.text
+
+        async def bound() -> list[tuple[str, str]]:
+            servers = (await admin.ask("GET", "/servers/detail?all_tenants=1")).json()["servers"]
+            url = f"{demo.cloud.networks_url}/v2.0/ports"
+            ports = (await admin.client.get(url, headers={"X-Auth-Token": admin.token})).json()["ports"]
+            hosts = {one["device_id"]: str(one["binding:host_id"]) for one in ports}
+            return [(one["status"], hosts[one["id"]]) for one in servers]
+
+        async def follow() -> bool:
+            return await bound() == [("ACTIVE", "cell2-host1")] * 2
+
+        await eventually(follow, "the ports of both are bound in the second cell")
 
 
 async def test_ports_that_the_database_has_forgotten_are_made_again(tmp_path: Path) -> None:

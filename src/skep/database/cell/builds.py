@@ -199,8 +199,9 @@ def _staged_columns(staged: Staged, now: int) -> dict[str, Any]:
 
 
 def _bound(staged: Staged) -> dict[str, Any]:
-    """Ports of a new server were bound to its host when they were made."""
-    if staged.assignment is None or staged.traveller is not None or not staged.instance.vifs:
+    """Ports of a new server were bound to its host when they were made; a build that left a cell had them there."""
+    is_new = staged.traveller is None and not staged.left_cells
+    if staged.assignment is None or not is_new or not staged.instance.vifs:
         return {}
     return {"bound_to": staged.assignment.host}
 
