@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
 from skep.database.cell import instances, interfaces
-from skep.database.cell.instances import UNBOUND
+from skep.database.cell.instances import UNBOUND, UNKNOWN
 from skep.database.cell.tables import instances as rows
 from skep.domain.instances import State
 from skep.domain.vifs import Vif
@@ -59,8 +60,26 @@ def test_what_was_bound_for_a_host_before_is_bound_once_more(cell: sa.Connection
     host_is(cell, OTHER)
     interfaces.note_bound(cell, {ONE: OTHER})
     interfaces.note_bound(cell, {ONE: HOST})
-    assert bound_to(cell) == UNBOUND
+    assert bound_to(cell) == UNKNOWN
     assert interfaces.misbound(cell, 10) == {ONE: OTHER}
+
+
+def test_what_was_bound_for_a_host_is_given_up_where_the_server_has_none_by_now(cell: sa.Connection) -> None:
+    """It is not known to be bound to none only because the server is on none."""
+    bring_to(cell, State.ACTIVE)
+    interfaces.tell(cell, {ONE: (VIF,)}, 5)
+    host_is(cell, None)
+    interfaces.note_bound(cell, {ONE: HOST})
+    assert interfaces.misbound(cell, 10) == {ONE: UNBOUND}
+
+
+def test_a_server_that_gets_one_more_port_has_all_of_them_bound(cell: sa.Connection) -> None:
+    """It may have been made for the host before."""
+    bring_to(cell, State.ACTIVE)
+    interfaces.tell(cell, {ONE: (VIF,)}, 5)
+    interfaces.note_bound(cell, {ONE: HOST})
+    interfaces.tell(cell, {ONE: (VIF, msgspec.structs.replace(VIF, id="another"))}, 6)
+    assert interfaces.misbound(cell, 10) == {ONE: HOST}
 
 
 def test_a_row_of_a_server_that_may_be_elsewhere_is_left_alone(cell: sa.Connection) -> None:

@@ -82,6 +82,27 @@ def test_what_was_connected_to_a_host_before_is_connected_once_more(cell: sa.Con
     assert (found.host, found.volumes) == (OTHER, on(HOST, VOLUME))
 
 
+def test_a_server_on_no_host_is_not_taken_for_one_whose_volumes_are_on_none(cell: sa.Connection) -> None:
+    """One of two is connected; one was connected too late; one has lost its attachment; one is to be looked at."""
+    bring_to(cell, State.ACTIVE)
+    host_is(cell, None)
+    before = has(cell, *on(HOST, VOLUME), SECOND)
+    assert misplaced(cell) == [ONE]
+    host_is(cell, HOST)
+    volumes.note(cell, before, on(HOST, VOLUME, SECOND), 5)
+    host_is(cell, None)
+    volumes.note(cell, volumes.told(cell, [ONE])[ONE], (VOLUME, SECOND), 6)
+    assert misplaced(cell) == []
+    volumes.note(cell, msgspec.structs.replace(volumes.told(cell, [ONE])[ONE], host=HOST), (VOLUME, SECOND), 7)
+    assert misplaced(cell) == [ONE]
+    has(cell, VOLUME, msgspec.structs.replace(SECOND, attachment_id=""))
+    assert misplaced(cell) == [ONE]
+    has(cell, VOLUME, SECOND)
+    assert misplaced(cell) == []
+    volumes.loosen(cell, ONE)
+    assert misplaced(cell) == [ONE]
+
+
 def test_what_is_refused_waits_for_another_host(cell: sa.Connection) -> None:
     """It is not asked for again and again."""
     bring_to(cell, State.ACTIVE)

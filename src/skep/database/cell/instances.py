@@ -18,12 +18,15 @@ from skep.domain.moves import Size
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import FROZEN, shown
 from skep.domain.vifs import Vif
-from skep.domain.volumes import NOWHERE, ServerVolume
+from skep.domain.volumes import ServerVolume
 
 row = instances.c
 
 UNBOUND = ""
-"""Value of `bound_to` where the ports of a server are on no host, or it is not known on which."""
+"""Value of `bound_to` where the ports of a server are on no host."""
+UNKNOWN = "?"
+"""Value of `bound_to` and `volumes_at` where it is not known on which host ports or volumes are, or not all are on the
+same. No host has this name: they are bound and connected anew, also where the server is on no host."""
 
 _LIVE = (
     row.uuid,
@@ -140,7 +143,7 @@ def columns_of(instance: Instance) -> dict[str, Any]:
         "node": instance.node,
         "shelved": dump(instance.shelved) if instance.shelved else None,
         "vifs": dump(instance.vifs) if instance.vifs else None,
-        "bound_to": UNBOUND if instance.vifs else None,
+        "bound_to": UNKNOWN if instance.vifs else None,
         "volumes": dump(instance.volumes) if instance.volumes else None,
         "volumes_at": volumes_at(instance.volumes),
         "fault": dump(instance.fault) if instance.fault else None,
@@ -153,8 +156,8 @@ def columns_of(instance: Instance) -> dict[str, Any]:
 
 def volumes_at(volumes: Sequence[ServerVolume]) -> str | None:
     """Return the value of `volumes_at` for a server with these volumes; None: it has none."""
-    hosts = {one.host for one in volumes}
-    return None if not hosts else hosts.pop() if len(hosts) == 1 else NOWHERE
+    hosts = {one.host if one.attachment_id else UNKNOWN for one in volumes}
+    return None if not hosts else hosts.pop() if len(hosts) == 1 else UNKNOWN
 
 
 _REQUESTED = json_decoder(RequestedServer)

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from skep.database.cell.instances import UNBOUND
+from skep.database.cell.instances import UNBOUND, UNKNOWN
 from skep.database.cell.tables import MISBOUND, instances
 from skep.database.constants import constants
 from skep.database.stored import dump, load
@@ -61,11 +61,10 @@ def _telling(uuid: InstanceUuid, vifs: Sequence[Vif], now: int) -> sa.Update:
 
 
 def columns(vifs: Sequence[Vif]) -> dict[str, Any]:
-    """Return what a row says of its server's interfaces. One that has a port now gets it bound."""
-    return {
-        "vifs": dump(tuple(vifs)) if vifs else None,
-        "bound_to": sa.func.coalesce(row.bound_to, UNBOUND) if vifs else sa.null(),
-    }
+    """Return what a row says of its server's interfaces. One that has other ports now gets all of them bound."""
+    said = dump(tuple(vifs)) if vifs else None
+    bound_to = sa.case((row.vifs == said, sa.func.coalesce(row.bound_to, UNKNOWN)), else_=UNKNOWN)
+    return {"vifs": said, "bound_to": bound_to if vifs else sa.null()}
 
 
 def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:
@@ -83,11 +82,11 @@ def misbound(connection: sa.Connection, limit: int) -> dict[InstanceUuid, str]:
 
 
 def note_bound(connection: sa.Connection, hosts: Mapping[InstanceUuid, str]) -> None:
-    """Note that the ports of servers are bound to these hosts; where a server has another by now, to none we know of.
+    """Note that the ports of servers are bound to these hosts; of a server that has another by now it is not known.
 
     Then they are bound once more: what was bound for the host before may have come after what was bound for this one.
     """
     for uuid, host in hosts.items():
-        right = sa.case((sa.func.coalesce(row.host, UNBOUND) == host, host), else_=UNBOUND)
+        right = sa.case((sa.func.coalesce(row.host, UNBOUND) == host, host), else_=UNKNOWN)
         changed = instances.update().where(row.uuid == uuid, row.bound_to.is_not(None))
         connection.execute(changed.values(bound_to=right))

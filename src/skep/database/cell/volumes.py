@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell import unreadable
-from skep.database.cell.instances import volumes_at
+from skep.database.cell.instances import UNKNOWN, volumes_at
 from skep.database.cell.tables import MISPLACED, instances
 from skep.database.constants import constants
 from skep.database.stored import dump, load
@@ -59,7 +59,7 @@ def note(connection: sa.Connection, before: VolumesOfRow, volumes: Sequence[Serv
     values = columns(volumes)
     if volumes:
         right = sa.func.coalesce(row.host, NOWHERE) == before.host
-        values["volumes_at"] = sa.case((right, before.host), else_=NOWHERE)
+        values["volumes_at"] = sa.case((right, before.host), else_=UNKNOWN)
     mine = (row.uuid == before.instance, row.deleted_at.is_(None), row.volumes.is_not_distinct_from(before.stored))
     return bool(connection.execute(instances.update().where(*mine).values(**values, changed_at=now)).rowcount)
 
@@ -81,7 +81,7 @@ def keep_or_end(connection: sa.Connection, before: VolumesOfRow, volumes: Sequen
 
 def loosen(connection: sa.Connection, uuid: InstanceUuid) -> None:
     """Have a row looked at whose volumes are not all connected."""
-    connection.execute(instances.update().where(row.uuid == uuid, row.volumes.is_not(None)).values(volumes_at=NOWHERE))
+    connection.execute(instances.update().where(row.uuid == uuid, row.volumes.is_not(None)).values(volumes_at=UNKNOWN))
 
 
 def connect_again(connection: sa.Connection, uuid: InstanceUuid, now: int) -> None:
