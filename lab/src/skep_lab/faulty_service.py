@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import msgspec
@@ -72,6 +72,14 @@ SUCCESSES = {
 """Answers with the status of a success."""
 
 
+Moment = Literal["before", "after"]
+Passes = Callable[[str, str, Moment], None]
+
+
+def _look_away(_method: str, _path: str, _moment: Moment) -> None:
+    """Do nothing about a request."""
+
+
 def every(_method: str, _path: str) -> bool:
     """Tell that a fault meets each request."""
     return True
@@ -97,6 +105,9 @@ class FaultyService:
         """Method and path of each request that a fault met."""
         self.meeting = asyncio.Event()
         """A fault has met a request."""
+        self.passes: Passes = _look_away
+        """Told of each request that the service answers, before it gets it, and after it has done it and before the
+        answer goes back."""
 
     async def fail(self, fault: Fault, meets: Callable[[str, str], bool] = every) -> None:
         """Fail from now on where `meets` says so of a method and a path. Refused is every connection."""
@@ -171,18 +182,25 @@ class FaultyService:
                 await _body(head, reader)
                 await _answer(writer, 200, "application/json", msgspec.json.encode(canned))
             elif fault is None:
-                await self._carry(head, reader, writer, lost=False)
+                await self._carry(head, reader, writer, lost=False, of=(method, path))
             elif fault is Fault.LOST:
-                await self._carry(head, reader, writer, lost=True)
+                await self._carry(head, reader, writer, lost=True, of=(method, path))
             else:
                 await _body(head, reader)
                 await _misbehave(fault, method, reader, writer)
 
     async def _carry(
-        self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, lost: bool
+        self,
+        head: bytes,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        lost: bool,
+        of: tuple[str, str],
     ) -> None:
         """Let the service beneath answer one request."""
         body = await _body(head, reader)
+        self.passes(*of, "before")
         if lost:
             body = body[: self.keeps]
         from_service, to_service = await asyncio.open_connection(self._beneath.host, self._beneath.port)
@@ -192,10 +210,13 @@ class FaultyService:
             kept = [one for one in kept if not one.lower().startswith(b"content-length:")]
             sized = b"Content-Length: %d" % len(body)
             to_service.write(b"\r\n".join([first, *kept, b"Connection: close", sized, b"", b""]) + body)
-            while piece := await from_service.read(PIECE):
+            piece = await from_service.read(PIECE)
+            self.passes(*of, "after")
+            while piece:
                 if not lost:
                     writer.write(piece)
                     await writer.drain()
+                piece = await from_service.read(PIECE)
         finally:
             to_service.close()
 

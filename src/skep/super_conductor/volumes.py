@@ -14,9 +14,9 @@ from functools import partial
 import msgspec
 
 from skep.database import Connection
+from skep.database.api import holders, volume_holders
 from skep.database.api import instance_mappings as mappings
-from skep.database.api import volume_holders
-from skep.database.api.holders import SETTLE, Holder
+from skep.database.api.holders import Holder
 from skep.database.api.volume_holders import VolumeHolder
 from skep.database.cell import volumes as cell_volumes
 from skep.database.cell.deletes import Gone
@@ -220,7 +220,7 @@ class VolumesOfServers:
             if not holder.lives:
                 return await self._release_one(known)
             # What was asked for a moment ago may not be in the row yet.
-            return now < holder.since + SETTLE or await self._compare(holder)
+            return now < holder.since + holders.SETTLE or await self._compare(holder)
         except SkepError as error:
             log.warning("volumes not looked at", instance=holder.instance, error=str(error))
             return False

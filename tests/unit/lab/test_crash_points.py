@@ -11,13 +11,14 @@ from msgspec.structs import replace
 
 from skep.api.actions import ROWS_BY_KEY
 from skep.domain.actions import ACTION_STEPS, ACTIONS, Kind
-from skep.domain.builds import STEPS
+from skep.domain.builds import STEPS, VOLUME_STEPS
 from skep.domain.moves import MOVE_STEPS
 from skep.domain.moves import STEPS as ROWS
+from skep_lab.beside.scenarios import CASES
 from skep_lab.crash.operation import Operation
 from skep_lab.crash.operation import points_of as points_of_operation
 from skep_lab.crash.operations import OPERATIONS
-from skep_lab.crash.points import ALL_STEPS, UNREACHABLE, WAYS, WRITES, drawn, points_of
+from skep_lab.crash.points import ALL_STEPS, BESIDE_STEPS, UNREACHABLE, WAYS, WRITES, Point, drawn, points_of
 from skep_lab.crash.scenarios import SCENARIOS
 from skep_lab.processes.faults import ROLES, steps_of
 
@@ -29,14 +30,21 @@ def test_each_step_of_a_build_has_what_sets_it_off() -> None:
     assert set(SCENARIOS) == set(STEPS)
 
 
-@pytest.mark.parametrize("step", ALL_STEPS)
+def test_each_step_of_a_server_with_ports_and_volumes_is_walked_beside_services() -> None:
+    walked = {case.at.step for case in CASES if isinstance(case.at, Point)}
+    units = {case.at.unit for case in CASES if isinstance(case.at, Point)}
+    assert walked - {""} == {*STEPS, *VOLUME_STEPS} - set(WRITES)
+    assert units - {""} == set(WRITES.values())
+
+
+@pytest.mark.parametrize("step", BESIDE_STEPS)
 def test_each_step_has_a_point_of_each_way_or_a_reason(step: str) -> None:
     left_out = {way for one, way in UNREACHABLE if one == step}
     assert {point.way for point in points_of(step)} ^ left_out == set(WAYS)
 
 
 def test_reasons_are_about_steps_that_there_are() -> None:
-    assert {step for step, _ in UNREACHABLE} <= set(ALL_STEPS)
+    assert {step for step, _ in UNREACHABLE} <= set(BESIDE_STEPS)
 
 
 UNSHELVE = "unshelve"

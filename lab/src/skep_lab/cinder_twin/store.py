@@ -108,6 +108,12 @@ class VolumeStore:
         self.snapshots.clear()
         self.attachments.clear()
 
+    def begin_anew(self) -> None:
+        """End as a process does, and begin with what was written: volumes that were being made are errors."""
+        for one in self.volumes.values():
+            if one.status == "creating":
+                one.status, one.becomes = "error", ""
+
     def create_volume(self, caller: TwinCaller, fields: Mapping[str, Any]) -> TwinVolume:
         """Begin to make a volume of the caller's project."""
         limit = self.limits.get(caller.project_id, UNLIMITED)

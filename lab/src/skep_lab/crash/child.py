@@ -25,7 +25,9 @@ import uvloop
 
 from skep.config.sections import Config
 from skep.contracts.cloud import hosts_up
+from skep.database.api import holders
 from skep.database.engine import Unit
+from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.processes.all_in_one import AllInOneCloud, make_cloud
 from skep.super_conductor import moves
@@ -38,6 +40,8 @@ from skep_lab.crash.power import cut_power
 
 LINGER_SECONDS = 0.3
 """For how long the row of a server stays that was unshelved in another cell: a walk has no releases that need it."""
+FIRST_LOOK, SETTLE, LEASE = SECOND // 2, 12 * SECOND, 5 * SECOND
+"""As those of `skep.database.api.holders`, where a request is given up after 2 s."""
 LOOKS, LOOK_SECONDS = 40, 0.05
 """How often it is looked whether the hosts of a new process are up, and how far apart."""
 
@@ -186,11 +190,17 @@ async def _return(cloud: AllInOneCloud, host: str) -> None:
         await cloud.plane.start_agent(cell, host)
 
 
+def look_soon() -> None:
+    """Have servers looked at soon that may have ports or volumes of another service: a walk gives requests up early."""
+    holders.FIRST_LOOK, holders.SETTLE, holders.LEASE = FIRST_LOOK, SETTLE, LEASE
+
+
 def run_child(order: str, environment: Mapping[str, str], orders: Any, said: Any, log: Any) -> None:
     """Be the child: serve what the file `order` says, in its directory, with what `skep_lab.crash.forks` passes."""
     take(environment, orders, said, log)
     faulthandler.enable()
     moves.LINGER_SECONDS = LINGER_SECONDS
+    look_soon()
     os.chdir(Path(order).parent)
     wanted = msgspec.json.decode(Path(order).read_bytes(), type=StartOrder)
     logs.configure(wanted.config.log.level, wanted.config.log.format)

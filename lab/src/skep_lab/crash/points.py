@@ -13,11 +13,13 @@ from typing import Literal
 import msgspec
 
 from skep.domain.actions import ACTION_STEPS
-from skep.domain.builds import STEPS, Step
+from skep.domain.builds import STEPS, VOLUME_STEPS, Step
 from skep.domain.moves import MOVE_STEPS
 
 ALL_STEPS: Mapping[str, Step] = {**STEPS, **ACTION_STEPS, **MOVE_STEPS}
 """The steps of builds, those of actions on guests and those of moves."""
+BESIDE_STEPS: Mapping[str, Step] = {**ALL_STEPS, **VOLUME_STEPS}
+"""The same, and those of servers that have volumes."""
 
 Way = Literal["before", "after", "lost"]
 WAYS: tuple[Way, ...] = ("before", "after", "lost")
@@ -48,6 +50,7 @@ UNREACHABLE: dict[tuple[str, Way], str] = {
     ("select", "lost"): _NO_COMMIT,
     ("dispatch", "lost"): "the time of sending is committed before the step: the same place as `before`",
     ("claim", "lost"): _NO_COMMIT,
+    ("connect", "lost"): _NO_COMMIT,
     ("prepare", "lost"): _NO_COMMIT,
     ("spawn", "lost"): _NO_COMMIT,
     ("destroy", "lost"): _NO_COMMIT,
@@ -63,7 +66,7 @@ COMMITS = {"forget": 2, "move": 4}
 
 def points_of(step: str) -> tuple[Point, ...]:
     """Return the points of one step. Raises KeyError when there is no such step."""
-    ALL_STEPS[step]
+    BESIDE_STEPS[step]
     ways = [way for way in WAYS if (step, way) not in UNREACHABLE]
     if step in WRITES:
         return tuple(Point(unit=WRITES[step], way=way) for way in ways)

@@ -207,6 +207,14 @@ class CrashProcess:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
 
     def _sign_in(self, identity_url: str) -> None:
+        token = self.token(identity_url)
+        self.headers = {"X-Auth-Token": token, "OpenStack-API-Version": f"compute {MICROVERSION}"}
+        if not self._image:
+            found = self._client.get(f"{self._images}?name=tiny", headers=self.headers).raise_for_status()
+            self._image = found.json()["images"][0]["id"]
+
+    def token(self, identity_url: str) -> str:
+        """Sign in as the admin of the cloud; return the token."""
         auth = json.loads((self.state / "clouds.yaml").read_text())["clouds"]["skep"]["auth"]
         domain = {"name": "Default"}
         proof = {"user": {"name": auth["username"], "password": auth["password"], "domain": domain}}
@@ -214,11 +222,7 @@ class CrashProcess:
         body = {"auth": {"identity": {"methods": ["password"], "password": proof}, "scope": scope}}
         given = self._client.post(f"{identity_url}/auth/tokens", json=body)
         given.raise_for_status()
-        token = given.headers["X-Subject-Token"]
-        self.headers = {"X-Auth-Token": token, "OpenStack-API-Version": f"compute {MICROVERSION}"}
-        if not self._image:
-            found = self._client.get(f"{self._images}?name=tiny", headers=self.headers).raise_for_status()
-            self._image = found.json()["images"][0]["id"]
+        return str(given.headers["X-Subject-Token"])
 
     def _hosts_up(self, down: int) -> int:
         """Return how many hosts are up; where some are said to be down, the cloud may warn of their cell."""

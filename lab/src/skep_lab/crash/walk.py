@@ -16,7 +16,7 @@ import msgspec
 
 from skep.config.compute import FakeFailure
 from skep.config.scheduler import SchedulerSettings
-from skep.config.sections import QuotaSettings, RetentionSettings
+from skep.config.sections import Config, QuotaSettings, RetentionSettings
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.http_cloud import http_config
 from skep.processes.seeds import FLAVORS
@@ -74,8 +74,16 @@ class Walk:
             kept = RetentionSettings(reclaim_instance_interval=86_400, shelved_offload_time=-1)
             config = msgspec.structs.replace(config, retention=kept)
         cells, hosts = {ALONE: (1, 1), APART: (CELLS, 1)}.get(kind, (CELLS, HOSTS))
-        self.process = CrashProcess(root, config, cells=cells, hosts=hosts)
+        self.process = self.begun(root, config, cells, hosts)
         self.asked = Promised(interfaces=1)
+
+    def begun(self, root: Path, config: Config, cells: int, hosts: int) -> CrashProcess:
+        """Return the cloud, which has not started."""
+        return CrashProcess(root, config, cells=cells, hosts=hosts)
+
+    def stop(self) -> None:
+        """Stop the cloud, and whatever is beside it."""
+        self.process.stop()
 
     def create(self, name: str, members: int = MEMBERS) -> list[str]:
         """Ask for so many servers; the ids of those that a 202 promised, none when there was no answer."""

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.api.holders import FIRST_LOOK, Holders
+from skep.database.api import holders
+from skep.database.api.holders import Holders
 from skep.database.api.network_rows import portions
 from skep.database.api.tables import instance_mappings as mappings
 from skep.database.api.tables import volume_holders
@@ -47,7 +48,7 @@ def have_looked_at(connection: sa.Connection, instance: InstanceUuid, now: int) 
     look_at = connection.execute(sa.select(_row.look_at).where(_row.instance == instance)).scalar()
     if look_at is None:
         return hold_living(connection, instance, now) or hold_gone(connection, instance, now)
-    if look_at <= now + FIRST_LOOK:
+    if look_at <= now + holders.FIRST_LOOK:
         return False
     look_soon(connection, [instance], now)
     return True
