@@ -15,7 +15,7 @@ from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid, new_uuid
 from skep.domain.volumes import ServerVolume
 from skep.neighbours.at_once import at_once
-from skep.neighbours.volumes.base import KEPT, DiskVolume, VolumesRefused, WantedAttachments, WantedVolumes
+from skep.neighbours.volumes.base import DiskVolume, VolumesRefused, WantedAttachments, WantedVolumes
 from skep.super_conductor.parts import Parts
 from skep.super_conductor.volumes import VolumesOfServers
 from skep.telemetry.logs import get_logger
@@ -97,7 +97,7 @@ class BuildVolumes:
         used: tuple[str, ...] = ()
         if one.attempt > 1:
             there = await volumes.of_servers([instance])
-            used = tuple(attachment.id for attachment in there[instance] if attachment.status != KEPT)
+            used = await self._volumes.used(there[instance])
         asked = WantedAttachments(instance=instance, volume_ids=tuple(volume_ids), beside=used)
         [kept] = await volumes.reserve([asked])
         if not isinstance(kept, VolumesRefused):

@@ -60,6 +60,17 @@ class VolumesOfServers:
         [refused] = await volumes.complete([volume.attachment_id])
         return refused or msgspec.structs.replace(volume, host=host)
 
+    async def used(self, there: Sequence[VolumeAttachment]) -> tuple[str, ...]:
+        """Return those of these attachments that some host uses. Raises Unavailable.
+
+        One that was connected and not completed is completed: the service makes no other of its volume until then.
+        """
+        half = [one.id for one in there if one.status not in (KEPT, ATTACHED)]
+        if half:
+            # What is refused is gone.
+            await self._parts.volumes.complete(half)
+        return tuple(one.id for one in there if one.status != KEPT)
+
     async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:
         """Release the volumes of servers that no host takes, or that are gone.
 
@@ -184,7 +195,7 @@ class VolumesOfServers:
     async def _used(self, row: VolumesOfRow, volume: ServerVolume) -> tuple[str, ...]:
         """Return the attachments of a volume of a server that some host uses. Raises Unavailable."""
         there = (await self._parts.volumes.of_servers([row.instance]))[row.instance]
-        return tuple(one.id for one in there if one.volume_id == volume.volume_id and one.status != KEPT)
+        return await self.used([one for one in there if one.volume_id == volume.volume_id])
 
     def _refused(self, row: VolumesOfRow, volume: ServerVolume, refused: VolumesRefused) -> ServerVolume:
         """Leave a volume as it is: it is tried again when the server has another host, or at a look."""

@@ -199,6 +199,22 @@ async def test_builds_wait_for_cinder(tmp_path: Path, fault: Fault) -> None:
         await demo.left(mine)
 
 
+async def test_a_build_goes_on_where_a_volume_is_half_connected(tmp_path: Path) -> None:
+    """Until its attachment is completed Cinder makes no other of it, not for the next attempt of its server either."""
+    async with beside_cinder(tmp_path) as demo:
+        mine = demo.volume()
+        posts = lambda method, path: (method, path.endswith("/action")) == ("POST", True)  # noqa: E731
+        await demo.beside.cinder.fail(Fault.ERROR, posts)
+        server = await demo.create(brought(mine))
+        await asyncio.wait_for(demo.beside.cinder.meeting.wait(), 60)
+        assert demo.attached(server) == {mine: [("attaching", HOST)]}
+        await demo.beside.cinder.heal()
+        await demo.becomes(server, "ACTIVE")
+        assert demo.attached(server) == {mine: [("attached", HOST)]}
+        await demo.delete(server)
+        await demo.left(mine)
+
+
 async def test_volumes_that_are_refused(tmp_path: Path) -> None:
     """The server says why; nothing is kept for it, and no claim is held."""
     async with beside_cinder(tmp_path) as demo:
