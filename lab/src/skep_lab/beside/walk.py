@@ -141,6 +141,8 @@ class WalkBeside(Walk):
                 passed += 1
                 if passed == request.nth and pid is not None:
                     os.kill(pid, signal.SIGKILL)
+                    if moment == "before":
+                        raise ConnectionAbortedError("the service never gets it")
 
         before, service.passes = service.passes, passes
         try:
