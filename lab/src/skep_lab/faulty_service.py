@@ -41,7 +41,7 @@ LIKELY = {
 """Has what answers have, and none of it means anything."""
 
 
-class Fault(Enum):
+class Mishap(Enum):
     """How a service fails."""
 
     REFUSES = "refuses connections"
@@ -59,15 +59,22 @@ class Fault(Enum):
     LOST = "does what it is asked, and its answer is lost"
 
 
-OF_A_CLOUD = (Fault.REFUSES, Fault.SILENT, Fault.ERROR, Fault.LIKELY, Fault.CUT, Fault.LOST)
+OF_A_CLOUD = (
+    Mishap.REFUSES,
+    Mishap.SILENT,
+    Mishap.ERROR,
+    Mishap.LIKELY,
+    Mishap.CUT,
+    Mishap.LOST,
+)
 """Those that a whole cloud meets; its ports towards services are tried with all of them."""
 
 SUCCESSES = {
-    Fault.HTML: ("text/html", HTML),
-    Fault.LIST: ("application/json", b"[]"),
-    Fault.EMPTY: ("application/json", b"{}"),
-    Fault.LIKELY: ("application/json", msgspec.json.encode(LIKELY)),
-    Fault.DEEP: ("application/json", b"[" * 100_000),
+    Mishap.HTML: ("text/html", HTML),
+    Mishap.LIST: ("application/json", b"[]"),
+    Mishap.EMPTY: ("application/json", b"{}"),
+    Mishap.LIKELY: ("application/json", msgspec.json.encode(LIKELY)),
+    Mishap.DEEP: ("application/json", b"[" * 100_000),
 }
 """Answers with the status of a success."""
 
@@ -96,7 +103,7 @@ class FaultyService:
         self.url = address(self._listener)
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[None]] = set()
-        self._fault: Fault | None = None
+        self._fault: Mishap | None = None
         self._refusal: int | None = None
         self._meets: Callable[[str, str], bool] = every
         self.keeps: int | None = None
@@ -109,10 +116,10 @@ class FaultyService:
         """Told of each request that the service answers, before it gets it, and after it has done it and before the
         answer goes back."""
 
-    async def fail(self, fault: Fault, meets: Callable[[str, str], bool] = every) -> None:
+    async def fail(self, fault: Mishap, meets: Callable[[str, str], bool] = every) -> None:
         """Fail from now on where `meets` says so of a method and a path. Refused is every connection."""
         self._expect(fault, None, meets)
-        if fault is Fault.REFUSES:
+        if fault is Mishap.REFUSES:
             await self._close()
             # The port stays taken, and nobody listens there.
             self._listener = self._bound_again()
@@ -121,7 +128,7 @@ class FaultyService:
         """Answer with a status that a user's mistake has, as what stands before a service that is away may."""
         self._expect(None, status, meets)
 
-    def _expect(self, fault: Fault | None, refusal: int | None, meets: Callable[[str, str], bool]) -> None:
+    def _expect(self, fault: Mishap | None, refusal: int | None, meets: Callable[[str, str], bool]) -> None:
         self._fault, self._refusal, self._meets = fault, refusal, meets
         self.met.clear()
         self.meeting.clear()
@@ -183,7 +190,7 @@ class FaultyService:
                 await _answer(writer, 200, "application/json", msgspec.json.encode(canned))
             elif fault is None:
                 await self._carry(head, reader, writer, lost=False, of=(method, path))
-            elif fault is Fault.LOST:
+            elif fault is Mishap.LOST:
                 await self._carry(head, reader, writer, lost=True, of=(method, path))
             else:
                 await _body(head, reader)
@@ -236,21 +243,21 @@ async def _body(head: bytes, reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-async def _misbehave(fault: Fault, method: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _misbehave(fault: Mishap, method: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     success = 201 if method == "POST" else 200
-    if fault is Fault.SILENT:
+    if fault is Mishap.SILENT:
         await reader.read()
-    elif fault in (Fault.ERROR, Fault.BUSY):
-        await _answer(writer, 500 if fault is Fault.ERROR else 503, "text/html", HTML)
+    elif fault in (Mishap.ERROR, Mishap.BUSY):
+        await _answer(writer, 500 if fault is Mishap.ERROR else 503, "text/html", HTML)
     elif fault in SUCCESSES:
         await _answer(writer, success, *SUCCESSES[fault])
-    elif fault is Fault.CUT:
+    elif fault is Mishap.CUT:
         writer.write(_head(success, "application/json", b"Content-Length: 1000") + b'{"id": ')
         await writer.drain()
-    elif fault in (Fault.ENDLESS, Fault.DRIPS):
+    elif fault in (Mishap.ENDLESS, Mishap.DRIPS):
         writer.write(_head(success, "application/json", b"Connection: close") + b'{"id": "')
-        while not await _gone(reader, 0.0 if fault is Fault.ENDLESS else 0.05):
-            writer.write(b"x" * (PIECE if fault is Fault.ENDLESS else 1))
+        while not await _gone(reader, 0.0 if fault is Mishap.ENDLESS else 0.05):
+            writer.write(b"x" * (PIECE if fault is Mishap.ENDLESS else 1))
             await writer.drain()
     else:
         raise AssertionError(f"{fault.value}: nothing is done so")

@@ -23,7 +23,7 @@ from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.standalone.images.service import EVERYBODY
-from skep_lab.faulty_service import SUCCESSES, Fault, FaultyService, every, faulty_service
+from skep_lab.faulty_service import SUCCESSES, FaultyService, Mishap, every, faulty_service
 
 SECONDS = 2.0
 MEMBER = RequestContext(request_id=RequestId("req-1"), project_id=ProjectId("theirs"), roles=("member",))
@@ -73,14 +73,14 @@ async def _token(cloud: ServedNeighbours) -> str:
         return await token(signing_in, "demo", "demo")
 
 
-@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", list(Mishap), ids=lambda fault: fault.name)
 async def test_signing_in_again(
     cloud: ServedNeighbours,
     keystone: FaultyService,
     hasty: ServiceCredentials,
     client: httpx.AsyncClient,
     clock: SteppedClock,
-    fault: Fault,
+    fault: Mishap,
 ) -> None:
     identity = KeystoneIdentity(KeystoneSettings(credentials=hasty), client, clock)
     assert await identity.validate(await _token(cloud)) is not None
@@ -97,7 +97,7 @@ async def test_requests_that_wait_for_a_silent_keystone_wait_together(
     keystone: FaultyService, hasty: ServiceCredentials, client: httpx.AsyncClient, clock: SteppedClock
 ) -> None:
     session = ServiceSession(hasty, client, clock)
-    await keystone.fail(Fault.SILENT)
+    await keystone.fail(Mishap.SILENT)
     waiting = [session.endpoint("image") for _ in range(10)]
     for outcome in await asyncio.gather(*waiting, return_exceptions=True):
         assert isinstance(outcome, Unavailable)
@@ -116,7 +116,7 @@ async def test_a_silent_glance_takes_no_connection_from_keystone(
     identity = KeystoneIdentity(KeystoneSettings(credentials=own), client, clock)
     images = GlanceImages(identity.session, glance.url)
     await identity.session.sign_in()
-    await glance.fail(Fault.SILENT)
+    await glance.fail(Mishap.SILENT)
     waiting = [asyncio.create_task(images.get(str(uuid.uuid4()), MEMBER)) for _ in range(150)]
 
     async def all_wait() -> bool:
@@ -132,7 +132,7 @@ async def test_a_silent_glance_takes_no_connection_from_keystone(
 
 @pytest.mark.parametrize("fault", list(SUCCESSES), ids=lambda fault: fault.name)
 async def test_nonsense_about_members_shows_nobody_an_image(
-    cloud: ServedNeighbours, glance: FaultyService, images: GlanceImages, fault: Fault
+    cloud: ServedNeighbours, glance: FaultyService, images: GlanceImages, fault: Mishap
 ) -> None:
     said = {"name": "of mine", "visibility": "shared", "disk_format": "raw", "container_format": "bare"}
     image = await cloud.images.create(said, Viewer(project_id="mine", is_admin=True))
@@ -143,7 +143,7 @@ async def test_nonsense_about_members_shows_nobody_an_image(
 
 @pytest.mark.parametrize("fault", list(SUCCESSES), ids=lambda fault: fault.name)
 async def test_nonsense_about_an_image_deletes_none(
-    cloud: ServedNeighbours, glance: FaultyService, images: GlanceImages, fault: Fault
+    cloud: ServedNeighbours, glance: FaultyService, images: GlanceImages, fault: Mishap
 ) -> None:
     new = NewImage(id=str(uuid.uuid4()), name="", owner="mine", disk_format="raw", container_format="bare")
     await images.create(new)
@@ -159,7 +159,7 @@ async def test_nonsense_about_an_image_deletes_none(
 
 @pytest.mark.parametrize("fault", list(SUCCESSES), ids=lambda fault: fault.name)
 async def test_nonsense_about_a_project_does_not_make_it_one(
-    keystone: FaultyService, identity: KeystoneIdentity, fault: Fault
+    keystone: FaultyService, identity: KeystoneIdentity, fault: Mishap
 ) -> None:
     await keystone.fail(fault, lambda _method, path: "/projects/" in path)
     with pytest.raises(Unavailable, match="the identity service"):

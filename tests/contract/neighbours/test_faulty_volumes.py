@@ -27,7 +27,7 @@ from skep.neighbours.volumes.base import (
     WantedConnection,
 )
 from skep_lab.cinder_twin.served import ServedTwin, served_twin
-from skep_lab.faulty_service import Fault, FaultyService, every, faulty_service
+from skep_lab.faulty_service import FaultyService, Mishap, every, faulty_service
 from tests.support.cinder import adapter
 
 SECONDS = 2.0
@@ -37,7 +37,7 @@ Call: TypeAlias = Callable[[Volumes], Awaitable[Any]]
 Check: TypeAlias = Callable[[], Awaitable[bool]]
 """Tells whether it was done, once."""
 
-QUICK = [fault for fault in Fault if fault not in (Fault.REFUSES, Fault.SILENT, Fault.DRIPS)]
+QUICK = [fault for fault in Mishap if fault not in (Mishap.REFUSES, Mishap.SILENT, Mishap.DRIPS)]
 """Faults that are noticed at once, and meet single requests."""
 
 
@@ -181,9 +181,9 @@ REQUESTS = [
 """Each request that a call sends."""
 
 
-@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", list(Mishap), ids=lambda fault: fault.name)
 async def test_a_service_that_fails_at_everything(
-    world: VolumesWorld, cinder: FaultyService, credentials: ServiceCredentials, clock: SteppedClock, fault: Fault
+    world: VolumesWorld, cinder: FaultyService, credentials: ServiceCredentials, clock: SteppedClock, fault: Mishap
 ) -> None:
     hasty = msgspec.structs.replace(credentials, timeout=SECONDS)
     stories = [await begin(world) for begin in CALLS]
@@ -212,7 +212,7 @@ async def test_a_request_that_fails(
     for fault in QUICK:
         call, check = await begin(world)
         await cinder.fail(fault, meets)
-        if fault is Fault.LOST and path in (r"/volumes$", r"/attachments$"):
+        if fault is Mishap.LOST and path in (r"/volumes$", r"/attachments$"):
             [found] = await call(world.volumes)
             assert len(found) == 2, "what was made is found by its label"
         else:
@@ -244,7 +244,7 @@ async def test_a_volume_that_comes_after_its_request_was_given_up(world: Volumes
     """It was made twice then, and one of both goes."""
     server = world.server()
     wanted = world.wanted(server, blank())
-    await cinder.fail(Fault.ERROR, lambda method, _path: method == "POST")
+    await cinder.fail(Mishap.ERROR, lambda method, _path: method == "POST")
     with pytest.raises(Unavailable):
         await world.volumes.make([wanted])
     await cinder.heal()

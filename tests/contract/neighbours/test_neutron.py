@@ -28,7 +28,7 @@ from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.processes.own_services import ApiPortLedger
-from skep_lab.faulty_service import Fault, FaultyService, faulty_service
+from skep_lab.faulty_service import FaultyService, Mishap, faulty_service
 
 
 class Adapter:
@@ -122,7 +122,7 @@ class TestReplacedConductors(Adapter, NetworksContractBase):
         servers = [await world.server() for _ in range(3)]
         wanted = [world.wanted(one, network) for one in servers]
         async with failing(world, credentials, clock) as (neutron, networks):
-            await neutron.fail(Fault.ERROR, lambda method, _path: method == "POST" and not neutron.met)
+            await neutron.fail(Mishap.ERROR, lambda method, _path: method == "POST" and not neutron.met)
             found = await networks.allocate(wanted)
             assert sorted(type(one).__name__ for one in found) == ["PortsAwaited", "tuple", "tuple"]
             again = await networks.allocate(wanted)
@@ -138,7 +138,7 @@ class TestReplacedConductors(Adapter, NetworksContractBase):
         network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
         wanted = [world.wanted(await world.server(), network) for _ in range(AT_ONCE + 3)]
         async with failing(world, credentials, clock) as (neutron, networks):
-            await neutron.fail(Fault.ERROR)
+            await neutron.fail(Mishap.ERROR)
             found = await networks.allocate(wanted)
             assert {type(one).__name__ for one in found} == {"PortsAwaited"}
             await neutron.heal()
@@ -153,7 +153,7 @@ class TestReplacedConductors(Adapter, NetworksContractBase):
         [[vif]] = await world.given(world.wanted(server, network))
         clock.advance(600)
         async with failing(world, credentials, clock) as (neutron, networks):
-            await neutron.fail(Fault.LOST, lambda method, _path: method == "DELETE")
+            await neutron.fail(Mishap.LOST, lambda method, _path: method == "DELETE")
             with pytest.raises(Unavailable):
                 await networks.detach(server, vif.id, *world.asking())
         assert await world.ports_of(server) == []

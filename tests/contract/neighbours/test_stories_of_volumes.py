@@ -24,7 +24,7 @@ from skep.neighbours.volumes.base import (
     WantedVolumes,
 )
 from skep_lab.cinder_twin.served import ServedTwin, served_twin
-from skep_lab.faulty_service import Fault, FaultyService, faulty_service
+from skep_lab.faulty_service import FaultyService, Mishap, faulty_service
 from tests.support.cinder import adapter
 
 OFTEN = 0.2
@@ -120,9 +120,9 @@ class Story:
         raise AssertionError(f"no delete within {MOST_TRIES} tries")
 
 
-@pytest.mark.parametrize("fault", [Fault.LOST, Fault.ERROR, Fault.LIKELY, Fault.CUT], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [Mishap.LOST, Mishap.ERROR, Mishap.LIKELY, Mishap.CUT], ids=lambda fault: fault.name)
 @pytest.mark.parametrize("seed", range(2))
-async def test_a_story(world: VolumesWorld, twin: ServedTwin, cinder: FaultyService, fault: Fault, seed: int) -> None:
+async def test_a_story(world: VolumesWorld, twin: ServedTwin, cinder: FaultyService, fault: Mishap, seed: int) -> None:
     wild = random.Random(seed)
     story = Story(world, twin, wild)
     servers = [world.server() for _ in range(3)]

@@ -21,7 +21,7 @@ from skep.database.cell.tables import instances as rows
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.telemetry.steps import CrashPoint
 from skep_lab.cinder_twin.store import TwinCaller, TwinVolume
-from skep_lab.faulty_service import OF_A_CLOUD, Fault
+from skep_lab.faulty_service import OF_A_CLOUD, Mishap
 from tests.functional.neighbours.test_faulty_keystone import unavailable
 from tests.support.cloud_beside import CloudBeside, cloud_beside
 
@@ -178,16 +178,16 @@ async def test_a_volume_of_a_user_that_is_to_go_with_the_server(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("fault", OF_A_CLOUD, ids=lambda fault: fault.name)
-async def test_builds_wait_for_cinder(tmp_path: Path, fault: Fault) -> None:
+async def test_builds_wait_for_cinder(tmp_path: Path, fault: Mishap) -> None:
     """A create whose volumes cannot be looked up is refused; one that was taken waits, and has its volumes once."""
     async with beside_cinder(tmp_path) as demo:
         mine = demo.volume()
         disks = brought(mine), blank(delete_on_termination=True)
-        if fault is not Fault.LOST:
+        if fault is not Mishap.LOST:
             await demo.beside.cinder.fail(fault)
             unavailable(await demo.asked(*disks), "the volume service")
             await demo.beside.cinder.heal()
-        if fault is Fault.REFUSES:
+        if fault is Mishap.REFUSES:
             return
         await demo.beside.cinder.fail(fault, lambda method, _path: method in ("POST", "PUT"))
         server = await demo.create(*disks)
@@ -204,7 +204,7 @@ async def test_a_build_goes_on_where_a_volume_is_half_connected(tmp_path: Path) 
     async with beside_cinder(tmp_path) as demo:
         mine = demo.volume()
         posts = lambda method, path: (method, path.endswith("/action")) == ("POST", True)  # noqa: E731
-        await demo.beside.cinder.fail(Fault.ERROR, posts)
+        await demo.beside.cinder.fail(Mishap.ERROR, posts)
         server = await demo.create(brought(mine))
         await asyncio.wait_for(demo.beside.cinder.meeting.wait(), 60)
         assert demo.attached(server) == {mine: [("attaching", HOST)]}
@@ -381,7 +381,7 @@ async def test_cinder_is_away_while_servers_are_deleted(tmp_path: Path) -> None:
     async with beside_cinder(tmp_path) as demo:
         mine = demo.volume()
         server = await demo.built(brought(mine), blank(delete_on_termination=True))
-        await demo.beside.cinder.fail(Fault.ERROR)
+        await demo.beside.cinder.fail(Mishap.ERROR)
         await demo.delete(server)
         assert demo.store.attachments
         await demo.beside.cinder.heal()

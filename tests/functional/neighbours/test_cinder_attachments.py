@@ -10,10 +10,10 @@ import pytest
 
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession
-from skep_lab.faulty_service import Fault
+from skep_lab.faulty_service import Mishap
 from tests.functional.neighbours.test_cinder import HOST, NEWEST, BesideCinder, beside_cinder, blank
 
-SOME = (Fault.REFUSES, Fault.ERROR, Fault.CUT)
+SOME = (Mishap.REFUSES, Mishap.ERROR, Mishap.CUT)
 """`test_faulty_volumes.py` tries each fault at each request."""
 
 
@@ -113,7 +113,7 @@ async def has_host(demo: BesideCinder, server: str) -> str | None:
 
 
 @pytest.mark.parametrize("fault", SOME, ids=lambda fault: fault.name)
-async def test_an_attach_that_cinder_does_not_answer_leaves_nothing(tmp_path: Path, fault: Fault) -> None:
+async def test_an_attach_that_cinder_does_not_answer_leaves_nothing(tmp_path: Path, fault: Mishap) -> None:
     """The volume is kept by nobody once a look has come by."""
     async with beside_cinder(tmp_path) as demo:
         server, volume = await demo.built(), demo.volume()
@@ -132,14 +132,14 @@ async def test_an_attach_whose_answer_is_lost_is_found_again(tmp_path: Path) -> 
     async with beside_cinder(tmp_path) as demo:
         server, volume = await demo.built(), demo.volume()
         posted = lambda method, path: (method, path.endswith("/attachments")) == ("POST", True)  # noqa: E731
-        await demo.beside.cinder.fail(Fault.LOST, posted)
+        await demo.beside.cinder.fail(Mishap.LOST, posted)
         assert (await attach(demo, server, volume)).status_code == 202
         await demo.beside.cinder.heal()
         await is_attached(demo, server, volume)
 
 
 @pytest.mark.parametrize("fault", SOME, ids=lambda fault: fault.name)
-async def test_a_detach_that_cinder_does_not_answer_is_asked_for_again(tmp_path: Path, fault: Fault) -> None:
+async def test_a_detach_that_cinder_does_not_answer_is_asked_for_again(tmp_path: Path, fault: Mishap) -> None:
     """The server has the volume until it is answered."""
     async with beside_cinder(tmp_path) as demo:
         server, volume = await demo.built(), demo.volume()

@@ -10,13 +10,13 @@ import httpx
 import pytest
 
 from skep.api import awaited_images as awaiting
-from skep_lab.faulty_service import Fault
+from skep_lab.faulty_service import Mishap
 from tests.functional.neighbours.test_faulty_keystone import unavailable
 from tests.support.cloud_beside import cloud_beside
 
 
-@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
-async def test_who_waits_for_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", list(Mishap), ids=lambda fault: fault.name)
+async def test_who_waits_for_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Mishap) -> None:
     monkeypatch.setattr(awaiting, "FORGET_SECONDS", 1)
     monkeypatch.setattr(awaiting, "LATE_SECONDS", 1.0)
     async with cloud_beside(tmp_path) as beside:
@@ -55,5 +55,5 @@ async def test_who_waits_for_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         await beside.glance.heal()
         await beside.nothing_awaited()
         # Where only its answer was lost, the image is deleted as it was asked.
-        left = ["tiny"] if fault is Fault.LOST else ["other", "tiny"]
+        left = ["tiny"] if fault is Mishap.LOST else ["other", "tiny"]
         assert await beside.images() == left

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from skep.contracts.http_cloud import ComputeSession
-from skep_lab.faulty_service import Fault
+from skep_lab.faulty_service import Mishap
 from tests.support.cloud_beside import CloudBeside, cloud_beside
 
 RULES = [{"service": "compute", "method": "GET", "path": "/v2.1/servers"}]
@@ -40,8 +40,8 @@ async def bound_by_rules(beside: CloudBeside) -> ComputeSession:
         return ComputeSession(beside.client, signed.headers["X-Subject-Token"])
 
 
-@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
-async def test_who_waits_for_keystone(tmp_path: Path, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", list(Mishap), ids=lambda fault: fault.name)
+async def test_who_waits_for_keystone(tmp_path: Path, fault: Mishap) -> None:
     async with cloud_beside(tmp_path, unified=True) as beside:
         image_id = await beside.image()
         known, admin = await beside.session(), await beside.session("admin", "admin")

@@ -15,7 +15,7 @@ from skep.contracts.http_cloud import ComputeSession
 from skep.database import Connection
 from skep.database.api import port_holders
 from skep.domain.ids import InstanceUuid
-from skep_lab.faulty_service import OF_A_CLOUD, Fault
+from skep_lab.faulty_service import OF_A_CLOUD, Mishap
 from tests.functional.neighbours.test_faulty_keystone import unavailable
 from tests.functional.networks.test_servers_with_addresses import NEWEST, Tenant, addresses
 from tests.support.cloud_beside import CloudBeside, cloud_beside
@@ -125,16 +125,16 @@ async def test_what_neutron_does_not_tell_is_found_by_a_look(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("fault", OF_A_CLOUD, ids=lambda fault: fault.name)
-async def test_builds_wait_for_neutron(tmp_path: Path, fault: Fault) -> None:
+async def test_builds_wait_for_neutron(tmp_path: Path, fault: Mishap) -> None:
     """A create whose networks cannot be looked up is refused; one that was taken waits, and has its ports once."""
     async with beside_neutron(tmp_path) as demo:
         network = await demo.network("10.1.0.0/24")
         wanted = [{"uuid": network["id"]}, {"uuid": network["id"]}]
-        if fault is not Fault.LOST:
+        if fault is not Mishap.LOST:
             await demo.neutron.fail(fault)
             unavailable(await demo.create(wanted), "the network service")
             await demo.neutron.heal()
-        if fault is Fault.REFUSES:
+        if fault is Mishap.REFUSES:
             return
         await demo.neutron.fail(fault, lambda method, path: method == "POST" and path.startswith("/v2.0/ports"))
         answer = await demo.create(wanted)
@@ -162,7 +162,7 @@ async def test_a_server_that_is_deleted_while_answers_are_lost(tmp_path: Path, *
             """No port that was made is found again."""
             return path.startswith("/v2.0/ports") and (method == "POST" or bool(demo.neutron.met))
 
-        await demo.neutron.fail(Fault.LOST, meets)
+        await demo.neutron.fail(Mishap.LOST, meets)
         answer = await demo.create([{"uuid": network["id"]}])
         uuid = answer.json()["server"]["id"]
 
@@ -187,7 +187,7 @@ async def test_neutron_is_away_while_servers_are_deleted(tmp_path: Path) -> None
     async with beside_neutron(tmp_path) as demo:
         network = await demo.network("10.1.0.0/24")
         servers = [await demo.built([{"uuid": network["id"]}]) for _ in range(3)]
-        await demo.neutron.fail(Fault.ERROR)
+        await demo.neutron.fail(Mishap.ERROR)
         for server in servers:
             assert (await demo.compute.ask("DELETE", f"/servers/{server['id']}")).status_code == 204
 

@@ -17,7 +17,7 @@ from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.http_cloud import ComputeSession
 from skep.domain.ids import InstanceUuid
 from skep.standalone.images.service import EVERYBODY
-from skep_lab.faulty_service import Fault, every
+from skep_lab.faulty_service import Mishap, every
 from tests.support.cloud_beside import DATA, CloudBeside, cloud_beside
 
 HANGS = FakeFailure(operation="snapshot", server="hangs*", hangs=True)
@@ -75,19 +75,19 @@ def _go_on(beside: CloudBeside) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "meets"),
-    [(fault, _stores) for fault in Fault if fault is not Fault.REFUSES]
-    + [(fault, every) for fault in (Fault.REFUSES, Fault.SILENT, Fault.BUSY, Fault.LIKELY)],
+    [(fault, _stores) for fault in Mishap if fault is not Mishap.REFUSES]
+    + [(fault, every) for fault in (Mishap.REFUSES, Mishap.SILENT, Mishap.BUSY, Mishap.LIKELY)],
     ids=lambda one: getattr(one, "name", getattr(one, "__name__", "")),
 )
 async def test_a_snapshot_is_stored_when_glance_is_back(
-    tmp_path: Path, fault: Fault, meets: Callable[[str, str], bool]
+    tmp_path: Path, fault: Mishap, meets: Callable[[str, str], bool]
 ) -> None:
     async with cloud_beside(tmp_path, HANGS) as beside:
         session = await beside.session()
         uuid, image_id = await _begin_an_image(beside, session)
         await beside.glance.fail(fault, meets)
         _go_on(beside)
-        if fault is Fault.REFUSES:
+        if fault is Mishap.REFUSES:
             await _in_task(beside, session, uuid, "image_uploading")
         else:
             await asyncio.wait_for(beside.glance.meeting.wait(), PATIENCE)
@@ -107,7 +107,7 @@ async def test_a_snapshot_that_glance_does_not_take_leaves_nothing(
     async with cloud_beside(tmp_path, HANGS) as beside:
         session, admin = await beside.session(), await beside.session("admin", "admin")
         uuid, image_id = await _begin_an_image(beside, session)
-        await beside.glance.fail(Fault.BUSY)
+        await beside.glance.fail(Mishap.BUSY)
         _go_on(beside)
         await beside.calm(session, uuid, "ACTIVE")
         action = await _last_action(admin, uuid)
@@ -139,7 +139,7 @@ async def test_an_image_that_glance_left_saving_goes_when_it_is_back(
     async with cloud_beside(tmp_path, HANGS) as beside:
         session = await beside.session()
         uuid, image_id = await _begin_an_image(beside, session)
-        await beside.glance.fail(Fault.CUT, _stores)
+        await beside.glance.fail(Mishap.CUT, _stores)
         _go_on(beside)
         await asyncio.wait_for(beside.glance.meeting.wait(), PATIENCE)
         await beside.interrupt_image(image_id)
@@ -165,7 +165,7 @@ async def test_an_image_that_is_not_found_and_is_listed_is_awaited_still(
     async with cloud_beside(tmp_path, HANGS) as beside:
         session = await beside.session()
         uuid, image_id = await _begin_an_image(beside, session)
-        await beside.glance.fail(Fault.CUT, _stores)
+        await beside.glance.fail(Mishap.CUT, _stores)
         _go_on(beside)
         await asyncio.wait_for(beside.glance.meeting.wait(), PATIENCE)
         await beside.interrupt_image(image_id)
@@ -186,7 +186,7 @@ async def test_an_image_whose_host_dies_with_glance_goes_when_both_are_back(
     async with cloud_beside(tmp_path, HANGS) as beside:
         session = await beside.session()
         uuid, image_id = await _begin_an_image(beside, session)
-        await beside.glance.fail(Fault.SILENT, _stores)
+        await beside.glance.fail(Mishap.SILENT, _stores)
         _go_on(beside)
         await asyncio.wait_for(beside.glance.meeting.wait(), PATIENCE)
         plane = beside.cloud.plane
@@ -194,7 +194,7 @@ async def test_an_image_whose_host_dies_with_glance_goes_when_both_are_back(
         await plane.agents.pop(HOST).stop(0)
         plane.drivers.pop(HOST).close()
         await beside.interrupt_image(image_id)
-        await beside.glance.fail(Fault.BUSY)
+        await beside.glance.fail(Mishap.BUSY)
         await plane.start_agent(cell, HOST)
         _go_on(beside)
         await beside.calm(session, uuid, "ACTIVE")
@@ -210,7 +210,7 @@ async def test_an_image_of_which_glance_kept_a_part_goes_when_it_lets_it_go(tmp_
     async with cloud_beside(tmp_path, HANGS) as beside:
         session = await beside.session()
         uuid, image_id = await _begin_an_image(beside, session)
-        await beside.glance.fail(Fault.LOST, _stores)
+        await beside.glance.fail(Mishap.LOST, _stores)
         beside.glance.keeps = 1000
         _go_on(beside)
         await asyncio.wait_for(beside.glance.meeting.wait(), PATIENCE)
@@ -227,9 +227,9 @@ async def test_an_image_of_which_glance_kept_a_part_goes_when_it_lets_it_go(tmp_
 
 
 @pytest.mark.parametrize(
-    "fault", [fault for fault in Fault if fault is not Fault.REFUSES], ids=lambda fault: fault.name
+    "fault", [fault for fault in Mishap if fault is not Mishap.REFUSES], ids=lambda fault: fault.name
 )
-async def test_a_server_is_built_when_glance_gives_the_bytes_again(tmp_path: Path, fault: Fault) -> None:
+async def test_a_server_is_built_when_glance_gives_the_bytes_again(tmp_path: Path, fault: Mishap) -> None:
     async with cloud_beside(tmp_path) as beside:
         session = await beside.session()
         image_id = await beside.image()
@@ -249,7 +249,7 @@ async def test_a_server_whose_image_stays_away_says_why_and_holds_nothing(
     async with cloud_beside(tmp_path) as beside:
         session = await beside.session()
         image_id = await beside.image()
-        await beside.glance.fail(Fault.BUSY, _fetches)
+        await beside.glance.fail(Mishap.BUSY, _fetches)
         uuid = await beside.request(session, image_id)
         await beside.calm(session, uuid, "ERROR")
         assert "the image service answered 503" in (await beside.server(session, uuid))["fault"]["message"]
@@ -271,7 +271,7 @@ async def test_an_action_whose_image_stays_away_leaves_the_server_as_it_was(
         await beside.calm(session, uuid, "ACTIVE")
         other = await beside.image("other")
         body = {"rebuild": {"imageRef": other}} if action == "rebuild" else {"rescue": {"rescue_image_ref": other}}
-        await beside.glance.fail(Fault.BUSY, _fetches)
+        await beside.glance.fail(Mishap.BUSY, _fetches)
         answer = await session.ask("POST", f"/servers/{uuid}/action", body)
         assert answer.is_success, answer.text
         await beside.calm(session, uuid, "ACTIVE")

@@ -9,10 +9,16 @@ import msgspec
 
 from skep_lab.beside.services import Json
 from skep_lab.beside.walk import Request, WalkBeside
-from skep_lab.chaos.lives import CONFIRM, LIVE, MIGRATE, RESIZE, REVERT, SHELVE, UNSHELVE
+from skep_lab.crash.move_operations import LIVE, RESIZE
 from skep_lab.crash.points import BESIDE_STEPS, Point, points_of
 from skep_lab.crash.walk import FAILING, MEMBERS, MOVING
 from skep_lab.faulty_service import Moment
+
+MIGRATE: Json = {"migrate": None}
+CONFIRM: Json = {"confirmResize": None}
+REVERT: Json = {"revertResize": None}
+SHELVE: Json = {"shelve": None}
+UNSHELVE: Json = {"unshelve": None}
 
 _STEPS_OF_BUILDS = (
     "store take volumes select ports connect stage map settle dispatch claim may_build prepare may_spawn spawn built"

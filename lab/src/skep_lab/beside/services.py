@@ -22,7 +22,7 @@ from skep.contracts.neighbours.served import PASSWORDS, ServedNeighbours, neighb
 from skep.domain.clock import Clock
 from skep_lab.cinder_twin.served import SAID_OF_IMAGE, SKEP, served_twin
 from skep_lab.cinder_twin.store import SHARED_TYPE, TwinCaller, TwinVolume, VolumeStore
-from skep_lab.faulty_service import Fault, FaultyService, faulty_service
+from skep_lab.faulty_service import FaultyService, Mishap, faulty_service
 
 T = TypeVar("T")
 
@@ -186,7 +186,7 @@ class ServicesBeside:
         answer.raise_for_status()
         return dict(answer.json())
 
-    def fail(self, name: str, fault: Fault) -> None:
+    def fail(self, name: str, fault: Mishap) -> None:
         """Have `neutron` or `cinder` fail from now on."""
         self.told(self._named(name).fail(fault))
 
