@@ -11,7 +11,8 @@
 # make chaos   build and delete while the cloud is killed: make chaos SEED=7 BUILDS=200 DURATION=60; over many processes,
 #              NATS and PostgreSQL: make chaos DEPLOYMENT=processes; FROM_RELEASE=1 begins with processes of the last
 #              release (FROM_RELEASE=0.5.0: of that one) and replaces them one by one, forth, back and forth; NO_RESTORE=1
-#              restores no backup, so that servers move while faults happen
+#              restores no backup, so that servers move while faults happen; DEPLOYMENT=services: beside a network and a
+#              volume service that fail as well
 # make soak    the same for ten minutes while schedulers and the backends they share are killed: make soak SOAK_ARGS="--backend nats"
 #              chaos, soak and the benchmarks are the laboratory (lab/), which `scripts/bootstrap lab` installs
 # make tempest OpenStack's own test suite against a cloud beside a real Keystone, Glance, Neutron and Cinder; BARE=1 beside

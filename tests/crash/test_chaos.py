@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from skep_lab.chaos.load import LoadReport
+from skep_lab.chaos.services import BesideReport
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -28,6 +29,19 @@ def test_a_short_run_does_no_harm() -> None:
     assert report.acted == sum(report.actions.values()) - report.actions.get("forceDelete", 0) > 0
     assert set(report.faults) <= {"halted", "locked", "living host evacuated", "lost host evacuated"}
     assert report.faults_at_once > 0
+
+
+def test_a_short_run_beside_services_does_no_harm() -> None:
+    """Servers have ports and volumes, and what gives these fails as well."""
+    command = [sys.executable, "-m", "skep_lab.chaos", "--deployment", "services", "--seed", "20"]
+    command += ["--builds", "10", "--duration", "8"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = msgspec.convert(json.loads(done.stdout), BesideReport)
+    assert report.clean
+    assert report.builds == 10
+    assert report.things["ports"] >= 10
+    assert any(fault.startswith(("neutron", "cinder")) for fault in report.faults)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class LivingServers:
         image: Callable[[], str],
         softly_deleted: Callable[[str], None],
     ) -> None:
-        self._ask, self._contents, self._image, self._softly_deleted = ask, contents, image, softly_deleted
+        self.ask, self._contents, self._image, self._softly_deleted = ask, contents, image, softly_deleted
         self.done: Counter[str] = Counter()
         """How often an action was promised, by its key."""
         self._left: list[Sequence[Action]] = []
@@ -60,7 +60,7 @@ class LivingServers:
                 asked = self._contents.asked(uuid)
                 self._write(await self._shown(uuid), asked)
             for _ in range(ASKED_TIMES):
-                answer = await self._act(uuid, action)
+                answer = await self.act(uuid, action)
                 if answer is not None and answer.is_success:
                     self.done[next(iter(action))] += 1
                 # What was asked without an answer may begin at any time, also beside what a guest writes.
@@ -72,7 +72,7 @@ class LivingServers:
                 await asyncio.sleep(dice.uniform(*ASKED_SECONDS))
 
     async def _shown(self, uuid: str) -> dict[str, Any] | None:
-        answer = await self._ask("GET", f"/servers/{uuid}", None)
+        answer = await self.ask("GET", f"/servers/{uuid}", None)
         return answer.json()["server"] if answer is not None and answer.is_success else None
 
     def _write(self, server: dict[str, Any] | None, asked: int) -> None:
@@ -80,40 +80,41 @@ class LivingServers:
         if server is not None and server["status"] == "ACTIVE" and server["OS-EXT-STS:task_state"] is None:
             self._contents.write(server["id"], server["OS-EXT-SRV-ATTR:host"], asked)
 
-    async def _act(self, uuid: str, action: Action) -> httpx.Response | None:
+    async def act(self, uuid: str, action: Action) -> httpx.Response | None:
+        """Ask for one thing; None when no answer came."""
         if action is SOFT_DELETE:
             # What is not built yet goes for good.
             self._softly_deleted(uuid)
-            return await self._ask("DELETE", f"/servers/{uuid}", None)
+            return await self.ask("DELETE", f"/servers/{uuid}", None)
         if action in OF_MIGRATION:
             return await self._end_migration(uuid, action)
         if action is RESET:
             return await self._reset(uuid)
         if "rebuild" in action:
             return await self._rebuild(uuid)
-        return await self._ask("POST", f"/servers/{uuid}/action", action)
+        return await self.ask("POST", f"/servers/{uuid}/action", action)
 
     async def _rebuild(self, uuid: str) -> httpx.Response | None:
         self._contents.anew(uuid)
         action = {"rebuild": {"imageRef": self._image()}}
-        answer = await self._ask("POST", f"/servers/{uuid}/action", action)
+        answer = await self.ask("POST", f"/servers/{uuid}/action", action)
         if answer is not None and not answer.is_server_error:
             self._contents.anew(uuid, answered=True)
         return answer
 
     async def _end_migration(self, uuid: str, wish: Action) -> httpx.Response | None:
         """Abort a live migration under way, or have it end; None where there is none."""
-        shown = await self._ask("GET", f"/servers/{uuid}/migrations", None)
+        shown = await self.ask("GET", f"/servers/{uuid}/migrations", None)
         if shown is None or not shown.is_success or not shown.json()["migrations"]:
             return None
         path = f"/servers/{uuid}/migrations/{shown.json()['migrations'][0]['id']}"
         if wish is ABORT:
-            return await self._ask("DELETE", path, None)
-        return await self._ask("POST", f"{path}/action", wish)
+            return await self.ask("DELETE", path, None)
+        return await self.ask("POST", f"{path}/action", wish)
 
     async def _reset(self, uuid: str) -> httpx.Response | None:
         """Say that a server is ACTIVE which has a guest; None for any other."""
         shown = await self._shown(uuid)
         if shown is None or shown["status"] not in BUILT:
             return None
-        return await self._ask("POST", f"/servers/{uuid}/action", RESET)
+        return await self.ask("POST", f"/servers/{uuid}/action", RESET)

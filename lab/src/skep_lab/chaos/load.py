@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Coroutine, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import httpx
 import msgspec
@@ -53,6 +53,9 @@ FAILURES = (
 """What hosts do to servers, by their names: one host of each cell fails, a whole cell, all; the image is at fault."""
 LIVING = 0.7
 """The share of servers to which something is done."""
+
+
+LivingT = TypeVar("LivingT", bound=LivingServers)
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,8 +130,8 @@ class Load(ABC):
 
     failures: Collection[FakeFailure] = FAILURES
     """What excuses an ERROR."""
-    interfaces = 1
-    """How many each server is asked to have: one, or none."""
+    interfaces: int | None = 1
+    """How many each server is asked to have: one, or none; None: nobody looks."""
     keeps = True
     """Whether the cloud keeps deleted servers for a while."""
 
@@ -149,7 +152,11 @@ class Load(ABC):
         self._over = asyncio.Event()
         self._deletes: set[asyncio.Task[None]] = set()
         self._ended = 0
-        self._living = LivingServers(self.sent, self.contents, lambda: cloud.image, self.asked.created.discard)
+        self._living = self.living(LivingServers)
+
+    def living(self, kind: type[LivingT]) -> LivingT:
+        """Return what leads the lives of servers."""
+        return kind(self.sent, self.contents, lambda: self.cloud.image, self.asked.created.discard)
 
     async def run(self) -> tuple[LoadReport, Findings, list[str]]:
         """Do it all; return the report, what was found, and what the audit says.
@@ -219,7 +226,7 @@ class Load(ABC):
     async def create_one(self, kind: str) -> str:
         """Create until one is promised; return it. One without an answer may have been stored: it is not counted."""
         while True:
-            answer = await self.sent("POST", "/servers", self._body(kind, f"{kind}-{new_uuid()[:8]}"))
+            answer = await self.sent("POST", "/servers", await self.body_of(kind))
             if answer is not None and answer.status_code == 202:
                 break
         uuid = str(answer.json()["server"]["id"])
@@ -227,6 +234,10 @@ class Load(ABC):
         if uuid not in self.asked.deleted:
             self.asked.created.add(uuid)
         return uuid
+
+    async def body_of(self, kind: str) -> dict[str, object]:
+        """Return what asks for a server."""
+        return self._body(kind, f"{kind}-{new_uuid()[:8]}")
 
     async def _create(self, dice: random.Random) -> None:
         kind = dice.choices(list(KINDS), list(KINDS.values()))[0]
@@ -241,7 +252,7 @@ class Load(ABC):
             self._later(self._living.lead(uuid, life, random.Random(dice.random()), writes=not goes))
 
     def _body(self, kind: str, name: str, count: int = 1) -> dict[str, object]:
-        networks = "auto" if self.interfaces else "none"
+        networks = "none" if self.interfaces == 0 else "auto"
         server = {"name": name, "flavorRef": SMALL.flavorid, "networks": networks, "imageRef": self.cloud.image}
         hints = {"group": self._group} if kind == APART else {}
         return {"server": {**server, "min_count": count, "max_count": count}, "os:scheduler_hints": hints}

@@ -29,7 +29,7 @@ from skep.config.scheduler import SchedulerSettings
 from skep.config.sections import Config, TransportSettings
 from skep.contracts.eventually import PATIENCE, eventually
 from skep_lab.chaos.load import LoadReport, chaos_config
-from skep_lab.chaos.run import Chaos
+from skep_lab.chaos.one_process import Chaos
 from skep_lab.crash.walk import RECOVERY_SECONDS
 from skep_lab.soak.servers import BACKENDS, SoakServers
 from skep_lab.witnesses.witness import Findings
