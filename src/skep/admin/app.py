@@ -1,4 +1,4 @@
-"""The admin API as an ASGI application: `/admin/v1`, `/healthz`, `/readyz`, `/metrics`.
+"""The admin API as an ASGI application: `/admin/v1`, `/healthz`, `/readyz`, `/metrics`, and `/v1` for users.
 
 Answers are JSON; errors read `{"error": {"code": 404, "message": "..."}}`. Every route asks for the role `admin` but
 for the placement of a server, which its owner may see without the names of hosts, and for what a program may do with a
@@ -24,6 +24,7 @@ from skep.admin import (
     credentials,
     documents,
     enrolments,
+    events,
     fences,
     health,
     host_states,
@@ -46,6 +47,7 @@ from skep.http.faults import FaultForm
 from skep.http.limits import MAX_BATCH_BODY, MAX_SMALL_BODY
 
 PREFIX = "/admin/v1"
+USER_PREFIX = "/v1"
 OPEN_PATHS = ("/healthz", "/readyz", "/metrics")
 """Answered without a token: load balancers and Prometheus have none, and no name of a host or user is in them."""
 
@@ -94,11 +96,15 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/audit", audit.show),
     ("POST", "/audit/repair", audit.mend),
     ("GET", "/clocks", clocks.index),
+    ("GET", "/events", events.index),
     ("GET", "/openapi.json", documents.openapi),
 )
 """Method, path below the prefix, what answers. HEAD goes where GET goes."""
 
-FOR_OWNERS = frozenset({placement.show})
+USER_ROUTES: tuple[tuple[str, str, Handler], ...] = (("GET", "/events", events.of_project),)
+"""What Skep serves to users beside the compute API: method, path below `USER_PREFIX`, what answers."""
+
+FOR_OWNERS = frozenset({placement.show, events.of_project})
 """Handlers that decide themselves who may see what; all others are for admins."""
 
 FOR_NEW_HOSTS = frozenset({enrolments.enrol})
@@ -133,6 +139,7 @@ class AdminApi:
     def __init__(self, services: AdminServices) -> None:
         self.services = services
         routes = paths([(method, PREFIX + path, _endpoint(handler)) for method, path, handler in ROUTES], services)
+        routes += paths([(one, USER_PREFIX + path, _endpoint(does)) for one, path, does in USER_ROUTES], services)
         routes += [
             Route("/healthz", health.alive, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
@@ -143,7 +150,7 @@ class AdminApi:
     @staticmethod
     def serves(path: str) -> bool:
         """Tell whether a request for `path` is for this application."""
-        return path in OPEN_PATHS or path == PREFIX or path.startswith(f"{PREFIX}/")
+        return path in OPEN_PATHS or any(path == one or path.startswith(f"{one}/") for one in (PREFIX, USER_PREFIX))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from skep.admin.app import PREFIX, ROUTES
+from skep.admin.app import PREFIX, ROUTES, USER_PREFIX, USER_ROUTES
 from skep.http.documents import document, render
 
 FAULT: dict[str, Any] = {
@@ -29,6 +29,7 @@ SECURITY: dict[str, Any] = {
 def described() -> dict[str, Any]:
     """Return the document."""
     rows = [(method, PREFIX + path, handler) for method, path, handler in ROUTES]
+    rows += [(method, USER_PREFIX + path, handler) for method, path, handler in USER_ROUTES]
     return document("Skep admin API", rows, version="1", fault=FAULT, security=SECURITY, faults=(404,))
 
 

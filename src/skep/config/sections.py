@@ -445,6 +445,15 @@ class RetentionSettings(Section, frozen=True, kw_only=True):
     batch_rows: Annotated[int, Meta(ge=1, le=10000, description="Rows purged in one transaction")] = 200
 
 
+class EventsSettings(Section, frozen=True, kw_only=True):
+    """The event log: what happened to servers, in one order."""
+
+    keep_seconds: Annotated[
+        int, Meta(ge=60, description="Seconds for which an event is kept; a reader that comes later is told so")
+    ] = 604_800
+    batch_rows: Annotated[int, Meta(ge=1, le=10000, description="Events that are copied or pruned at once")] = 500
+
+
 class LogSettings(Section, frozen=True, kw_only=True):
     """What is logged, to standard error."""
 
@@ -544,6 +553,7 @@ class Config(Section, frozen=True, kw_only=True):
     consoles: ConsolesSettings = ConsolesSettings()
     image_cache: ImageCacheSettings = ImageCacheSettings()
     retention: RetentionSettings = RetentionSettings()
+    events: EventsSettings = EventsSettings()
     notifications: NotificationsSettings = NotificationsSettings()
     tracing: TracingSettings = TracingSettings()
 

@@ -90,4 +90,4 @@ def make_super_conductor(
         volume_seconds=process.config.volumes.build_seconds,
         volumes_in_zone=not process.config.volumes.cross_az_attach,
     )
-    return SuperConductor(parts, process.config.retention)
+    return SuperConductor(parts, process.config.retention, process.config.events)

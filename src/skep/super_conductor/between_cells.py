@@ -41,6 +41,7 @@ from skep.domain.timelines import Moment
 from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
 from skep.super_conductor import notifications
 from skep.super_conductor.decisions import not_final
+from skep.super_conductor.events import copy_of_server
 from skep.super_conductor.locations import resolved
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.telemetry import endings
@@ -397,6 +398,7 @@ class BetweenCells:
                 run.outcome = "replaced"
                 return False
             if goes_here:
+                await copy_of_server(parts, out_of, known.instance)
                 pointed: bool | None = False
                 if await into.read(partial(hand_overs.may_land, uuid=known.uuid, turn=known.turn)):
                     pointed = await self._point(known.instance, out_of, into, number, there, forth=forth)

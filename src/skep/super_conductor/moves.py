@@ -36,6 +36,7 @@ from skep.domain.timelines import Moment
 from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
 from skep.super_conductor import notifications
 from skep.super_conductor.decisions import not_final
+from skep.super_conductor.events import copy_of_server
 from skep.super_conductor.locations import resolved
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.super_conductor.timelines import settle
@@ -95,6 +96,7 @@ class Moves:
             return
         work, traveller = await access.write(partial(_freeze, leaver=leaver, taken=attempt, now=parts.clock.now()))
         if work is not None:
+            await copy_of_server(parts, access, leaver.instance)
             await self._elsewhere(access, work, attempt, traveller)
         await parts.api.write(partial(above.give_back, owner=parts.owner, instance=leaver.instance))
 

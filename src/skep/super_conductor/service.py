@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from skep.config.sections import RetentionSettings
+from skep.config.sections import EventsSettings, RetentionSettings
 from skep.database.api import recovery as api_recovery
 from skep.database.api.tables import leases
 from skep.database.api.time_tables import time
@@ -31,6 +31,7 @@ from skep.super_conductor.builds import Builds
 from skep.super_conductor.charges import Charges
 from skep.super_conductor.contents import Contents
 from skep.super_conductor.deletes import Deletes
+from skep.super_conductor.events import Events
 from skep.super_conductor.hosts import Hosts
 from skep.super_conductor.interfaces import Interfaces
 from skep.super_conductor.moves import Moves
@@ -48,7 +49,7 @@ from skep.transport.base import SUPER_CONDUCTOR, Handlers, Subscription
 class SuperConductor:
     """Drives builds and deletes above the cells. Any number may run; rows and leases keep them apart."""
 
-    def __init__(self, parts: Parts, retention: RetentionSettings) -> None:
+    def __init__(self, parts: Parts, retention: RetentionSettings, events: EventsSettings) -> None:
         self.clock = DatabaseClock(parts.clock)
         parts = dataclasses.replace(parts, clock=self.clock, time=Time(time, API, api_recovery.begin_if_lost))
         self._parts = parts
@@ -74,6 +75,7 @@ class SuperConductor:
         self._sweeper = Loop("sweeper", Sweeper(parts).run, every=parts.settings.sweep_seconds)
         self._auditor = Loop("audit", Auditor(parts).run, every=parts.settings.audit_seconds)
         self._retention = Loop("retention", Retention(parts, retention).run, every=60.0)
+        self._events = Loop("events", Events(parts, events).run, every=min(1.0, resend))
         self._looks = Timelines(parts)
         self._timelines = Loop("timelines", self._looks.run, every=2.0)
         self._recovery = Loop("recovery", Recovery(parts).run, every=resend)
@@ -113,6 +115,7 @@ class SuperConductor:
             self._sweeper,
             self._auditor,
             self._retention,
+            self._events,
             self._timelines,
             self._recovery,
         )

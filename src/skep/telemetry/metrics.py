@@ -46,6 +46,23 @@ class Metrics:
             ("action", "outcome"),
             registry=self.registry,
         )
+        self.events_copied = Counter(
+            "skep_events_copied", "Events of servers that were copied from cells into the log", registry=self.registry
+        )
+        self.events_pruned = Counter(
+            "skep_events_pruned", "Events of servers that were pruned from the log", registry=self.registry
+        )
+        self.events_unreadable = Counter(
+            "skep_events_unreadable",
+            "Facts of cells that could not be read: the log says so in their place",
+            registry=self.registry,
+        )
+        self.events_lag = Gauge(
+            "skep_events_lag_seconds",
+            "Seconds since all events of a cell were in the log, by cell; it grows while the cell does not answer",
+            ("cell",),
+            registry=self.registry,
+        )
         self.http_request_seconds = Histogram(
             "skep_http_request_seconds",
             "Time until an HTTP request was answered, by service, method, route pattern and status",

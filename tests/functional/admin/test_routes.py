@@ -84,6 +84,14 @@ BAD = [
     ("PUT", "/admin/v1/namespaces/volume", b'{"fields": {"free": {"type": "integer"}}, "join": {"field": "x"}}', 400),
     ("PUT", "/admin/v1/namespaces/none/states", b'{"states": []}', 404),
     ("GET", "/admin/v1/namespaces/none/credentials", b"", 404),
+    ("GET", "/admin/v1/events?limit=0", b"", 400),
+    ("GET", "/admin/v1/events?after=x", b"", 400),
+    ("GET", "/admin/v1/events?after=7", b"", 400),
+    ("GET", "/admin/v1/events?after=7-x", b"", 410),
+    ("GET", "/admin/v1/events?type=nothing", b"", 400),
+    ("GET", "/admin/v1/events?server=one", b"", 400),
+    ("GET", "/v1/events?project=p", b"", 400),
+    ("GET", "/v1/nothing", b"", 404),
 ]
 
 
@@ -130,7 +138,7 @@ async def test_documents(admin: Admin) -> None:
 
 
 def test_what_belongs_to_it_on_a_shared_listener() -> None:
-    for path in ("/admin/v1", "/admin/v1/cells", "/healthz", "/readyz", "/metrics"):
+    for path in ("/admin/v1", "/admin/v1/cells", "/v1/events", "/healthz", "/readyz", "/metrics"):
         assert AdminApi.serves(path)
     for path in ("/", "/v2.1/servers", "/admin", "/administration", "/metrics/x"):
         assert not AdminApi.serves(path)

@@ -11,13 +11,21 @@ from functools import partial
 from typing import Any
 
 from skep.domain.ids import new_uuid
-from tests.support.access.admin_world import OPEN_TO_ENROLMENT, SCHEMA, Things
+from tests.support.access.admin_world import FOR_USERS, OPEN_TO_ENROLMENT, SCHEMA, Things
 from tests.support.access.matrix import Row, Thing
 
 
 def admin_rows(things: Things) -> list[Row]:
     """Return all rows."""
     return [*_cells(things), *_hosts(things), *_placement(things), *_namespaces(things), *_cloud()]
+
+
+def user_rows() -> list[Row]:
+    """Return the rows of what users are served beside the compute API."""
+    events = partial(
+        Row, method="GET", path="/events", right="reader", service=FOR_USERS, but={"system": 403, "domain": 403}
+    )
+    return [events(), events(query="limit=1&type=server.active")]
 
 
 def _cells(things: Things) -> Iterator[Row]:
@@ -144,5 +152,6 @@ def _cloud() -> Iterator[Row]:
     yield Row(method="GET", path="/audit", right="admin")
     yield Row(method="POST", path="/audit/repair", right="admin", body={"dry_run": False})
     yield Row(method="GET", path="/clocks", right="admin")
+    yield Row(method="GET", path="/events", right="admin")
     yield Row(method="GET", path="/recovery", right="admin")
     yield Row(method="GET", path="/openapi.json", right="admin")

@@ -14,7 +14,7 @@ import httpx
 import sqlalchemy as sa
 
 from skep.admin import namespaces
-from skep.admin.app import AdminApi
+from skep.admin.app import PREFIX, USER_PREFIX, AdminApi
 from skep.admin.joining import Messaging
 from skep.api.policy import Policy
 from skep.database.api.service_tables import credentials
@@ -39,6 +39,8 @@ SCHEMA: dict[str, Any] = {"fields": {"free_gb": {"type": "integer", "minimum": 0
 LATE = 4_102_444_800_000_000
 """The year 2100: a credential that was used then is not marked as used by each request."""
 NAMESPACES = ("volume", "network")
+FOR_USERS = "users"
+"""What a row says that is for a route beside the compute API."""
 OPEN_TO_ENROLMENT = "with an enrolment token"
 
 
@@ -105,8 +107,9 @@ async def admin_world(directory: Path) -> AsyncIterator[tuple[World, Things, tup
         snapshot = Snapshot(directory / f"{name}.db" for name in ("api", "cell0", "cell1", "cell2"))
         lives = itertools.count(2)
 
-        async def send(method: str, url: str, body: Any, _row: Row, headers: Mapping[str, str]) -> httpx.Response:
-            return await client.request(method, f"/admin/v1{url}", json=body, headers=dict(headers))
+        async def send(method: str, url: str, body: Any, row: Row, headers: Mapping[str, str]) -> httpx.Response:
+            prefix = USER_PREFIX if row.service == FOR_USERS else PREFIX
+            return await client.request(method, f"{prefix}{url}", json=body, headers=dict(headers))
 
         async def restore() -> None:
             snapshot.restore()

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from skep.admin import openapi as admin
 from skep.admin.app import ROUTES as ADMIN
+from skep.admin.app import USER_ROUTES
 from skep.admin.cells import NewCell
 from skep.http.answers import JsonResponse, json_response
 from skep.http.documents import document, render
@@ -88,7 +89,14 @@ def test_the_committed_document_is_what_the_operations_say(service: str) -> None
     assert committed == render(DOCUMENTS[service]()), f"run: {COMMANDS[service]}"
 
 
-@pytest.mark.parametrize(("service", "routes"), [("admin", ADMIN), ("identity", IDENTITY), ("images", IMAGES)])
+@pytest.mark.parametrize(
+    ("service", "routes"),
+    [
+        ("admin", (*ADMIN, *((one, f"of users {path}", does) for one, path, does in USER_ROUTES))),
+        ("identity", IDENTITY),
+        ("images", IMAGES),
+    ],
+)
 def test_every_route_is_in_it(service: str, routes: tuple[tuple[str, str, Any], ...]) -> None:
     assert len(operations(DOCUMENTS[service]())) == len({(method, path) for method, path, _ in routes})
 

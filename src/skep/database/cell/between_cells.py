@@ -24,6 +24,7 @@ from skep.database.cell.cold_moves import (
     change_server,
     move_of,
 )
+from skep.database.cell.event_facts import no_news
 from skep.database.cell.tables import AWAY, action_events, instances, leases, migrations
 from skep.database.cell.tables import actions as action_table
 from skep.database.cell.tables import attempts as attempt_rows
@@ -370,11 +371,12 @@ def follow(connection: sa.Connection, uuid: str, news: PartOfMove, home: CellUui
         .where(move.uuid == uuid)
         .values(**{**anew(now), **values, "owner": None, "turn": news.move.turn})
     )
-    for table, rows in ((action_table, news.actions), (action_events, news.events)):
-        of = (table.c.instance == known.instance, table.c.request_id == news.move.task_id)
-        connection.execute(table.delete().where(*of))
-        if rows:
-            connection.execute(table.insert(), list(rows))
+    with no_news(connection):
+        for table, rows in ((action_table, news.actions), (action_events, news.events)):
+            of = (table.c.instance == known.instance, table.c.request_id == news.move.task_id)
+            connection.execute(table.delete().where(*of))
+            if rows:
+                connection.execute(table.insert(), list(rows))
     if step == "revert_receive" and known.source_cell is None:
         _begin_back(connection, news.move, now)
     return True

@@ -115,6 +115,15 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> set[
     overtakers = {one.instance.uuid: one.instance.attempt for one in staged if one.instance.attempt > 1}
     if overtakers:
         attempts.not_sent(connection, overtakers, now)
+    # Before the attempts: the event of a chosen host names the latest request.
+    actions.begin(
+        connection,
+        [
+            actions.action_of(one.instance.uuid, "create", one.context, one.instance.created_at)
+            for one in staged
+            if one.traveller is None
+        ],
+    )
     attempts.begin(
         connection,
         (
@@ -132,14 +141,6 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> set[
     for one in staged:
         if one.traveller is not None:
             travels.unpack(connection, one.instance.uuid, one.traveller)
-    actions.begin(
-        connection,
-        [
-            actions.action_of(one.instance.uuid, "create", one.context, one.instance.created_at)
-            for one in staged
-            if one.traveller is None
-        ],
-    )
     return {one.instance.uuid for one in staged}
 
 

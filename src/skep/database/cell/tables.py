@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from skep.database.cell.event_triggers import TRIGGERS
 from skep.database.partial_index import where
 from skep.database.timelines import tables_of
+from skep.database.triggers import declare
 from skep.domain.instances import State
 from skep.domain.states import BUILD_OVER, stored
 
@@ -263,6 +265,28 @@ action_events = sa.Table(
     sa.Index("action_events_action", "instance", "request_id"),
 )
 
+event_facts = sa.Table(
+    "event_facts",
+    metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("fact_key", sa.Text, nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("instance", sa.Text, nullable=False),
+    sa.Column("project_id", sa.Text, nullable=False),
+    sa.Column("user_id", sa.Text, nullable=False),
+    sa.Column("request_id", sa.Text),
+    sa.Column("attempt", sa.Integer),
+    sa.Column("host", sa.Text),
+    sa.Column("what", sa.Text),
+    sa.Column("detail", sa.Text),
+    sa.Column("text", sa.Text),
+    sa.Column("fault", sa.LargeBinary),
+    sqlite_autoincrement=True,
+)
+"""Facts that wait to be copied into the event log (`domain.server_events.Fact`). Triggers of `instances`, `attempts`,
+`actions` and `action_events` write them, in the transaction of what they tell; they go when they are copied."""
+
 agents = sa.Table(
     "agents",
     metadata,
@@ -402,3 +426,5 @@ found_guests = sa.Table(
 """What hosts told of their guests after the database went back. `phase`: `whole`, `spawning`, `building`, or `none`:
 only the highest attempt that the host has heard of is known then. `described`: the instance, as the host was told.
 `deleted`: the host was told that the server was deleted."""
+
+declare(metadata, TRIGGERS)

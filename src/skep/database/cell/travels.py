@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from skep.database.cell.event_facts import no_news
 from skep.database.cell.tables import action_events, actions, instances, migrations
 from skep.domain.ids import InstanceUuid
 
@@ -68,9 +69,10 @@ def unpack(connection: sa.Connection, uuid: InstanceUuid, traveller: Traveller) 
     """Write what came with an instance into its staged row, and beside it; over what is left of an earlier stay."""
     connection.execute(instances.update().where(row.uuid == uuid).values(traveller.columns))
     forget(connection, uuid)
-    for table in _PAST:
-        if traveller.past[table.name]:
-            connection.execute(table.insert(), traveller.past[table.name])
+    with no_news(connection):
+        for table in _PAST:
+            if traveller.past[table.name]:
+                connection.execute(table.insert(), traveller.past[table.name])
 
 
 def forget(connection: sa.Connection, uuid: InstanceUuid) -> None:
