@@ -51,6 +51,8 @@ def test_what_servers_have_and_what_users_brought_is_no_finding() -> None:
     assert differences(OVER, THINGS).clean
     twice = replace(WELL, volumes={**WELL.volumes, "copy": replace(MADE, id="copy", status="available", metadata={})})
     assert differences(twice, THINGS).clean, "a user's own"
+    taken = replace(MADE, status="available", metadata={**LABEL, "skep_server": ""})
+    assert differences(replace(OVER, volumes={**OVER.volumes, "made": taken}), THINGS).clean, "a user's by now"
 
 
 @pytest.mark.parametrize(

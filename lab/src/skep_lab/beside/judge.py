@@ -112,7 +112,8 @@ def _leaked_volumes(seen: SeenBeside, things: ThingsOfUsers) -> Iterator[str]:
         elif one.status in ("in-use", "reserved") and one.id not in attached:
             yield f"volume {one.id} is {one.status}, and no server has it"
         is_ours = one.id not in things.volumes | things.given
-        ends = one.metadata.get("skep_made") == "ends"
+        # Of a volume that a user has taken from its server no server is named any more.
+        ends = one.metadata.get("skep_made") == "ends" and bool(one.metadata.get("skep_server"))
         if is_ours and ends and one.id not in named and one.id not in seen.with_snapshots:
             yield f"volume without its server: {one.id} is {one.status}, made for {one.metadata.get('skep_server')}"
 

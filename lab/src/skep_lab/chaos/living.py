@@ -28,6 +28,9 @@ class LivingServers:
     `image` is that of all servers; `softly_deleted` hears of a server before it is deleted for a while.
     """
 
+    waits = ASKED_TIMES
+    """How often it is looked whether a server is built before something is asked of it."""
+
     def __init__(
         self,
         ask: Ask,
@@ -50,7 +53,7 @@ class LivingServers:
 
         `writes`: the guest of the server writes before each, while it runs and nothing is done to it.
         """
-        for _ in range(ASKED_TIMES):
+        for _ in range(self.waits):
             await asyncio.sleep(dice.uniform(*ASKED_SECONDS))
             shown = await self._shown(uuid)
             if shown is not None and shown["status"] != "BUILD":

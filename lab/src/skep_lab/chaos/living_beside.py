@@ -33,6 +33,9 @@ LIVES_BESIDE: tuple[tuple[Action, ...], ...] = (
 class LivingBeside(LivingServers):
     """Lives of servers beside services."""
 
+    waits = 60
+    """Builds wait for services that fail, ever longer."""
+
     network = ""
     """The id of the network on which ports are made."""
     new_volume: Callable[[], Awaitable[str]]
