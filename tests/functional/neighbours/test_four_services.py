@@ -58,7 +58,7 @@ class Four:
         async def available() -> bool:
             return (await self.volumes())[self.volume] == ("available", 0)
 
-        await eventually(available, "the volume is available", PATIENCE)
+        await eventually(available, "the volume is available", seconds=PATIENCE)
 
     async def volumes(self) -> dict[str, tuple[str, int]]:
         """Return status and number of attachments of the volumes, by their ids."""
@@ -99,7 +99,7 @@ class Four:
             shown: Json = (await self.compute.ask("GET", f"/servers/{uuid}", version=NEWEST)).json()["server"]
             return shown if shown["status"] in {"ACTIVE", "ERROR"} and not shown["OS-EXT-STS:task_state"] else None
 
-        settled = await eventually(is_so, "the server is made, or has failed", PATIENCE)
+        settled = await eventually(is_so, "the server is made, or has failed", seconds=PATIENCE)
         assert settled is not None
         return settled
 
@@ -110,7 +110,7 @@ class Four:
         async def gone() -> bool:
             return (await self.compute.ask("GET", f"/servers/{uuid}")).status_code == 404
 
-        await eventually(gone, "the server is gone", PATIENCE)
+        await eventually(gone, "the server is gone", seconds=PATIENCE)
 
     async def only_what_is_the_users_is_left(self) -> None:
         """Wait until neither service has anything of a server, nor the audit anything to say."""
@@ -124,7 +124,7 @@ class Four:
                 and not audit["unread"]
             )
 
-        await eventually(is_so, "only what is the user's is left", PATIENCE)
+        await eventually(is_so, "only what is the user's is left", seconds=PATIENCE)
 
     async def close(self) -> None:
         await self._client.aclose()

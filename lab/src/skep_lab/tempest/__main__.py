@@ -21,6 +21,7 @@ from skep.telemetry.logs import configure
 from skep_lab import rabbitmq
 from skep_lab.neighbours import networks, volumes
 from skep_lab.neighbours.identity_and_images import PART
+from skep_lab.neighbours.programs import programs
 from skep_lab.tempest.cloud import bare_surroundings, own_surroundings, surroundings
 from skep_lab.tempest.known import known
 from skep_lab.tempest.outcomes import Came, SuiteOutcome, counted, name_of, page, read
