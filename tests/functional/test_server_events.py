@@ -20,6 +20,7 @@ from skep.domain.errors import StorageUnavailable
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import State
 from skep.domain.server_events import Fact
+from skep.super_conductor import events as copying
 from tests.functional.test_moving_between_cells import big, with_disk
 from tests.functional.test_shelving import opened
 from tests.functional.test_unshelving_elsewhere import only_in, shelved, two_cells
@@ -110,7 +111,10 @@ async def test_a_restart_loses_nothing(tmp_path: Path) -> None:
             assert types(seen)[-1] == "server.active"
 
 
-async def test_a_shelved_server_that_goes_to_another_cell_is_told_once_and_in_order(tmp_path: Path) -> None:
+async def test_a_shelved_server_that_goes_to_another_cell_is_told_once_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "MOST_OF_SERVER", 1)
     async with two_cells(tmp_path) as cloud:
         uuid = await shelved(cloud)
         await only_in(cloud, "cell2")
@@ -126,6 +130,8 @@ async def test_a_shelved_server_that_goes_to_another_cell_is_told_once_and_in_or
     assert {one.cell for one in seen[:moved] if one.type != "server.host_chosen"} - {None} == {first}
     behind = [one for one in seen[moved:] if one.type != "server.attempt_failed"]
     assert {one.cell for one in behind} == {second}
+    asked = next(one.request_id for one in seen if one.type == "action.begun" and action(one) == "unshelve")
+    assert [one.request_id for one in seen if one.type == "server.host_chosen" and one.cell == second] == [asked]
     assert begun_before(seen, "unshelve") < moved
 
 

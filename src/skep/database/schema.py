@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import sqlalchemy as sa
 
+from skep.database.dialects import LOCK
 from skep.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -118,13 +119,17 @@ def _refuse_newer(connection: sa.Connection, kind: Kind, found: str, name: str) 
 
 
 def _take_turn(connection: sa.Connection) -> None:
-    """Wait for other processes that upgrade, and let no limit of a short statement end a long one."""
+    """Wait for other processes that upgrade and for writers, and let no limit of a short statement end a long one.
+
+    A writer that had one table and waited for another would wait for ever for a revision that changes both.
+    """
     if connection.dialect.name != "postgresql":
         return
     for limit in (f"lock_timeout = '{LOCK_SECONDS}s'", "statement_timeout = 0"):
         connection.exec_driver_sql(f"SET LOCAL {limit}")
     connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
-    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+    for lock in (MIGRATION_LOCK, LOCK):
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({lock})")
 
 
 def _adopt(connection: sa.Connection) -> None:

@@ -62,14 +62,14 @@ class Events:
         for uuid, name in cells.items():
             lag.labels(name).set(now - self._since[uuid])
 
-    def _before(self, connection: Connection) -> int:
-        return clocks.now(connection, self._parts.clock) - self._settings.keep_seconds * SECOND
-
     def _any_old(self, connection: Connection) -> bool:
-        return events.any_before(connection, self._before(connection))
+        now = clocks.now(connection, self._parts.clock)
+        return events.any_before(connection, now - self._settings.keep_seconds * SECOND, now)
 
     def _prune(self, connection: Connection) -> None:
-        gone = events.prune(connection, self._before(connection), self._settings.batch_rows)
+        now = clocks.now(connection, self._parts.clock)
+        before = now - self._settings.keep_seconds * SECOND
+        gone = events.prune(connection, before, now, self._settings.batch_rows)
         self._parts.steps.metrics.events_pruned.inc(gone)
 
 
@@ -78,8 +78,11 @@ async def copy_of_server(parts: Parts, access: CellAccess, instance: InstanceUui
 
     Raises StorageUnavailable when the cell does not answer.
     """
-    facts = await access.read(partial(event_facts.of_server, instance=instance, limit=MOST_OF_SERVER))
-    await _copied(parts, access, facts)
+    more = True
+    while more:
+        facts = await access.read(partial(event_facts.of_server, instance=instance, limit=MOST_OF_SERVER))
+        await _copied(parts, access, facts)
+        more = len(facts) >= MOST_OF_SERVER
 
 
 async def _copied(parts: Parts, access: CellAccess, facts: list[Fact]) -> None:

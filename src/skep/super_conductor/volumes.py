@@ -27,6 +27,7 @@ from skep.domain.volumes import NOWHERE, ServerVolume, VolumeEnds, connector
 from skep.neighbours.at_once import at_once
 from skep.neighbours.volumes.base import (
     ATTACHED,
+    CONNECTING,
     KEPT,
     EndedVolumes,
     VolumeAttachment,
@@ -65,10 +66,10 @@ class VolumesOfServers:
 
         One that was connected and not completed is completed: the service makes no other of its volume until then.
         """
-        half = [one.id for one in there if one.status not in (KEPT, ATTACHED)]
-        if half:
-            # What is refused is gone.
-            await self._parts.volumes.complete(half)
+        half = [one.id for one in there if one.status == CONNECTING]
+        for one, refused in zip(half, await self._parts.volumes.complete(half) if half else (), strict=True):
+            if refused is not None:
+                log.warning("half connected volume not completed", attachment=one, error=str(refused))
         return tuple(one.id for one in there if one.status != KEPT)
 
     async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:

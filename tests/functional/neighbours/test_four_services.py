@@ -41,8 +41,7 @@ class Four:
         self.four = four
         self.compute = compute
         self.admin = admin
-        headers = {"X-Auth-Token": token}
-        self._client = httpx.AsyncClient(headers=headers, timeout=60.0, trust_env=False)
+        self._client = httpx.AsyncClient(headers={"X-Auth-Token": token}, timeout=60.0, trust_env=False)
         self.network = ""
         self.volume = ""
 
@@ -67,7 +66,9 @@ class Four:
 
     async def ports(self) -> list[Json]:
         """Return the ports of servers."""
-        found = (await self._client.get(f"{self.four.neutron.url}/v2.0/ports?network_id={self.network}")).json()
+        # Where they are bound is shown to admins only.
+        url = f"{self.four.neutron.url}/v2.0/ports?network_id={self.network}"
+        found = (await self._client.get(url, headers=self.admin.headers)).json()
         return [port for port in found["ports"] if port["device_owner"].startswith("compute:")]
 
     async def create(self, **more: Any) -> str:

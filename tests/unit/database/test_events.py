@@ -20,7 +20,7 @@ from skep.database.cell.tables import instances
 from skep.database.dialects import dialect_of
 from skep.database.stored import dump
 from skep.domain.errors import BadRequest, Withdrawn
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import InstanceUuid, ProjectId, UserId
 from skep.domain.instances import State
 from skep.domain.server_events import NewEvent, event_of
 from skep.processes.servers.postgres import PostgresServer
@@ -103,6 +103,20 @@ def test_an_action_is_told_when_it_begins_and_ends(cell: sa.Connection) -> None:
     assert HOST not in failed.data["reason"], "its owner reads it"
 
 
+def test_an_action_of_an_admin_is_told_to_the_project_of_the_server(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    told(cell)
+    admin = msgspec.structs.replace(context("req-2"), project_id=ProjectId("admins"), user_id=UserId("root"))
+    actions.begin(cell, [actions.action_of(ONE, "stop", admin, 20)])
+    part = actions.ActionEvent(instance=ONE, request_id="req-2", event="compute_stop_instance", started_at=20)
+    actions.finish(cell, msgspec.structs.replace(part, finished_at=21, result="Success"))
+    facts = [event_of(fact, CELL) for fact in event_facts.oldest(cell, 10)]
+    assert [(one.type, one.project_id, one.user_id) for one in facts] == [
+        ("action.begun", PROJECT, "root"),
+        ("action.ended", PROJECT, "root"),
+    ]
+
+
 def test_what_is_undone_is_not_told(cell: sa.Connection) -> None:
     bring_to(cell, State.SPAWNING)
     told(cell)
@@ -171,20 +185,30 @@ def test_pruning_is_told_to_who_comes_too_late(api: sa.Connection) -> None:
     a = events.page(api, ALL).next
     events.add(api, [noted("b")], 5)
     events.add(api, [noted("c")], 3)
-    assert not events.any_before(api, 1)
-    assert events.any_before(api, 4)
-    assert events.prune(api, 4, 10) == 1, "what was stored later stays, and what is behind it"
+    assert not events.any_before(api, 1, 9)
+    assert events.any_before(api, 4, 9)
+    assert events.prune(api, 4, 9, 10) == 1, "what was stored later stays, and what is behind it"
     assert keys(events.page(api, EventsWanted(after=a))) == ["b", "c"], "it has read all that is gone"
     assert keys(events.page(api, ALL)) == ["b", "c"]
     with pytest.raises(Withdrawn, match=f"the oldest are behind {a}"):
         events.page(api, EventsWanted(after=start))
-    assert events.prune(api, BIG, 10) == 2
+    assert events.prune(api, BIG, BIG, 10) == 2
     last = events.page(api, ALL)
     assert last.events == ()
     events.add(api, [noted("d")], 9)
     assert keys(events.page(api, EventsWanted(after=last.next))) == ["d"], "serials are not given again"
     with pytest.raises(Withdrawn):
         events.page(api, EventsWanted(after=a))
+
+
+def test_what_a_wrong_clock_stored_holds_up_no_pruning(api: sa.Connection) -> None:
+    for key, stored_at in (("a", 1), ("ahead", BIG), ("b", 2), ("ahead too", BIG), ("c", 8)):
+        events.add(api, [noted(key)], stored_at)
+    assert events.prune(api, 5, 9, 10) == 3
+    assert keys(events.page(api, ALL)) == ["ahead too", "c"]
+    assert not events.any_before(api, 5, 9)
+    assert events.any_before(api, 9, 9), "the next look finds what is old by then"
+    assert events.prune(api, 9, 9, 10) == 2
 
 
 def test_a_cursor_of_a_lost_history_is_refused(api: sa.Connection) -> None:

@@ -89,18 +89,21 @@ def add(connection: sa.Connection, new: Sequence[NewEvent], now: int) -> int:
     return connection.execute(new_only(connection, events), values).rowcount
 
 
-def prune(connection: sa.Connection, before: int, limit: int) -> int:
-    """Remove the oldest events that were stored before a time, in their order; return how many."""
+def prune(connection: sa.Connection, before: int, now: int, limit: int) -> int:
+    """Remove the oldest events that were stored before a time, in their order; return how many.
+
+    What a wrong clock stored later than now goes with what is behind it.
+    """
     oldest = connection.execute(
         sa.select(_row.serial, _row.event_key, _row.stored_at).order_by(_row.serial).limit(limit)
     ).all()
     last = None
     gone = 0
-    for one in oldest:
-        if one.stored_at >= before:
+    for number, one in enumerate(oldest, 1):
+        if before <= one.stored_at <= now:
             break
-        last = one
-        gone += 1
+        if one.stored_at < before:
+            last, gone = one, number
     if last is None:
         return 0
     connection.execute(sa.delete(events).where(_row.serial <= last.serial))
@@ -177,7 +180,8 @@ def _checked(connection: sa.Connection, cursor: str, begin: tuple[int, str]) -> 
     return serial
 
 
-def any_before(connection: sa.Connection, before: int) -> bool:
-    """Tell whether the oldest event was stored before a time."""
-    oldest = connection.execute(sa.select(_row.stored_at).order_by(_row.serial).limit(1)).scalar_one_or_none()
+def any_before(connection: sa.Connection, before: int, now: int) -> bool:
+    """Tell whether the oldest event was stored before a time; what was stored later than now by a wrong clock aside."""
+    sure = sa.select(_row.stored_at).where(_row.stored_at <= now)
+    oldest = connection.execute(sure.order_by(_row.serial).limit(1)).scalar_one_or_none()
     return oldest is not None and oldest < before

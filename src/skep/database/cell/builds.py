@@ -116,6 +116,9 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> set[
     if overtakers:
         attempts.not_sent(connection, overtakers, now)
     # Before the attempts: the event of a chosen host names the latest request.
+    for one in staged:
+        if one.traveller is not None:
+            travels.unpack(connection, one.instance.uuid, one.traveller)
     actions.begin(
         connection,
         [
@@ -138,9 +141,6 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> set[
             for one in staged
         ),
     )
-    for one in staged:
-        if one.traveller is not None:
-            travels.unpack(connection, one.instance.uuid, one.traveller)
     return {one.instance.uuid for one in staged}
 
 

@@ -11,6 +11,9 @@ NOTED = "fact_key, at, kind, instance, project_id, user_id, request_id, attempt,
 
 LATEST_REQUEST = "(SELECT a.request_id FROM actions a WHERE a.instance = {row} ORDER BY a.started_at DESC LIMIT 1)"
 
+OWNER = "coalesce((SELECT i.project_id FROM instances i WHERE i.uuid = NEW.instance), {said})"
+"""Whose a server is: an admin acts in another project."""
+
 LASTING = "NEW.state IN ({})".format(",".join(f"'{state}'" for state in stored(SETTLED | {State.DELETED})))
 
 OF_ROW = "NEW.uuid, NEW.project_id, NEW.user_id, " + LATEST_REQUEST.format(row="NEW.uuid") + ", NEW.attempt, NEW.host"
@@ -62,16 +65,16 @@ TRIGGERS = (
         "INSERT",
         "actions",
         "NEW.action <> 'create'",
-        f"{KEY}, NEW.started_at, 'begun', NEW.instance, NEW.project_id, NEW.user_id, NEW.request_id, NULL, NULL, "
-        "NEW.action, NULL, NULL, NULL",
+        f"{KEY}, NEW.started_at, 'begun', NEW.instance, {OWNER.format(said='NEW.project_id')}, "
+        "NEW.user_id, NEW.request_id, NULL, NULL, NEW.action, NULL, NULL, NULL",
     ),
     _noting(
         "facts_of_ends",
         "INSERT",
         "action_events",
         "NEW.finished_at IS NOT NULL",
-        f"{KEY}, NEW.finished_at, 'ended', NEW.instance, a.project_id, a.user_id, NEW.request_id, NULL, NEW.host, "
-        "a.action, NEW.result, a.message, NULL FROM actions a "
+        f"{KEY}, NEW.finished_at, 'ended', NEW.instance, {OWNER.format(said='a.project_id')}, "
+        "a.user_id, NEW.request_id, NULL, NEW.host, a.action, NEW.result, a.message, NULL FROM actions a "
         "WHERE a.instance = NEW.instance AND a.request_id = NEW.request_id AND a.action <> 'create'",
     ),
 )

@@ -246,6 +246,7 @@ actions = sa.Table(
     sa.Column("started_at", sa.BigInteger, nullable=False),
     sa.Column("updated_at", sa.BigInteger),
     sa.Column("message", sa.Text),
+    sa.Index("actions_started", "instance", "started_at"),
 )
 """What users asked of an instance (API: instance actions)."""
 
@@ -282,6 +283,7 @@ event_facts = sa.Table(
     sa.Column("detail", sa.Text),
     sa.Column("text", sa.Text),
     sa.Column("fault", sa.LargeBinary),
+    sa.Index("event_facts_instance", "instance", "id"),
     sqlite_autoincrement=True,
 )
 """Facts that wait to be copied into the event log (`domain.server_events.Fact`). Triggers of `instances`, `attempts`,

@@ -185,7 +185,7 @@ class VolumeConnection(msgspec.Struct, frozen=True, kw_only=True):
         return f"VolumeConnection(attachment_id={self.attachment_id!r}, driver={self.driver!r})"
 
 
-KEPT, ATTACHED = "reserved", "attached"
+KEPT, CONNECTING, ATTACHED = "reserved", "attaching", "attached"
 """Status of an attachment that no host uses, and of one that a guest may use."""
 
 

@@ -40,10 +40,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sqlite_autoincrement=True,
     )
+    op.create_index("event_facts_instance", "event_facts", ["instance", "id"])
+    op.create_index("actions_started", "actions", ["instance", "started_at"])
     make(op.get_bind(), TRIGGERS)
 
 
 def downgrade() -> None:
     """Go back one revision."""
     drop(op.get_bind(), TRIGGERS)
+    op.drop_index("actions_started", table_name="actions")
+    op.drop_index("event_facts_instance", table_name="event_facts")
     op.drop_table("event_facts")
