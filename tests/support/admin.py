@@ -17,8 +17,10 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.admin.app import AdminApi
+from skep.admin.event_streams import EventStreams
 from skep.admin.openapi import described
 from skep.admin.services import AdminServices
+from skep.config.sections import EventsSettings
 from skep.contracts.databases import new_database
 from skep.database.api import build_requests, cells, flavors, host_mappings, instance_mappings, quotas
 from skep.database.api.destinations import StagedMember
@@ -389,6 +391,7 @@ async def admin_under_test(directory: Path) -> AsyncIterator[Admin]:
         audit_pause=0,
         aliases={"gpu": DeviceAlias(matches=(DeviceMatch(vendor_id="10de", product_id="1eb8"),))},
         images=HeldImages(),
+        streams=EventStreams(database, EventsSettings(streams_of_project=2, streams=3)),
         filters=("JsonFilter", "SimpleCIDRAffinityFilter", "VolumeFilter"),
     )
     asgi = httpx.ASGITransport(AdminApi(services), raise_app_exceptions=True)

@@ -36,6 +36,7 @@ from skep.admin import (
     recovery,
 )
 from skep.admin.callers import Caller, authenticate, bearer
+from skep.admin.event_streams import LAST_EVENT, is_wanted
 from skep.admin.requests import AdminRequest, Handler
 from skep.admin.services import AdminServices
 from skep.domain.credentials import ScopeKind
@@ -106,6 +107,12 @@ USER_ROUTES: tuple[tuple[str, str, Handler], ...] = (("GET", "/events", events.o
 
 FOR_OWNERS = frozenset({placement.show, events.of_project})
 """Handlers that decide themselves who may see what; all others are for admins."""
+
+STREAMS: dict[Handler, Callable[[AdminRequest, str | None], Awaitable[Response]]] = {
+    events.index: events.stream_of_all,
+    events.of_project: events.stream_of_project,
+}
+"""What tells a reader who accepts `text/event-stream` the same as a handler, as it comes."""
 
 FOR_NEW_HOSTS = frozenset({enrolments.enrol})
 """Handlers for who has an enrolment token and is otherwise nobody."""
@@ -189,6 +196,9 @@ def _endpoint(handler: Handler) -> Callable[[AdminServices, Request], Awaitable[
         asked.check_query()
         if handler in FOR_NEW_HOSTS and caller.token is None:
             raise Unauthenticated("Authorization: expected an enrolment token (`Bearer skep_...`).")
+        stream = STREAMS.get(handler)
+        if stream is not None and request.method == "GET" and is_wanted(request.headers.get("Accept", "")):
+            return await stream(asked, request.headers.get(LAST_EVENT) or None)
         return json_response(await handler(asked))
 
     return answer

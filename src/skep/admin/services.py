@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, field
 from typing import Any
 
+from skep.admin.event_streams import EventStreams
 from skep.admin.joining import Messaging, nobody_joins
 from skep.audit.sources import Sources
 from skep.database.engine import Database
@@ -78,6 +79,7 @@ class AdminServices:
     """Whose ports the audit compares with the rows of servers."""
     volumes: ServerVolumes
     """Likewise."""
+    streams: EventStreams
     clock: Clock
     identity: IdentityService
     sees_server: Callable[[RequestContext, ProjectId], bool]

@@ -452,6 +452,19 @@ class EventsSettings(Section, frozen=True, kw_only=True):
         int, Meta(ge=60, description="Seconds for which an event is kept; a reader that comes later is told so")
     ] = 604_800
     batch_rows: Annotated[int, Meta(ge=1, le=10000, description="Events that are copied or pruned at once")] = 500
+    streams: Annotated[
+        int, Meta(ge=0, le=100_000, description="Streams of events that one process tells at once; beyond it 429")
+    ] = 100
+    streams_of_project: Annotated[
+        int, Meta(ge=0, le=100_000, description="Those of one project, and those of operators; beyond it 429")
+    ] = 10
+    stream_seconds: Annotated[
+        float,
+        Meta(gt=0, description="Seconds after which a stream ends: its reader comes with a token that is good"),
+    ] = 600.0
+    stream_heartbeat_seconds: Annotated[
+        float, Meta(gt=0, description="Seconds without an event after which a stream says that it goes on")
+    ] = 15.0
 
 
 class LogSettings(Section, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from skep.admin.app import AdminApi
+from skep.admin.event_streams import EventStreams
 from skep.admin.joining import Messaging
 from skep.admin.services import NO_CELL_WORK, AdminServices, CellWork
 from skep.api.app import ComputeApi
@@ -68,6 +69,7 @@ class HttpServices:
         self._gauges: Gauges | None = None
         self._awaited: Loop | None = None
         self._image_cachings = Background()
+        self._streams: EventStreams | None = None
         self._listeners: dict[str, Listener] = {}
         config = process.config
         self._policy = Policy(config.api.policy_file or None)
@@ -198,7 +200,9 @@ class HttpServices:
         services = self._compute(cells, names, transport)
         self._awaited = AwaitedImages(services, alone=alone and store is not None).loop
         self._awaited.start()
-        admin = AdminApi(self._admin(cells, names, transport, missing, stop_cell, cell_work))
+        streams = self._streams = EventStreams(self._api, self.process.config.events)
+        self.process.metrics.event_streams.set_function(lambda: streams.count)
+        admin = AdminApi(self._admin(cells, names, transport, missing, stop_cell, cell_work, streams))
         consoles = ConsoleProxy(services, mapping.console_limits(self.process.config.consoles))
         self._front = Front(ComputeApi(services, ROUTES), admin, consoles)
         if self._door is not None:
@@ -208,6 +212,8 @@ class HttpServices:
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way."""
+        if self._streams is not None:
+            await self._streams.close()
         for listener in self._listeners.values():
             await listener.stop()
         if self._gauges is not None:
@@ -281,6 +287,7 @@ class HttpServices:
         missing: Callable[[], Sequence[str]],
         stop_cell: Callable[[CellUuid], Awaitable[None]],
         cell_work: CellWork,
+        streams: EventStreams,
     ) -> AdminServices:
         return AdminServices(
             database=self._api,
@@ -303,6 +310,7 @@ class HttpServices:
             networks=self.neighbours.own_services.networks,
             volumes=self.neighbours.own_services.volumes,
             images=self.neighbours.images,
+            streams=streams,
             filters=self.process.config.scheduler.enabled_filters,
             fence_grace_seconds=self.process.config.conductor.fence_grace_seconds,
         )

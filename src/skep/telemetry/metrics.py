@@ -57,6 +57,9 @@ class Metrics:
             "Facts of cells that could not be read: the log says so in their place",
             registry=self.registry,
         )
+        self.event_streams = Gauge(
+            "skep_event_streams", "Streams of events that are open in this process", registry=self.registry
+        )
         self.events_lag = Gauge(
             "skep_events_lag_seconds",
             "Seconds since all events of a cell were in the log, by cell; it grows while the cell does not answer",

@@ -144,6 +144,11 @@ def page(connection: sa.Connection, wanted: EventsWanted) -> Page:
     return Page(events=tuple(found), next=reached, more=more, cells=names)
 
 
+def last(connection: sa.Connection) -> int:
+    """Return the serial of the last event that is kept; 0: there is none."""
+    return int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(_row.serial), 0))).scalar_one())
+
+
 def _first_behind(connection: sa.Connection, after: int) -> sa.Row[Any, Any]:
     behind = sa.select(_row.serial, _row.event_key).where(_row.serial > after).order_by(_row.serial).limit(1)
     return connection.execute(behind).one()
