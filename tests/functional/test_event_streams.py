@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from skep.admin import event_streams
-from skep.config.sections import EventsSettings
+from skep.config.events import EventsSettings
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.database import Connection

@@ -20,7 +20,7 @@ from skep.admin.app import AdminApi
 from skep.admin.event_streams import EventStreams
 from skep.admin.openapi import described
 from skep.admin.services import AdminServices
-from skep.config.sections import EventsSettings
+from skep.config.events import EventsSettings
 from skep.contracts.databases import new_database
 from skep.database.api import build_requests, cells, flavors, host_mappings, instance_mappings, quotas
 from skep.database.api.destinations import StagedMember

@@ -29,6 +29,7 @@ class RabbitServer(ChildServer):
     """One RabbitMQ with a folder of its own, and the name server of Erlang that it needs."""
 
     program = PROGRAM
+    start_seconds = 240.0
 
     def __init__(self, folder: Path, *, config: str = "") -> None:
         """Prepare a server that keeps all it writes in `folder`; `config` is the text of its configuration file."""

@@ -15,7 +15,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from skep.config.sections import EventsSettings
+from skep.config.events import EventsSettings
 from skep.database.api import events
 from skep.database.api.events import Page, StoredEvent
 from skep.database.engine import Database

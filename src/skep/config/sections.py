@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from skep.config.base import Section, port_of_health, tcp_port
 from skep.config.compute import ComputeSettings
+from skep.config.events import EventsSettings
 from skep.config.http import HttpSettings
 from skep.config.metadata import MetadataSettings
 from skep.config.nats_security import NatsSecurity
@@ -443,28 +444,6 @@ class RetentionSettings(Section, frozen=True, kw_only=True):
     ] = 0
     days: Annotated[int, Meta(ge=0, description="Days after which they are purged; 0: never")] = 30
     batch_rows: Annotated[int, Meta(ge=1, le=10000, description="Rows purged in one transaction")] = 200
-
-
-class EventsSettings(Section, frozen=True, kw_only=True):
-    """The event log: what happened to servers, in one order."""
-
-    keep_seconds: Annotated[
-        int, Meta(ge=60, description="Seconds for which an event is kept; a reader that comes later is told so")
-    ] = 604_800
-    batch_rows: Annotated[int, Meta(ge=1, le=10000, description="Events that are copied or pruned at once")] = 500
-    streams: Annotated[
-        int, Meta(ge=0, le=100_000, description="Streams of events that one process tells at once; beyond it 429")
-    ] = 100
-    streams_of_project: Annotated[
-        int, Meta(ge=0, le=100_000, description="Those of one project, and those of operators; beyond it 429")
-    ] = 10
-    stream_seconds: Annotated[
-        float,
-        Meta(gt=0, description="Seconds after which a stream ends: its reader comes with a token that is good"),
-    ] = 600.0
-    stream_heartbeat_seconds: Annotated[
-        float, Meta(gt=0, description="Seconds without an event after which a stream says that it goes on")
-    ] = 15.0
 
 
 class LogSettings(Section, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from time import monotonic
 
-from skep.config.sections import EventsSettings
+from skep.config.events import EventsSettings
 from skep.database import Connection, clocks
 from skep.database.api import events
 from skep.database.cell import event_facts

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from skep.config.sections import EventsSettings, RetentionSettings
+from skep.config.events import EventsSettings
+from skep.config.sections import RetentionSettings
 from skep.database.api import recovery as api_recovery
 from skep.database.api.tables import leases
 from skep.database.api.time_tables import time
@@ -43,6 +44,7 @@ from skep.super_conductor.sweeper import Sweeper
 from skep.super_conductor.tickets import Tickets
 from skep.super_conductor.timelines import Timelines
 from skep.super_conductor.volumes import VolumesOfServers
+from skep.super_conductor.webhooks import Webhook
 from skep.transport.base import SUPER_CONDUCTOR, Handlers, Subscription
 
 
@@ -76,6 +78,8 @@ class SuperConductor:
         self._auditor = Loop("audit", Auditor(parts).run, every=parts.settings.audit_seconds)
         self._retention = Loop("retention", Retention(parts, retention).run, every=60.0)
         self._events = Loop("events", Events(parts, events).run, every=min(1.0, resend))
+        self._webhooks = [Webhook(parts, one) for one in events.webhooks]
+        self._telling = [Loop(f"webhook {one.name}", one.run, every=min(1.0, resend)) for one in self._webhooks]
         self._looks = Timelines(parts)
         self._timelines = Loop("timelines", self._looks.run, every=2.0)
         self._recovery = Loop("recovery", Recovery(parts).run, every=resend)
@@ -116,6 +120,7 @@ class SuperConductor:
             self._auditor,
             self._retention,
             self._events,
+            *self._telling,
             self._timelines,
             self._recovery,
         )
@@ -160,8 +165,12 @@ class SuperConductor:
             await asyncio.wait({self._placing})
         for subscription in self._subscriptions:
             await subscription.close()
+        for webhook in self._webhooks:
+            webhook.hurry()
         for loop in (self._builds, *self._loops):
             await loop.stop()
+        for webhook in self._webhooks:
+            await webhook.close()
         await self._lease.stop()
 
     async def _on_build(self, _message: ScheduleAndBuildInstances, _context: RequestContext | None) -> None:

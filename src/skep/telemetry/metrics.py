@@ -60,6 +60,18 @@ class Metrics:
         self.event_streams = Gauge(
             "skep_event_streams", "Streams of events that are open in this process", registry=self.registry
         )
+        self.webhook_requests = Counter(
+            "skep_event_webhook_requests",
+            "Requests to webhooks, by webhook and outcome (taken, refused)",
+            ("webhook", "outcome"),
+            registry=self.registry,
+        )
+        self.webhook_lag = Gauge(
+            "skep_event_webhook_lag_seconds",
+            "Seconds since a webhook had been told everything, by webhook; 0 where another super conductor tells it",
+            ("webhook",),
+            registry=self.registry,
+        )
         self.events_lag = Gauge(
             "skep_events_lag_seconds",
             "Seconds since all events of a cell were in the log, by cell; it grows while the cell does not answer",

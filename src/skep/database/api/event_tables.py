@@ -44,4 +44,16 @@ events_pruned = sa.Table(
 )
 """The last event that was pruned, in one row: who has read up to it has missed nothing."""
 
+event_webhooks = sa.Table(
+    "event_webhooks",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("cursor", sa.Text, nullable=False),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("next_at", sa.BigInteger, nullable=False),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("until", sa.BigInteger, nullable=False),
+)
+"""How far each webhook is, and which super conductor tells it until when (`event_webhooks.WebhookPlace`)."""
+
 declare(metadata, TRIGGERS)

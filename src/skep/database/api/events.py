@@ -121,8 +121,7 @@ def page(connection: sa.Connection, wanted: EventsWanted) -> Page:
 
     Raises BadRequest for what is no cursor, Withdrawn for one whose events are pruned or that this history has not.
     """
-    pruned = connection.execute(sa.select(events_pruned.c.serial, events_pruned.c.event_key)).first()
-    begin = (pruned.serial, f"{pruned.serial}-{pruned.event_key}") if pruned is not None else (0, BEGINNING)
+    begin = _begin(connection)
     after = begin[0] if wanted.after is None else _checked(connection, wanted.after, begin)
     start = begin[1] if wanted.after is None else wanted.after
     end = connection.execute(sa.select(_row.serial, _row.event_key).order_by(_row.serial.desc()).limit(1)).first()
@@ -142,6 +141,18 @@ def page(connection: sa.Connection, wanted: EventsWanted) -> Page:
     reached = found[-1].cursor if len(found) == wanted.limit else f"{edge.serial}-{edge.event_key}"
     more = end.serial > (found[-1].serial if len(found) == wanted.limit else edge.serial)
     return Page(events=tuple(found), next=reached, more=more, cells=names)
+
+
+def end(connection: sa.Connection) -> str:
+    """Return the cursor behind which there is nothing yet."""
+    found = connection.execute(sa.select(_row.serial, _row.event_key).order_by(_row.serial.desc()).limit(1)).first()
+    return f"{found.serial}-{found.event_key}" if found is not None else _begin(connection)[1]
+
+
+def _begin(connection: sa.Connection) -> tuple[int, str]:
+    """Return the serial and the cursor behind which the kept events begin."""
+    pruned = connection.execute(sa.select(events_pruned.c.serial, events_pruned.c.event_key)).first()
+    return (pruned.serial, f"{pruned.serial}-{pruned.event_key}") if pruned is not None else (0, BEGINNING)
 
 
 def last(connection: sa.Connection) -> int:
