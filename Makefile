@@ -79,7 +79,7 @@ test: install-all install-others tests-packages
 
 test-slow: test-everywhere
 
-test-everywhere: install-all install-others tests-packages
+test-everywhere: install-all install-others install-neutron install-cinder tests-packages
 	EVERYWHERE=1 $(PYTEST) -m sampled --timeout 7200 $(TEST_ARGS) tests
 
 # What all walks of crashes have, not only a sample.
@@ -137,4 +137,4 @@ install-tempest:
 	@scripts/bootstrap tempest
 
 # The programs of others that tests run beside a cloud.
-install-others: install-neighbours install-neutron install-cinder install-ansible install-tempest install-fuzz
+install-others: install-neighbours install-ansible install-tempest install-fuzz

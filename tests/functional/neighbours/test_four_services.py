@@ -24,6 +24,8 @@ from tests.support.cloud_beside_real import configured
 pytestmark = [
     *(pytest.mark.needs_part(part) for part in (PART, networks.PART, volumes.PART, PROGRAM, "postgres")),
     pytest.mark.timeout(1200),
+    # Four services, a database and a broker at once: they would starve what runs beside them in `make test`.
+    pytest.mark.sampled(0),
 ]
 
 NEWEST = "2.104"
