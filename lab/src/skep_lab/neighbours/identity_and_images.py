@@ -185,7 +185,7 @@ worker_self_reference_url = {self.glance.url}
 [database]
 connection = sqlite:///{self.folder}/glance.sqlite?timeout=60
 sqlite_synchronous = false
-{tokens(self.auth_url, "glance")}
+{tokens(self.auth_url, "glance")}service_type = image
 [paste_deploy]
 flavor = keystone
 config_file = {PROGRAMS.parent / "etc" / "glance" / "glance-api-paste.ini"}
