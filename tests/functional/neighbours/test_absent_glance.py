@@ -216,6 +216,7 @@ async def test_a_glance_that_goes_away(
     uploads: _Transfers,
 ) -> None:
     # What may be made late is looked for soon: Glance is away for longer than that.
+    forget_seconds = awaiting.FORGET_SECONDS
     monkeypatch.setattr(awaiting, "FORGET_SECONDS", 1)
     async with cloud_beside_both(tmp_path) as both:
         glance = _Glance(both, await both.token(), await both.token("admin", "admin"))
@@ -264,7 +265,8 @@ async def test_a_glance_that_goes_away(
         assert (await both.glance("GET", f"/{image_id}", token=glance.admin)).status_code == 404
         assert await glance.images() == left
 
-        # All is as before: a server is built from what was asked for in vain, and an image made of it.
+        # All is as before: a server is built from what was asked for in vain, and an image made of it, however long.
+        monkeypatch.setattr(awaiting, "FORGET_SECONDS", forget_seconds)
         three = await glance.built("three", third)
         image_id = await glance.begun(three, "of-three")
         await both.calm(three, glance.user)
