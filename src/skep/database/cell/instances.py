@@ -16,11 +16,14 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Fault, Instance, PowerState, RequestedServer, Shelved, State, Task
 from skep.domain.moves import Size
 from skep.domain.request_specs import RequestSpec
-from skep.domain.states import FROZEN, shown
+from skep.domain.states import FROZEN, UNSEEN, shown
 from skep.domain.vifs import Vif
 from skep.domain.volumes import ServerVolume
 
 row = instances.c
+
+ELSEWHERE = row.state.in_(constants(FROZEN | UNSEEN))
+"""Says of a row that it may not be where its server is."""
 
 UNBOUND = ""
 """Value of `bound_to` where the ports of a server are on no host."""

@@ -7,18 +7,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from skep.database.cell.instances import UNBOUND, UNKNOWN
+from skep.database.cell.instances import ELSEWHERE, UNBOUND, UNKNOWN
 from skep.database.cell.tables import MISBOUND, instances
-from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
-from skep.domain.states import FROZEN, UNSEEN
 from skep.domain.vifs import Vif
 
 row = instances.c
-
-_ELSEWHERE = row.state.in_(constants(FROZEN | UNSEEN))
-"""Says of a row that it may not be where its server is."""
 
 
 def tell(connection: sa.Connection, vifs: Mapping[InstanceUuid, Sequence[Vif]], now: int) -> None:
@@ -69,7 +64,7 @@ def columns(vifs: Sequence[Vif]) -> dict[str, Any]:
 
 def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:
     """Return what rows say of the interfaces of these servers, as far as their servers are here."""
-    query = sa.select(row.uuid, row.vifs).where(row.uuid.in_(uuids), row.deleted_at.is_(None), ~_ELSEWHERE)
+    query = sa.select(row.uuid, row.vifs).where(row.uuid.in_(uuids), row.deleted_at.is_(None), ~ELSEWHERE)
     return {
         InstanceUuid(one.uuid): load(one.vifs, tuple[Vif, ...]) if one.vifs else () for one in connection.execute(query)
     }
@@ -77,7 +72,7 @@ def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, 
 
 def misbound(connection: sa.Connection, limit: int) -> dict[InstanceUuid, str]:
     """Return servers whose ports are bound to another host than theirs, with the right one; empty: to none."""
-    query = sa.select(row.uuid, row.host).where(MISBOUND, ~_ELSEWHERE).order_by(row.uuid).limit(limit)
+    query = sa.select(row.uuid, row.host).where(MISBOUND, ~ELSEWHERE).order_by(row.uuid).limit(limit)
     return {InstanceUuid(one.uuid): one.host or UNBOUND for one in connection.execute(query)}
 
 

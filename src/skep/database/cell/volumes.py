@@ -9,18 +9,13 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell import unreadable
-from skep.database.cell.instances import UNKNOWN, volumes_at
+from skep.database.cell.instances import ELSEWHERE, UNKNOWN, volumes_at
 from skep.database.cell.tables import MISPLACED, instances
-from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid, ProjectId
-from skep.domain.states import FROZEN, UNSEEN
 from skep.domain.volumes import NOWHERE, ServerVolume
 
 row = instances.c
-
-_ELSEWHERE = row.state.in_(constants(FROZEN | UNSEEN))
-"""Says of a row that it may not be where its server is."""
 
 
 class VolumesOfRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,13 +35,13 @@ _COLUMNS = (row.uuid, row.project_id, row.host, row.volumes)
 
 def misplaced(connection: sa.Connection, limit: int, after: str = "") -> list[VolumesOfRow]:
     """Return servers whose volumes are not all connected to their host, in the order of their ids."""
-    query = sa.select(*_COLUMNS).where(MISPLACED, ~_ELSEWHERE, row.uuid > after).order_by(row.uuid).limit(limit)
+    query = sa.select(*_COLUMNS).where(MISPLACED, ~ELSEWHERE, row.uuid > after).order_by(row.uuid).limit(limit)
     return _readable(connection.execute(query))
 
 
 def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, VolumesOfRow]:
     """Return what rows say of the volumes of these servers, as far as their servers are here."""
-    query = sa.select(*_COLUMNS).where(row.uuid.in_(uuids), row.deleted_at.is_(None), ~_ELSEWHERE)
+    query = sa.select(*_COLUMNS).where(row.uuid.in_(uuids), row.deleted_at.is_(None), ~ELSEWHERE)
     return {one.instance: one for one in _readable(connection.execute(query))}
 
 
@@ -76,7 +71,7 @@ def keep_or_end(connection: sa.Connection, before: VolumesOfRow, volumes: Sequen
     """
     mine = (row.uuid == before.instance, row.deleted_at.is_(None), row.volumes.is_not_distinct_from(before.stored))
     values = {"volumes": dump(tuple(volumes)), "changed_at": now}
-    return bool(connection.execute(instances.update().where(*mine, ~_ELSEWHERE).values(values)).rowcount)
+    return bool(connection.execute(instances.update().where(*mine, ~ELSEWHERE).values(values)).rowcount)
 
 
 def loosen(connection: sa.Connection, uuid: InstanceUuid) -> None:
