@@ -124,7 +124,7 @@ def page(connection: sa.Connection, wanted: EventsWanted) -> Page:
     begin = _begin(connection)
     after = begin[0] if wanted.after is None else _checked(connection, wanted.after, begin)
     start = begin[1] if wanted.after is None else wanted.after
-    end = connection.execute(sa.select(_row.serial, _row.event_key).order_by(_row.serial.desc()).limit(1)).first()
+    end = _newest(connection)
     names = {one.uuid: one.name for one in connection.execute(sa.select(cells.c.uuid, cells.c.name))}
     if end is None or end.serial <= after:
         return Page(events=(), next=start, more=False, cells=names)
@@ -138,15 +138,20 @@ def page(connection: sa.Connection, wanted: EventsWanted) -> Page:
         )
         edge = connection.execute(nearer).first() or _first_behind(connection, after)
     found = _between(connection, wanted, after, edge.serial)
-    reached = found[-1].cursor if len(found) == wanted.limit else f"{edge.serial}-{edge.event_key}"
-    more = end.serial > (found[-1].serial if len(found) == wanted.limit else edge.serial)
-    return Page(events=tuple(found), next=reached, more=more, cells=names)
+    reached: StoredEvent | sa.Row[Any, Any] = found[-1] if len(found) == wanted.limit else edge
+    behind = f"{reached.serial}-{reached.event_key}"
+    return Page(events=tuple(found), next=behind, more=end.serial > reached.serial, cells=names)
 
 
 def end(connection: sa.Connection) -> str:
     """Return the cursor behind which there is nothing yet."""
-    found = connection.execute(sa.select(_row.serial, _row.event_key).order_by(_row.serial.desc()).limit(1)).first()
+    found = _newest(connection)
     return f"{found.serial}-{found.event_key}" if found is not None else _begin(connection)[1]
+
+
+def _newest(connection: sa.Connection) -> sa.Row[Any, Any] | None:
+    newest = sa.select(_row.serial, _row.event_key).order_by(_row.serial.desc()).limit(1)
+    return connection.execute(newest).first()
 
 
 def _begin(connection: sa.Connection) -> tuple[int, str]:
