@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,11 +152,12 @@ async def cloud_beside(
     networks: bool = False,
     volumes: bool = False,
     hosts: int = 1,
+    of_hosts: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[CloudBeside]:
     """Run a cloud of one host for the length of a block; with `unified` Keystone's limits are its quotas.
 
     With `networks` its servers have their ports from the network service behind the third port, with `volumes` their
-    volumes from the twin of Cinder behind the fourth.
+    volumes from the twin of Cinder behind the fourth. `of_hosts` are settings of `[compute]`.
     """
     async with AsyncExitStack() as stack:
         folder = root / "neighbours"
@@ -171,7 +172,7 @@ async def cloud_beside(
         own: dict[str, Any] = {"username": "admin", "password": PASSWORDS["admin"], "project_name": "admin"}
         config = http_config(root, failures=failures)
         limits = QuotaSettings(driver="unified", endpoint_id="compute", unified_limits_cache_seconds=0.0)
-        of_hosts = HostImagesSettings(
+        host_images = HostImagesSettings(
             auth_url=behind.identity_url, endpoint=glance.url, store=True, timeout=SECONDS, **own
         )
         config = msgspec.structs.replace(
@@ -181,7 +182,7 @@ async def cloud_beside(
             images=ImagesSettings(kind="glance", endpoint=glance.url),
             networks=NetworksSettings(kind="neutron", endpoint=neutron.url) if networks else NetworksSettings(),
             volumes=VolumesSettings(kind="cinder", endpoint=f"{cinder.url}/v3") if volumes else VolumesSettings(),
-            compute=msgspec.structs.replace(config.compute, images=of_hosts),
+            compute=msgspec.structs.replace(config.compute, images=host_images, **(of_hosts or {})),
         )
         running = await stack.enter_async_context(AsyncExitStack())
         cloud, client = await _begun(config, running, hosts)

@@ -81,10 +81,17 @@ SUCCESSES = {
 
 Moment = Literal["before", "after"]
 Passes = Callable[[str, str, Moment], None]
+Retold = Callable[[str, str, bytes], bytes]
+"""Method, path and a piece of an answer -> what is sent in its place, of the same length."""
 
 
 def _look_away(_method: str, _path: str, _moment: Moment) -> None:
     """Do nothing about a request."""
+
+
+def _as_it_is(_method: str, _path: str, piece: bytes) -> bytes:
+    """Leave an answer as it is."""
+    return piece
 
 
 def every(_method: str, _path: str) -> bool:
@@ -115,6 +122,8 @@ class FaultyService:
         self.passes: Passes = _look_away
         """Told of each request that the service answers, before it gets it, and after it has done it and before the
         answer goes back."""
+        self.retold: Retold = _as_it_is
+        """Changes what the service answers."""
 
     async def fail(self, fault: Mishap, meets: Callable[[str, str], bool] = every) -> None:
         """Fail from now on where `meets` says so of a method and a path. Refused is every connection."""
@@ -221,7 +230,7 @@ class FaultyService:
             self.passes(*of, "after")
             while piece:
                 if not lost:
-                    writer.write(piece)
+                    writer.write(self.retold(*of, piece))
                     await writer.drain()
                 piece = await from_service.read(PIECE)
         finally:

@@ -13,7 +13,7 @@ from skep.database.cell import instances, interfaces
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.vifs import Vif
+from skep.domain.vifs import Vif, wireless
 
 PAGE = 500
 """Servers compared at once: what a statement may name."""
@@ -70,7 +70,7 @@ async def _of(sources: Sources, cell: CellUuid, name: str, servers: Sequence[Ins
             evidence={"cell": name, "row": _shown(rows[server]), "ports": _shown(vifs)},
         )
         for server, vifs in right.items()
-        if rows[server] != vifs and server not in noted
+        if wireless(rows[server]) != wireless(vifs) and server not in noted
     ]
 
 

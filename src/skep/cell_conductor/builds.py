@@ -15,7 +15,7 @@ from skep.cell_conductor import endings, notifications
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
 from skep.database import Connection
-from skep.database.cell import agents, attempts, builds, deletes, evacuations, resting, unshelves
+from skep.database.cell import agents, attempts, builds, deletes, evacuations, interfaces, resting, unshelves
 from skep.database.cell.builds import Work
 from skep.database.cell.endings import with_instances
 from skep.database.engine import T, Unit
@@ -28,6 +28,7 @@ from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Fault, State
 from skep.domain.timelines import Moment, later
+from skep.domain.vifs import Unwired
 from skep.messages.to_cell_conductor import (
     AttemptFailed,
     Built,
@@ -132,7 +133,13 @@ class Builds:
         return Permission(granted=granted)
 
     async def may_spawn(self, message: MaySpawn, context: RequestContext | None) -> Permission:
-        """Answer whether a host may touch its hypervisor: the point of no return."""
+        """Answer whether a host may touch its hypervisor: the point of no return. An agent that waits gets no answer of
+        either kind while ports of its server are not wired.
+        """
+        if message.waits:
+            unwired = await self._parts.database.read(partial(_unwired, message=message))
+            if unwired:
+                return Permission(granted=False, unwired=unwired)
         granted, moment = await self._permit("may_spawn", message, context)
         return Permission(granted=granted, moment=moment)
 
@@ -388,6 +395,11 @@ class Builds:
         if known is None:
             known = await self._parts.database.read(partial(builds.work, uuid=instance))
         return known
+
+
+def _unwired(connection: Connection, message: MaySpawn) -> Unwired | None:
+    agents.check_current(connection, message.host, message.incarnation)
+    return interfaces.unwired_of(connection, message.instance, message.attempt, message.host)
 
 
 def _details(host: str, failure: BuildFailure) -> str:

@@ -26,6 +26,7 @@ from skep.compute.ledger import Replaced
 from skep.compute.outcomes import Outcomes
 from skep.compute.resources import imageless, making
 from skep.compute.running import weighed_properties
+from skep.compute.wiring import WiringWait
 from skep.domain.builds import BuildFailure, FailureKind, Refused, failure
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import StorageUnavailable
@@ -279,25 +280,43 @@ class Builds:
         if run.granted:
             return None
         asked = MayBuild(instance=run.instance, attempt=run.order.attempt, host=self._host.name)
-        return (await self._permission(run, asked))[0]
+        answer = await self._permission(run, asked)
+        if isinstance(answer, BuildFailure):
+            return answer
+        return None if answer.granted else DENIED
 
     async def _may_spawn(self, run: Run) -> BuildFailure | None:
-        denied, moment = await self._permission(
-            run, MaySpawn(instance=run.instance, attempt=run.order.attempt, host=self._host.name)
-        )
+        denied, moment = await self._spawn_permission(run)
         if denied is None:
             run.moment = moment
             self._host.upcalls.saw(moment)
             self._host.journal.note(SpawnGranted(instance=run.instance, attempt=run.order.attempt, moment=moment))
         return denied
 
-    async def _permission(self, run: Run, call: Call[Permission]) -> tuple[BuildFailure | None, Moment | None]:
+    async def _spawn_permission(self, run: Run) -> tuple[BuildFailure | None, Moment | None]:
+        """Ask until the ports of the server are wired, or need not be. A build that waits gives its turn to others."""
+        host, order = self._host, run.order
+        wiring = WiringWait(order.instance, host.settings, host.clock)
+        asked = MaySpawn(instance=run.instance, attempt=order.attempt, host=host.name)
+        while True:
+            answer = await self._permission(run, msgspec.structs.replace(asked, waits=wiring.waits))
+            if isinstance(answer, BuildFailure):
+                return answer, None
+            if answer.unwired is None:
+                return None if answer.granted else DENIED, answer.moment
+            failed = wiring.heard(answer.unwired)
+            if failed is not None:
+                return failed, None
+            if wiring.waits:
+                self._give_slot(run)
+                await self._wait(run, asyncio.sleep(wiring.next_pause()))
+                await self._take_slot(run)
+
+    async def _permission(self, run: Run, call: Call[Permission]) -> Permission | BuildFailure:
         """Ask until there is an answer. The steps of these names are the cell conductor's, so none is run here."""
         asking = self._host.upcalls.ask(call, context=run.order.context, wanted=lambda: not run.replaced)
         answer = await self._wait(run, asking)
-        if answer is None:
-            return REPLACED, None
-        return None if answer.granted else DENIED, answer.moment
+        return REPLACED if answer is None else answer
 
     async def _clear(self, run: Run) -> BuildFailure | None:
         """Remove what lower attempts, or this one before a restart, left: the newest attempt is the truth."""

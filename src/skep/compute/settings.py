@@ -22,6 +22,10 @@ class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
     reserved_host_disk_mb: int = 0
     max_concurrent_builds: int = 10
     """Builds that work at once; further ones wait, counted by the ledger."""
+    vif_plugging_seconds: float = 300.0
+    """How long a build waits until the network service has wired its ports; 0: it does not."""
+    vif_plugging_is_fatal: bool = True
+    """Whether it fails then."""
     report_interval_seconds: float = 60.0
     """Between two full reports when nothing changes."""
     report_delay_seconds: float = 0.1

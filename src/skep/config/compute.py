@@ -250,6 +250,20 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
     reserved_host_memory_mb: Annotated[int, Meta(ge=0, description="Memory kept for the host itself in MiB")] = 512
     reserved_host_disk_mb: Annotated[int, Meta(ge=0, description="Disk kept for the host itself in MiB")] = 0
     max_concurrent_builds: Annotated[int, Meta(ge=1, description="Builds a host works on at once")] = 10
+    vif_plugging_timeout: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="Seconds for which a build waits, before its guest is made, until Neutron says that the "
+            "ports of the server are wired on the host; 0: it does not wait",
+        ),
+    ] = 300.0
+    vif_plugging_is_fatal: Annotated[
+        bool,
+        Meta(
+            description="Whether a build fails whose ports are not wired by then; false: the guest is made all the same"
+        ),
+    ] = True
     require_signatures: Annotated[
         bool,
         Meta(

@@ -7,7 +7,7 @@ that a guest is told.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,12 @@ from skep.domain.patterns import Pattern
 
 NETWORKS_NAMED = "named"
 """Value of `RequestedServer.networks`, beside `auto` and `none`: `requested_networks` says which."""
+
+
+Wiring: TypeAlias = Literal["none", "done", "awaited", "failed"]
+"""Whether what a guest sends through an interface arrives. `none`: its network service never says. `awaited`: it will
+say when its agents are done on the host that the port is bound to. `failed`: they cannot.
+"""
 
 
 class RequestedNetwork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -111,11 +117,42 @@ class Vif(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tag: str | None = None
     subnets: tuple[VifSubnet, ...] = ()
     groups: tuple[VifGroup, ...] = ()
+    wiring: Wiring = "none"
 
     @property
     def device_name(self) -> str:
         """The name of the interface on its host (Nova's and Neutron's form)."""
         return f"tap{self.id}"[:14]
+
+
+class Unwired(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Interfaces through which nothing goes yet, by the ids of their ports."""
+
+    awaited: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    """Nothing ever will, as far as the network service knows."""
+
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return bool(self.awaited or self.failed)
+
+
+def unwired(vifs: Sequence[Vif], *, bound: bool) -> Unwired:
+    """Return those interfaces of which the network service has yet to say that they are wired on their host.
+
+    Not `bound`: the ports are bound to another host than the server's, and what is said of them is of that one.
+    """
+    if not bound:
+        return Unwired(awaited=tuple(vif.id for vif in vifs if vif.wiring != "none"))
+    return Unwired(
+        awaited=tuple(vif.id for vif in vifs if vif.wiring == "awaited"),
+        failed=tuple(vif.id for vif in vifs if vif.wiring == "failed"),
+    )
+
+
+def wireless(vifs: Sequence[Vif]) -> tuple[Vif, ...]:
+    """Return interfaces without what is said of their wires: that changes whenever a host or a guest comes and goes."""
+    return tuple(msgspec.structs.replace(vif, wiring="none") for vif in vifs)
 
 
 class ShownAddress(msgspec.Struct, frozen=True):

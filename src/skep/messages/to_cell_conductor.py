@@ -15,6 +15,7 @@ from skep.domain.instances import Instance, PowerState
 from skep.domain.recovery import FoundPhase
 from skep.domain.server_migrations import CopyFigures
 from skep.domain.timelines import Moment
+from skep.domain.vifs import Unwired
 from skep.messages.base import Call, Cast, Done
 
 Phase = Literal["queued", "preparing", "spawning"]
@@ -46,6 +47,8 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
     granted: bool
     moment: Moment | None = None
     """The moment of the cell's database when it stored the permission; a database behind it has lost the permission."""
+    unwired: Unwired | None = None
+    """Ports that the guest has to wait for: not now, the agent asks again. None: the answer is final."""
 
 
 class MayBuild(Call[Permission], frozen=True, kw_only=True):
@@ -70,6 +73,8 @@ class MaySpawn(Call[Permission], frozen=True, kw_only=True):
     host: str
     incarnation: int | None = None
     """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
+    waits: bool = False
+    """Whether the agent waits for ports that are not wired yet; no: it begins without them."""
 
 
 class SealedContents(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,8 @@ def compute_settings(config: Config) -> ComputeSettings:
         reserved_host_memory_mb=section.reserved_host_memory_mb,
         reserved_host_disk_mb=section.reserved_host_disk_mb,
         max_concurrent_builds=section.max_concurrent_builds,
+        vif_plugging_seconds=section.vif_plugging_timeout,
+        vif_plugging_is_fatal=section.vif_plugging_is_fatal,
         report_interval_seconds=section.report_interval,
         require_signatures=section.require_signatures,
         max_hung_calls=section.max_hung_calls,

@@ -8,7 +8,7 @@ says to which host its ports are bound, so that no such change is missed whoever
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from skep.database import Connection
@@ -18,7 +18,7 @@ from skep.database.api.holders import Holder
 from skep.database.api.server_ports import ChangedServer
 from skep.database.cell import interfaces
 from skep.domain.errors import SkepError
-from skep.domain.ids import CellUuid
+from skep.domain.ids import CellUuid, InstanceUuid
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.telemetry.logs import get_logger
 
@@ -110,6 +110,18 @@ class Interfaces:
         if not hosts:
             return False
         await self._parts.networks.bind(hosts)
-        await access.write(partial(interfaces.note_bound, hosts=hosts))
+        await access.write(await self._noting(access, hosts))
         log.info("ports follow their servers", cell=access.cell.name, members=len(hosts))
         return len(hosts) >= BATCH
+
+    async def _noting(self, access: CellAccess, hosts: Mapping[InstanceUuid, str]) -> Callable[[Connection], None]:
+        """Return what writes that ports are bound. A service that wires them on each host is asked how they are now:
+        what a row says of wires is of the host before.
+        """
+        if not self._parts.networks.elsewhere:
+            return partial(interfaces.note_bound, hosts=hosts)
+        named = list(hosts)
+        known = await access.read(partial(interfaces.stored, uuids=named))
+        vifs = await self._parts.networks.of_servers(named)
+        now = self._parts.clock.now()
+        return partial(interfaces.tell_bound, hosts=hosts, vifs=vifs, known=known, now=now)

@@ -10,7 +10,7 @@ from skep.database.cell import instances, interfaces
 from skep.database.cell.instances import UNBOUND, UNKNOWN
 from skep.database.cell.tables import instances as rows
 from skep.domain.instances import State
-from skep.domain.vifs import Vif
+from skep.domain.vifs import Unwired, Vif, Wiring
 from tests.support.rows import HOST, ONE, bring_to
 
 VIF = Vif(id="port", mac_address="fa:16:3e:00:00:01", network_id="net", network_name="private", mtu=1500)
@@ -113,3 +113,60 @@ def test_a_row_that_was_written_meanwhile_is_told_later(cell: sa.Connection) -> 
         found = instances.get(cell, ONE)
         assert found is not None
         assert found.vifs == meanwhile
+
+
+def wired(wiring: Wiring, of: Vif = VIF) -> Vif:
+    return msgspec.structs.replace(of, wiring=wiring)
+
+
+def told_unchanged(cell: sa.Connection, *vifs: Vif) -> None:
+    known = interfaces.stored(cell, [ONE])
+    assert interfaces.tell_unchanged(cell, {ONE: vifs}, known, 9) == []
+
+
+def test_a_change_that_brings_no_port_leaves_the_bindings(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    interfaces.tell(cell, {ONE: (wired("awaited"),)}, 5)
+    interfaces.note_bound(cell, {ONE: HOST})
+    told_unchanged(cell, wired("done"))
+    assert bound_to(cell) == HOST
+    told_unchanged(cell, wired("done"), msgspec.structs.replace(VIF, id="second"))
+    assert bound_to(cell) == UNKNOWN
+
+
+def unwired_of(cell: sa.Connection, host: str = HOST) -> Unwired | None:
+    found = instances.get(cell, ONE)
+    assert found is not None
+    return interfaces.unwired_of(cell, ONE, found.attempt, host)
+
+
+def test_wires_are_those_of_the_host_that_ports_are_bound_to(cell: sa.Connection) -> None:
+    bring_to(cell, State.BUILDING)
+    assert unwired_of(cell) == Unwired()
+    interfaces.tell(cell, {ONE: (wired("done"), VIF)}, 5)
+    assert unwired_of(cell) == Unwired(awaited=("port",)), "it is not known where it is bound"
+    interfaces.note_bound(cell, {ONE: HOST})
+    assert unwired_of(cell) == Unwired()
+    assert unwired_of(cell, OTHER) is None, "that host does not build it"
+    host_is(cell, OTHER)
+    assert unwired_of(cell, OTHER) == Unwired(awaited=("port",))
+
+
+def test_ports_that_are_bound_are_told_with_it(cell: sa.Connection) -> None:
+    bring_to(cell, State.BUILDING)
+    interfaces.tell(cell, {ONE: (wired("done"),)}, 5)
+    known = interfaces.stored(cell, [ONE])
+    interfaces.tell_bound(cell, {ONE: HOST}, {ONE: (wired("awaited"),)}, known, 6)
+    assert bound_to(cell) == HOST
+    assert unwired_of(cell) == Unwired(awaited=("port",))
+
+
+def test_ports_of_which_others_told_meanwhile_are_bound_once_more(cell: sa.Connection) -> None:
+    """What they told may have been true on the host before."""
+    bring_to(cell, State.BUILDING)
+    interfaces.tell(cell, {ONE: (wired("awaited"),)}, 5)
+    known = interfaces.stored(cell, [ONE])
+    interfaces.tell(cell, {ONE: (wired("done"),)}, 6)
+    interfaces.tell_bound(cell, {ONE: HOST}, {ONE: (wired("awaited"),)}, known, 7)
+    assert interfaces.misbound(cell, 10) == {ONE: HOST}
+    assert unwired_of(cell) == Unwired(awaited=("port",))

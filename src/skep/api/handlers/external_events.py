@@ -1,8 +1,9 @@
 """Events that other services tell of servers: of a port, a volume, the power of a machine.
 
 Each is taken or refused for itself, as Nova does (API reference, "Create external events"). What is taken is in the
-log. The row of a server is told what became of its interfaces after an event of a port; of an extended volume and a
-power that changed the instance actions of the server tell. Nothing waits for one: hosts plug no port yet.
+log. The row of a server is told what became of its interfaces after an event of a port, and a build that waits for its
+ports goes on by what the row says; of an extended volume and a power that changed the instance actions of the server
+tell.
 """
 
 from __future__ import annotations

@@ -14,12 +14,13 @@ from skep.api.requests import Answer, ApiRequest
 from skep.api.views.security_groups import group_view
 from skep.database.cell import interfaces as cell_interfaces
 from skep.domain.errors import NotFound, Unavailable
-from skep.domain.vifs import ShownAddress, Vif, addresses_of
+from skep.domain.vifs import ShownAddress, Vif, Wiring, addresses_of
 from skep.neighbours.networks.base import GroupChange
 
 log = structlog.get_logger("skep.api.servers")
 
-ACTIVE = "ACTIVE"
+PORT_STATES: dict[Wiring, str] = {"none": "ACTIVE", "done": "ACTIVE", "awaited": "DOWN", "failed": "ERROR"}
+"""Neutron's words for what is known of the wires of an interface."""
 
 
 async def index(request: ApiRequest) -> Answer:
@@ -64,7 +65,7 @@ def shown_interface(vif: Vif) -> dict[str, Any]:
         "net_id": vif.network_id,
         "port_id": vif.id,
         "mac_addr": vif.mac_address,
-        "port_state": ACTIVE,
+        "port_state": PORT_STATES[vif.wiring],
         "fixed_ips": [
             {"subnet_id": subnet.id, "ip_address": one.address} for subnet in vif.subnets for one in subnet.addresses
         ],

@@ -11,7 +11,7 @@ from skep.database.cell.instances import ELSEWHERE, UNBOUND, UNKNOWN
 from skep.database.cell.tables import MISBOUND, instances
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
-from skep.domain.vifs import Vif
+from skep.domain.vifs import Unwired, Vif, unwired
 
 row = instances.c
 
@@ -44,22 +44,36 @@ def tell_unchanged(
     for uuid, before in known.items():
         if uuid in same:
             continue
-        telling = _telling(uuid, vifs[uuid], now).where(row.vifs.is_not_distinct_from(before))
+        telling = _telling(uuid, vifs[uuid], now, _has_more(vifs[uuid], before))
+        telling = telling.where(row.vifs.is_not_distinct_from(before))
         if not connection.execute(telling).rowcount:
             left.append(uuid)
     return left
 
 
-def _telling(uuid: InstanceUuid, vifs: Sequence[Vif], now: int) -> sa.Update:
+def _has_more(vifs: Sequence[Vif], before: bytes | None) -> bool:
+    """Tell whether a server has a port that it did not have."""
+    before_it: tuple[Vif, ...] = load(before, tuple[Vif, ...]) if before else ()
+    had = {vif.id for vif in before_it}
+    return any(vif.id not in had for vif in vifs)
+
+
+def _telling(uuid: InstanceUuid, vifs: Sequence[Vif], now: int, has_more: bool | None = None) -> sa.Update:
     changed = instances.update().where(row.uuid == uuid, row.deleted_at.is_(None))
-    return changed.values(**columns(vifs), changed_at=now)
+    return changed.values(**columns(vifs, has_more), changed_at=now)
 
 
-def columns(vifs: Sequence[Vif]) -> dict[str, Any]:
-    """Return what a row says of its server's interfaces. One that has other ports now gets all of them bound."""
-    said = dump(tuple(vifs)) if vifs else None
-    bound_to = sa.case((row.vifs == said, sa.func.coalesce(row.bound_to, UNKNOWN)), else_=UNKNOWN)
-    return {"vifs": said, "bound_to": bound_to if vifs else sa.null()}
+def columns(vifs: Sequence[Vif], has_more: bool | None = None) -> dict[str, Any]:
+    """Return what a row says of its server's interfaces. One that has a port more now gets all of them bound.
+
+    `has_more` is None where that is not known: then one of which anything changed.
+    """
+    if not vifs:
+        return {"vifs": None, "bound_to": sa.null()}
+    said, kept = dump(tuple(vifs)), sa.func.coalesce(row.bound_to, UNKNOWN)
+    if has_more is None:
+        return {"vifs": said, "bound_to": sa.case((row.vifs == said, kept), else_=UNKNOWN)}
+    return {"vifs": said, "bound_to": UNKNOWN if has_more else kept}
 
 
 def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:
@@ -70,10 +84,36 @@ def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, 
     }
 
 
+def unwired_of(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str) -> Unwired | None:
+    """Return which interfaces of a server are not wired on the host that builds it by this attempt; None where the row
+    names another host or attempt.
+    """
+    query = sa.select(row.vifs, row.bound_to).where(row.uuid == uuid, row.attempt == attempt, row.host == host)
+    found = connection.execute(query).first()
+    if found is None:
+        return None
+    return unwired(load(found.vifs, tuple[Vif, ...]) if found.vifs else (), bound=found.bound_to == host)
+
+
 def misbound(connection: sa.Connection, limit: int) -> dict[InstanceUuid, str]:
     """Return servers whose ports are bound to another host than theirs, with the right one; empty: to none."""
     query = sa.select(row.uuid, row.host).where(MISBOUND, ~ELSEWHERE).order_by(row.uuid).limit(limit)
     return {InstanceUuid(one.uuid): one.host or UNBOUND for one in connection.execute(query)}
+
+
+def tell_bound(
+    connection: sa.Connection,
+    hosts: Mapping[InstanceUuid, str],
+    vifs: Mapping[InstanceUuid, Sequence[Vif]],
+    known: Mapping[InstanceUuid, bytes | None],
+    now: int,
+) -> None:
+    """Write what the ports of servers are since they are bound to these hosts, as `tell_unchanged`, and note the hosts.
+
+    A row that was told by others meanwhile is not bound, for it may say of a port what was true on another host.
+    """
+    left = set(tell_unchanged(connection, vifs, known, now))
+    note_bound(connection, {one: host for one, host in hosts.items() if one not in left})
 
 
 def note_bound(connection: sa.Connection, hosts: Mapping[InstanceUuid, str]) -> None:

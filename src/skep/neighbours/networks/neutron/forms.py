@@ -9,6 +9,7 @@ from msgspec import field
 
 from skep.domain.decoding import convert
 from skep.domain.networking import Direction, EtherType, FixedIp, HostRoute
+from skep.domain.vifs import Wiring
 
 FormT = TypeVar("FormT", bound="Resource")
 
@@ -91,9 +92,18 @@ class NeutronPort(LabelledPort, frozen=True, kw_only=True):
     vnic_type: str = field(name="binding:vnic_type", default="normal")
     vif_type: str = field(name="binding:vif_type", default="unbound")
     host_id: str | None = field(name="binding:host_id", default=None)
+    status: str = "ACTIVE"
+    admin_state_up: bool = True
     resource_request: dict[str, Any] | None = None
     """What the placement of its server would have to consider."""
     numa_affinity_policy: str | None = None
+
+    @property
+    def wiring(self) -> Wiring:
+        """Whether its network is wired up to it. One that its owner has put down never is, and is not waited for."""
+        if self.status == "ACTIVE" or not self.admin_state_up:
+            return "done"
+        return "failed" if self.status == "ERROR" else "awaited"
 
 
 class NeutronRule(Resource, frozen=True, kw_only=True):

@@ -122,6 +122,7 @@ def _vif(
         tag=None if label is None else label.tag,
         subnets=_subnets(port, subnets, floating),
         groups=tuple(VifGroup(one, groups[one].name) for one in port.security_groups if one in groups),
+        wiring=port.wiring,
     )
 
 
