@@ -153,11 +153,14 @@ async def cloud_beside(
     volumes: bool = False,
     hosts: int = 1,
     of_hosts: Mapping[str, Any] | None = None,
+    breaker_failures: int = 0,
+    breaker_seconds: float = 5.0,
 ) -> AsyncIterator[CloudBeside]:
     """Run a cloud of one host for the length of a block; with `unified` Keystone's limits are its quotas.
 
     With `networks` its servers have their ports from the network service behind the third port, with `volumes` their
-    volumes from the twin of Cinder behind the fourth. `of_hosts` are settings of `[compute]`.
+    volumes from the twin of Cinder behind the fourth. `of_hosts` are settings of `[compute]`. Without
+    `breaker_failures` no service ever counts as away: it is asked as soon as it is healed.
     """
     async with AsyncExitStack() as stack:
         folder = root / "neighbours"
@@ -178,7 +181,15 @@ async def cloud_beside(
         config = msgspec.structs.replace(
             config,
             quota=limits if unified else config.quota,
-            identity=IdentitySettings(kind="keystone", auth_url=keystone.url, timeout=SECONDS, retries=0, **own),
+            identity=IdentitySettings(
+                kind="keystone",
+                auth_url=keystone.url,
+                timeout=SECONDS,
+                retries=0,
+                breaker_failures=breaker_failures,
+                breaker_seconds=breaker_seconds,
+                **own,
+            ),
             images=ImagesSettings(kind="glance", endpoint=glance.url),
             networks=NetworksSettings(kind="neutron", endpoint=neutron.url) if networks else NetworksSettings(),
             volumes=VolumesSettings(kind="cinder", endpoint=f"{cinder.url}/v3") if volumes else VolumesSettings(),

@@ -34,6 +34,17 @@ class KeystoneSection(Section, frozen=True, kw_only=True):
     retries: Annotated[
         int, Meta(ge=0, le=10, description="Further tries of a request to Keystone or Glance that had no good answer")
     ] = 2
+    breaker_failures: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Requests in a row without an answer after which Keystone, Glance, Neutron or Cinder counts as "
+            "away in a process: requests that need it are refused at once; 0: never",
+        ),
+    ] = 5
+    breaker_seconds: Annotated[
+        float, Meta(gt=0, description="Seconds after which one request tries a service that is away")
+    ] = 5.0
     token_cache_seconds: Annotated[
         int,
         Meta(ge=0, description="Seconds a valid token is believed for reading (keystonemiddleware's token_cache_time)"),

@@ -23,6 +23,9 @@ IDENTITY, IMAGES = "the identity service", "the image service"
 NETWORKS, VOLUMES = "the network service", "the volume service"
 """What users read of a service: its address is for the log."""
 
+LABELS = {IDENTITY: "identity", IMAGES: "image", NETWORKS: "network", VOLUMES: "volume"}
+"""The same in metrics."""
+
 MOST_BYTES = 16 << 20
 """Of an answer that is no image."""
 

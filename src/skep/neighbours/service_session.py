@@ -15,6 +15,7 @@ import structlog
 from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import Forbidden, Unavailable
 from skep.neighbours.answers import IDENTITY, IMAGES, PLAIN, ask, decode, failed, nonsense, send, time_of, unreachable
+from skep.neighbours.circuits import Asking, CircuitOutcome, Circuits, NotAsked, never_away
 
 log = structlog.get_logger("skep.neighbours")
 
@@ -93,17 +94,25 @@ class _Session(msgspec.Struct, frozen=True):
 class ServiceSession:
     """Sends requests with a valid token of Skep's own user."""
 
-    def __init__(self, credentials: ServiceCredentials, client: httpx.AsyncClient, clock: Clock) -> None:
+    def __init__(
+        self,
+        credentials: ServiceCredentials,
+        client: httpx.AsyncClient,
+        clock: Clock,
+        circuits: Circuits | None = None,
+    ) -> None:
+        """`circuits` tell which services are away; None: each request is sent."""
         self.credentials = credentials
         self._client = client
         self._clock = clock
+        self._circuits = circuits or never_away()
         self._session: _Session | None = None
         self._signing_in: asyncio.Task[_Session] | None = None
 
     def of_project(self, project_id: str) -> ServiceSession:
         """Return a session of the same user in another project, where he needs a role."""
         credentials = msgspec.structs.replace(self.credentials, project_id=project_id)
-        return ServiceSession(credentials, self._client, self._clock)
+        return ServiceSession(credentials, self._client, self._clock, self._circuits)
 
     async def sign_in(self) -> None:
         """Get a token unless there is one.
@@ -154,12 +163,15 @@ class ServiceSession:
         """
         session = await self._current()
         headers = {**PLAIN, "X-Auth-Token": session.token}
-        try:
-            async with self._client.stream("GET", url, headers=headers, timeout=self.credentials.timeout) as response:
-                self._check(response, session)
-                yield response
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise unreachable(self._service(url), url, error) from error
+        service, seconds = self._service(url), self.credentials.timeout
+        with self._circuits.asking(service) as asking:
+            try:
+                async with self._client.stream("GET", url, headers=headers, timeout=seconds) as response:
+                    _tell(asking, response)
+                    self._check(response, session)
+                    yield response
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise unreachable(service, url, error) from error
 
     async def put(self, url: str, pieces: AsyncIterator[bytes]) -> httpx.Response:
         """Send bytes piece by piece with Skep's token, one time: what was taken from `pieces` is gone.
@@ -168,15 +180,10 @@ class ServiceSession:
         """
         session = await self._current()
         headers = {"X-Auth-Token": session.token, "Content-Type": "application/octet-stream"}
-        response = await send(
-            self._service(url),
-            self._client,
-            "PUT",
-            url,
-            seconds=self.credentials.timeout,
-            headers=headers,
-            content=pieces,
-        )
+        service, seconds = self._service(url), self.credentials.timeout
+        with self._circuits.asking(service) as asking:
+            response = await send(service, self._client, "PUT", url, seconds=seconds, headers=headers, content=pieces)
+            _tell(asking, response)
         self._check(response, session)
         return response
 
@@ -305,7 +312,7 @@ class ServiceSession:
             try:
                 return await self._try(method, url, headers, json, service)
             except Unavailable as error:
-                if not left:
+                if not left or isinstance(error, NotAsked):
                     raise
                 log.info("neighbour asked again", url=url, error=str(error), tries_left=left)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads tries, guards nothing
@@ -324,7 +331,16 @@ class ServiceSession:
         self, method: str, url: str, headers: dict[str, str] | None, json: Any, service: str = ""
     ) -> httpx.Response:
         asked, seconds = service or self._service(url), self.credentials.timeout
-        return await ask(asked, self._client, method, url, seconds=seconds, headers=headers, json=json)
+        with self._circuits.asking(asked) as asking:
+            response = await ask(asked, self._client, method, url, seconds=seconds, headers=headers, json=json)
+            _tell(asking, response)
+        return response
+
+
+def _tell(asking: Asking, response: httpx.Response) -> None:
+    """Tell what a response says of its service. A refusal is an answer; a page for people is none, nor is an error."""
+    page = response.status_code < 400 and response.headers.get("Content-Type", "").startswith("text/html")
+    asking.tell(CircuitOutcome.FAILED if page or response.status_code >= 500 else CircuitOutcome.ANSWERED)
 
 
 def _fails(response: httpx.Response) -> bool:

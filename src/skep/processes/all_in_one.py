@@ -145,6 +145,7 @@ class AllInOneCloud:
             busy=lambda: http.under_way,
             images=lambda: http.neighbours.embedded_images,
             images_url=lambda: "" if http.neighbours.store is None else http.images_url,
+            circuits=self.process.circuits,
         )
         await http.open(self._databases.api)
         self.passwords = await http.seed()

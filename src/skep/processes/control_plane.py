@@ -20,6 +20,7 @@ from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.ids import CELL0, CellUuid, new_uuid
 from skep.domain.live import LiveMapping
+from skep.neighbours.circuits import Circuits
 from skep.neighbours.images.base import ImageExchange
 from skep.processes.cells import LiveCells, own_transports
 from skep.processes.conducting import make_cell_conductor, make_super_conductor
@@ -78,15 +79,17 @@ class ControlPlane:
         transport: Transport | None = None,
         images: Callable[[], ImageExchange | None] = _no_store,
         images_url: Callable[[], str] = _no_address,
+        circuits: Circuits | None = None,
     ) -> None:
         """`images` is the image store of this process, once `start` asks for it; None: it has none. `images_url` is its
-        address, for hosts of other processes.
+        address, for hosts of other processes. `circuits` are those of the process, where it has other parts.
 
         A `transport` that is given is opened and closed by whoever gives it; otherwise the configured one is made.
 
         Raises Misconfigured when what is configured does not go together.
         """
         self.process = Process(config, clock, metrics, steps or Steps(metrics), notifier)
+        self._circuits = circuits or self.process.circuits
         self.config = config
         self.metrics = metrics
         self.steps = self.process.steps
@@ -287,7 +290,9 @@ class ControlPlane:
         return made.agent
 
     async def _start_super_conductor(self) -> None:
-        self._own_services = own_services = OwnServices(self.config, self.databases.api, self.process.clock)
+        self._own_services = own_services = OwnServices(
+            self.config, self.databases.api, self.process.clock, self._circuits
+        )
         self._super_conductor = make_super_conductor(
             self.process,
             self.databases.api,

@@ -149,6 +149,7 @@ class HttpServices:
             images_url=self.images_url,
             networks_url=self.networks_url,
             metrics=self.process.metrics,
+            circuits=self.process.circuits,
         )
         try:
             await neighbours.open()

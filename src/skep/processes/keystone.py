@@ -6,7 +6,11 @@ from msgspec.structs import replace
 
 from skep.config.compute import HostImagesSettings
 from skep.config.sections import IdentitySettings
+from skep.domain.clock import Clock
+from skep.neighbours.answers import LABELS
+from skep.neighbours.circuits import CircuitRules, Circuits
 from skep.neighbours.service_session import ServiceCredentials
+from skep.telemetry.metrics import Metrics
 
 
 def keystone_credentials(section: IdentitySettings) -> ServiceCredentials:
@@ -25,4 +29,17 @@ def credentials_of(section: IdentitySettings | HostImagesSettings) -> ServiceCre
         project_domain_name=section.project_domain_name,
         region_name=section.region_name,
         timeout=section.timeout,
+    )
+
+
+def circuits_of(section: IdentitySettings, clock: Clock, metrics: Metrics) -> Circuits:
+    """Return what the parts of one process share of the services that are away."""
+    for label in LABELS.values():
+        metrics.neighbour_away.labels(label).set(0)
+        metrics.neighbour_spared.labels(label)
+    return Circuits(
+        CircuitRules(failures=section.breaker_failures, pause=section.breaker_seconds, patience=section.timeout),
+        clock.elapsed,
+        changed=lambda service, away: metrics.neighbour_away.labels(LABELS[service]).set(away),
+        spared=lambda service: metrics.neighbour_spared.labels(LABELS[service]).inc(),
     )

@@ -10,6 +10,7 @@ from skep.database.engine import Database
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured, Unreachable
 from skep.neighbours.answers import new_client
+from skep.neighbours.circuits import Circuits
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.images.base import ImageRecords, ImageService, ImagesOfUsers
@@ -45,6 +46,7 @@ class Neighbours:
         images_url: str,
         networks_url: str,
         metrics: Metrics,
+        circuits: Circuits | None = None,
     ) -> None:
         """Raises Misconfigured when a file of the configuration cannot be used."""
         self._config = config
@@ -61,7 +63,9 @@ class Neighbours:
         self.embedded_images: EmbeddedImages | None = None
         if config.identity.kind == "keystone":
             self._http = new_client(authorities(config.identity.ca_file, "identity.ca_file"))
-            self.identity = self._keystone = KeystoneIdentity(keystone_settings(config.identity), self._http, clock)
+            self.identity = self._keystone = KeystoneIdentity(
+                keystone_settings(config.identity), self._http, clock, circuits
+            )
         else:
             catalogue = standard_catalogue(api_url, identity_url, images_url, networks_url)
             settings = mapping.identity_settings(config, directory, identity_url, catalogue)
@@ -69,7 +73,7 @@ class Neighbours:
                 settings, api, clock, said=lambda outcome: metrics.sign_ins.labels(outcome).inc()
             )
             metrics.sign_ins_waiting.set_function(lambda: users.passwords.waiting)
-        self.own_services = OwnServices(config, api, clock)
+        self.own_services = OwnServices(config, api, clock, circuits)
         self.limits = None
         if config.quota.driver == "unified" and self._keystone is not None:
             quota = config.quota

@@ -14,6 +14,7 @@ from skep.database.engine import Database
 from skep.domain.clock import Clock
 from skep.domain.ids import InstanceUuid
 from skep.neighbours.answers import new_client
+from skep.neighbours.circuits import Circuits
 from skep.neighbours.networks.absent import NoNetworks
 from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.service_session import ServiceSession
@@ -29,7 +30,7 @@ from skep.standalone.networks.of_servers import EmbeddedNetworks
 class OwnServices:
     """What one process needs to give servers ports and volumes, of users and of conductors."""
 
-    def __init__(self, config: Config, api: Database, clock: Clock) -> None:
+    def __init__(self, config: Config, api: Database, clock: Clock, circuits: Circuits | None = None) -> None:
         """Raises Misconfigured when a file of the configuration cannot be used."""
         self._http: httpx.AsyncClient | None = None
         self.session: ServiceSession | None = None
@@ -41,7 +42,7 @@ class OwnServices:
         if config.networks.kind != "neutron" and config.volumes.kind != "cinder":
             return
         self._http = new_client(authorities(config.identity.ca_file, "identity.ca_file"))
-        self.session = session = ServiceSession(keystone_credentials(config.identity), self._http, clock)
+        self.session = session = ServiceSession(keystone_credentials(config.identity), self._http, clock, circuits)
         if config.networks.kind == "neutron":
             self.networks = FencedNetworks(session, ApiPortLedger(api, clock), config.networks.endpoint)
         if config.volumes.kind == "cinder":

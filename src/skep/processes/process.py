@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from skep.config.sections import Config
 from skep.domain.clock import Clock
 from skep.domain.ids import Incarnation, new_uuid
+from skep.neighbours.circuits import Circuits
+from skep.processes.keystone import circuits_of
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
@@ -33,6 +36,11 @@ class Process:
     def host(self) -> str:
         """Where it runs, as lists of services say."""
         return self.config.process.host or socket.gethostname()
+
+    @cached_property
+    def circuits(self) -> Circuits:
+        """Which services are away."""
+        return circuits_of(self.config.identity, self.clock, self.metrics)
 
 
 def new_process(config: Config, *, metrics: Metrics | None = None, steps: Steps | None = None) -> Process:

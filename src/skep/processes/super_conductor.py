@@ -38,7 +38,7 @@ class SuperConductorProcess(Role):
         cells = await self._wait_for("cells", lambda: self._cells(api))
         self._on_stop("cells", cells.close)
         directory = StateDirectory(Path(self.config.state.directory))
-        own_services = OwnServices(self.config, api, self.process.clock)
+        own_services = OwnServices(self.config, api, self.process.clock, self.process.circuits)
         self._on_stop("networks", own_services.close)
         conductor = make_super_conductor(
             self.process,

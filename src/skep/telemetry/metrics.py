@@ -121,6 +121,18 @@ class Metrics:
             ("outcome",),
             registry=self.registry,
         )
+        self.neighbour_away = Gauge(
+            "skep_neighbour_away",
+            "1 while a service (identity, image, network, volume) counts as away in this process",
+            ("service",),
+            registry=self.registry,
+        )
+        self.neighbour_spared = Counter(
+            "skep_neighbour_spared",
+            "Requests that were not sent to a service because it counts as away, by the service",
+            ("service",),
+            registry=self.registry,
+        )
         self.sign_ins_waiting = Gauge(
             "skep_sign_ins_waiting", "Passwords that wait for a thread that hashes", registry=self.registry
         )

@@ -33,8 +33,9 @@ OF_LISTENERS = {"bind_host", "port", "listen", "public_url", "kind"}
 OF_KEYSTONE = {
     *("username", "password", "project_name", "user_domain_name", "project_domain_name", "region_name"),
     *("ca_file", "timeout", "retries", "token_cache_seconds", "token_cache_seconds_for_changes"),
+    *("breaker_failures", "breaker_seconds"),
 }
-"""`processes/neighbours.py` takes them."""
+"""`processes/neighbours.py` and `processes/keystone.py` take them."""
 OF_UNIFIED_LIMITS = {
     *("driver", "endpoint_id", "unified_limits_cache_seconds"),
     *("unified_limits_resource_strategy", "unified_limits_resource_list"),

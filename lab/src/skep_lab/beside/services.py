@@ -119,6 +119,8 @@ class ServicesBeside:
                 project_name=SKEP,
                 timeout=SECONDS,
                 retries=RETRIES,
+                # A story goes on at the moment in which a service answers again.
+                breaker_failures=0,
             ),
             networks=NetworksSettings(kind="neutron", endpoint=self.neutron.url, look_seconds=LOOK_SECONDS),
             volumes=VolumesSettings(kind="cinder", endpoint=f"{self.cinder.url}/v3", look_seconds=LOOK_SECONDS),

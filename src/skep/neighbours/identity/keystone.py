@@ -12,6 +12,7 @@ from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import Unavailable
 from skep.domain.ids import ProjectId, UserId
 from skep.neighbours.answers import IDENTITY, decode, failed, nonsense, time_of
+from skep.neighbours.circuits import Circuits
 from skep.neighbours.identity.access_rules import AccessRule, Use, permits
 from skep.neighbours.identity.base import Identity, well_formed
 from skep.neighbours.identity.token_cache import TokenCache
@@ -86,10 +87,16 @@ class _Known(msgspec.Struct, frozen=True):
 class KeystoneIdentity:
     """Validates tokens with Skep's own user, which needs the role `service` or `admin`. Answers are cached."""
 
-    def __init__(self, settings: KeystoneSettings, client: httpx.AsyncClient, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: KeystoneSettings,
+        client: httpx.AsyncClient,
+        clock: Clock,
+        circuits: Circuits | None = None,
+    ) -> None:
         self._settings = settings
         self._v3 = settings.credentials.v3
-        self.session = ServiceSession(settings.credentials, client, clock)
+        self.session = ServiceSession(settings.credentials, client, clock, circuits)
         """What requests to Keystone, and to services of its catalogue, are sent with."""
         self._clock = clock
         self._cache: TokenCache[_Known] = TokenCache(settings.cache_size)
