@@ -155,12 +155,14 @@ async def cloud_beside(
     of_hosts: Mapping[str, Any] | None = None,
     breaker_failures: int = 0,
     breaker_seconds: float = 5.0,
+    reimage_seconds: float = 20.0,
 ) -> AsyncIterator[CloudBeside]:
     """Run a cloud of one host for the length of a block; with `unified` Keystone's limits are its quotas.
 
     With `networks` its servers have their ports from the network service behind the third port, with `volumes` their
     volumes from the twin of Cinder behind the fourth. `of_hosts` are settings of `[compute]`. Without
-    `breaker_failures` no service ever counts as away: it is asked as soon as it is healed.
+    `breaker_failures` no service ever counts as away: it is asked as soon as it is healed. `reimage_seconds`: in which
+    a volume is filled anew.
     """
     async with AsyncExitStack() as stack:
         folder = root / "neighbours"
@@ -178,6 +180,11 @@ async def cloud_beside(
         host_images = HostImagesSettings(
             auth_url=behind.identity_url, endpoint=glance.url, store=True, timeout=SECONDS, **own
         )
+        of_volumes = VolumesSettings()
+        if volumes:
+            of_volumes = VolumesSettings(
+                kind="cinder", endpoint=f"{cinder.url}/v3", reimage_timeout_per_gb=reimage_seconds
+            )
         config = msgspec.structs.replace(
             config,
             quota=limits if unified else config.quota,
@@ -192,7 +199,7 @@ async def cloud_beside(
             ),
             images=ImagesSettings(kind="glance", endpoint=glance.url),
             networks=NetworksSettings(kind="neutron", endpoint=neutron.url) if networks else NetworksSettings(),
-            volumes=VolumesSettings(kind="cinder", endpoint=f"{cinder.url}/v3") if volumes else VolumesSettings(),
+            volumes=of_volumes,
             compute=msgspec.structs.replace(config.compute, images=host_images, **(of_hosts or {})),
         )
         running = await stack.enter_async_context(AsyncExitStack())

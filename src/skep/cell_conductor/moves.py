@@ -43,7 +43,7 @@ from skep.domain.errors import SkepError, Unavailable
 from skep.domain.event_types import NO_HOST_ERRORS
 from skep.domain.ids import NodeUuid, ProjectId, UserId, new_request_id
 from skep.domain.instances import Instance, Task
-from skep.domain.moves import CHOICES, EVACUATING, ON_HOSTS, STEPS
+from skep.domain.moves import CHOICES, EVACUATING, ON_HOSTS, REIMAGING, STEPS
 from skep.domain.server_migrations import MigrationType
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import ActPermission, MayMove, MoveStepDone
@@ -478,7 +478,7 @@ class Moves:
         gone_on = moved.step is not None and moved.step == moved.before.row.next
         if not gone_on or moved.step in EVACUATING:
             self._deletes.undoing.nudge()
-        if moved.before.is_between_cells:
+        if moved.before.is_between_cells or moved.step in REIMAGING:
             await self._parts.tell_above()
         await self._ended(list(moved.over))
 

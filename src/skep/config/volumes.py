@@ -29,6 +29,13 @@ class VolumesSettings(Section, frozen=True, kw_only=True):
     build_seconds: Annotated[
         float, Meta(gt=0, description="Seconds in which the volumes that are made for a new server have to be there")
     ] = 600.0
+    reimage_timeout_per_gb: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Seconds for each GiB of the image in which a rebuild has its volume filled (Nova's name)",
+        ),
+    ] = 20.0
     look_seconds: Annotated[
         float, Meta(gt=0, description="Seconds between two looks at what a server has of Cinder")
     ] = 3600.0

@@ -112,10 +112,18 @@ class Rebuild(msgspec.Struct, frozen=True, kw_only=True):
     """What of the server is another afterwards: attributes of the instance, as JSON has them."""
     preserve: bool = False
     """Whether the ephemeral disks stay."""
+    reimage: Image | None = None
+    """With what the volume is filled anew that the server boots from; None: it stays as it is, or there is none."""
 
     def rebuilt(self, server: Instance) -> Instance:
         """Return a server as it is to be."""
         changes = dict(self.changes)
+        if self.reimage is not None:
+            image_id = self.reimage.id
+            changes["block_devices"] = tuple(
+                msgspec.structs.replace(one, uuid=image_id) if _is_boot_volume_of_image(one) else one
+                for one in server.block_devices
+            )
         if "image" in changes:
             image = changes["image"] = convert(changes["image"], Image)
             changes["block_devices"] = tuple(
@@ -130,6 +138,11 @@ class Rebuild(msgspec.Struct, frozen=True, kw_only=True):
 def _is_of_image(device: BlockDevice) -> bool:
     """Tell whether a disk is the one on its host that a server boots from: a volume stays as it was made."""
     return device.source_type == "image" and device.destination_type == "local"
+
+
+def _is_boot_volume_of_image(device: BlockDevice) -> bool:
+    """Tell whether a disk is a volume that was made of an image and that a server boots from."""
+    return device.boot_index == 0 and (device.source_type, device.destination_type) == ("image", "volume")
 
 
 class RescueGuest(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,10 @@
           │                     └──────────> rebuild_take_back <──(back)──┘
           └─ refused: over
 
+    reimage_prepare ──> reimage_put_aside ──> reimage_ask ──> reimage_await ──(switch)──> reimage_spawn ──> over
+          │                     │                  │                └──> reimage_take_back <──(back)──┘
+          └─ refused: over      └──────────────────┴──> rebuild_take_back
+
     a cold move for which its cell has no host (`between_cells.py`):
 
     select ──> seek ──> prepare ──> put_aside ──> transfer ──> hand_over ──(switch)──> take_up
@@ -103,7 +107,7 @@ class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
     elsewhere_failed: str | None = None
     """The step that follows a failure in a move between cells; None: `on_failure`."""
     above: bool = False
-    """A super conductor takes it: it concerns two cells."""
+    """A super conductor takes it: it concerns two cells, or the volume service."""
     closes: str | None = None
     """`instance.NAME.end` tells, too, that it is done, and that what another step opened is over."""
 
@@ -342,6 +346,68 @@ _ROWS = (
         next=None,
     ),
     MoveRow(
+        name="reimage_prepare",
+        side="target",
+        holder="source",
+        order="rebuild_prepare",
+        task=Task.REBUILDING,
+        status="preparing",
+        next="reimage_put_aside",
+        gives_up=True,
+        event="rebuild_server",
+        announces="rebuild_scheduled",
+        starts="rebuild",
+    ),
+    MoveRow(
+        name="reimage_put_aside",
+        side="source",
+        holder="source",
+        order="rebuild_put_aside",
+        task=Task.REBUILD_BLOCK_DEVICE_MAPPING,
+        status="running",
+        next="reimage_ask",
+        on_failure="rebuild_take_back",
+    ),
+    MoveRow(
+        name="reimage_ask",
+        side=None,
+        above=True,
+        holder="source",
+        task=Task.REBUILD_BLOCK_DEVICE_MAPPING,
+        status="running",
+        next="reimage_await",
+        on_failure="rebuild_take_back",
+    ),
+    MoveRow(
+        name="reimage_await",
+        side=None,
+        above=True,
+        holder="source",
+        task=Task.REBUILD_BLOCK_DEVICE_MAPPING,
+        status="running",
+        next="reimage_spawn",
+        on_failure="reimage_take_back",
+    ),
+    MoveRow(
+        name="reimage_spawn",
+        side="target",
+        holder="target",
+        order="rebuild_spawn",
+        task=Task.REBUILD_SPAWNING,
+        status="running",
+        next=None,
+        on_failure="reimage_take_back",
+    ),
+    MoveRow(
+        name="reimage_take_back",
+        side="source",
+        holder="source",
+        order="take_back",
+        task=Task.REBUILD_BLOCK_DEVICE_MAPPING,
+        status="running",
+        next=None,
+    ),
+    MoveRow(
         name="live_select",
         side=None,
         holder="source",
@@ -419,7 +485,11 @@ CHOICES = frozenset(row.name for row in _ROWS if row.side is None and not row.ab
 SEEK = "seek"
 """The step in which a super conductor chooses a host in another cell."""
 
-HANDING_OVER = frozenset(row.name for row in _ROWS if row.above and row.name != SEEK)
+REIMAGE_ASK, REIMAGE_AWAIT = "reimage_ask", "reimage_await"
+"""The steps in which a super conductor has the volume that a server boots from filled anew, and waits for it."""
+REIMAGING = frozenset({REIMAGE_ASK, REIMAGE_AWAIT})
+
+HANDING_OVER = frozenset(row.name for row in _ROWS if row.above and row.name not in REIMAGING | {SEEK})
 """Steps in which a super conductor gives the server to another cell."""
 
 OF_SIDE: dict[Side, frozenset[str]] = {

@@ -88,6 +88,7 @@ def make_super_conductor(
         volumes=volumes,
         volume_look_seconds=process.config.volumes.look_seconds,
         volume_seconds=process.config.volumes.build_seconds,
+        reimage_seconds_per_gb=process.config.volumes.reimage_timeout_per_gb,
         volumes_in_zone=not process.config.volumes.cross_az_attach,
     )
     return SuperConductor(parts, process.config.retention, process.config.events)

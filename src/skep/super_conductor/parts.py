@@ -97,6 +97,8 @@ class Parts:
     """In which the volumes of a server have to be made."""
     volume_look_seconds: float = 3600.0
     """Between two looks at the volumes of a server."""
+    reimage_seconds_per_gb: float = 20.0
+    """In which a volume has to be filled anew, for each GiB of the image."""
     volumes_in_zone: bool = False
     """Whether volumes are made in the availability zones of their servers."""
     max_attempts: int = 3

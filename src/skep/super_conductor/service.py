@@ -39,6 +39,7 @@ from skep.super_conductor.moves import Moves
 from skep.super_conductor.parts import Parts
 from skep.super_conductor.reconcile import Leftovers, Retention
 from skep.super_conductor.recovery import Recovery
+from skep.super_conductor.reimages import Reimages
 from skep.super_conductor.removals import Removals
 from skep.super_conductor.sweeper import Sweeper
 from skep.super_conductor.tickets import Tickets
@@ -72,6 +73,9 @@ class SuperConductor:
         self._looks_at_ports = Loop("looks at ports", of_servers.look, every=min(1.0, resend))
         self._bindings = Loop("bindings", of_servers.bind, every=resend)
         self._connections = Loop("connections of volumes", volumes.follow, every=min(1.0, resend))
+        self._reimages = Loop(
+            "volumes filled anew", Reimages(parts, volumes).run, every=min(1.0, resend), apart=GATHER_SECONDS
+        )
         self._looks_at_volumes = Loop("looks at volumes", volumes.look, every=min(1.0, resend))
         self._leftovers = Loop("leftovers", Leftovers(parts).run, every=resend)
         self._sweeper = Loop("sweeper", Sweeper(parts).run, every=parts.settings.sweep_seconds)
@@ -114,6 +118,7 @@ class SuperConductor:
             self._bindings,
             self._looks_at_ports,
             self._connections,
+            self._reimages,
             self._looks_at_volumes,
             self._leftovers,
             self._sweeper,
@@ -194,4 +199,5 @@ class SuperConductor:
         self._agents.nudge()
         self._moves.nudge()
         self._between_cells.nudge()
+        self._reimages.nudge()
         self._recovery.nudge()

@@ -152,7 +152,7 @@ class VolumesOfServers:
     async def _moved(self, access: CellAccess, before: VolumesOfRow) -> bool:
         """Connect the volumes of one server to its host; False where the volume service did not answer."""
         try:
-            after = [await self._placed(before, one) for one in before.volumes]
+            after = [await self.placed(before, one) for one in before.volumes]
         except SkepError as error:
             log.warning("volumes not connected yet", instance=before.instance, host=before.host, error=str(error))
             return False
@@ -172,7 +172,7 @@ class VolumesOfServers:
         except SkepError as error:
             log.warning("volumes released later", instance=before.instance, error=str(error))
 
-    async def _placed(self, row: VolumesOfRow, volume: ServerVolume) -> ServerVolume:
+    async def placed(self, row: VolumesOfRow, volume: ServerVolume) -> ServerVolume:
         """Return a volume as it is once its server's host has it, or as it was where that is refused.
 
         Raises Unavailable.

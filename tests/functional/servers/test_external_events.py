@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 from skep.api.routes import ROUTES
 from skep.domain.ids import new_uuid
-from skep_lab.compute_api.servers import ServersUnderTest, servers_under_test
+from skep.messages.to_super_conductor import CellChanged
+from skep_lab.compute_api.servers import CELL1, ServersUnderTest, servers_under_test
 
 PATH = "/os-server-external-events"
 
@@ -54,6 +56,18 @@ async def test_what_changed_a_server_is_among_its_actions(cloud: ServersUnderTes
         assert (await told(cloud, {"name": name, "server_uuid": built, "tag": tag})).status_code == 200
     listed = (await cloud.good("GET", f"/servers/{built}/os-instance-actions"))["instanceActions"]
     assert [one["action"] for one in listed] == ["power_update", "extend_volume", "create"]
+
+
+async def test_super_conductors_are_told_of_a_volume_that_is_filled(cloud: ServersUnderTest) -> None:
+    """Of other events they are not told."""
+    built = await cloud.create()
+    await cloud.build(built)
+    while not cloud.told.empty():
+        cloud.told.get_nowait()
+    for name in ("network-changed", "volume-reimaged"):
+        assert (await told(cloud, {"name": name, "server_uuid": built, "tag": "v"})).status_code == 200
+    assert await asyncio.wait_for(cloud.told.get(), 10) == CellChanged(cell=CELL1)
+    assert cloud.told.empty()
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from skep.database import Connection
 from skep.database.api import build_requests
-from skep.database.cell import builds
+from skep.database.cell import builds, tables
+from skep.database.cell import volumes as cell_volumes
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import Instance
 from skep.domain.request_specs import RequestSpec
 from skep.domain.resources import DISK_GB
-from skep.neighbours.volumes.base import BootVolume
+from skep.domain.volumes import ServerVolume
+from skep.neighbours.volumes.base import BootVolume, WantedAttachments
 from skep_lab.compute_api.servers import CELL1, IMAGE, LARGE, SAVING, ServersUnderTest, servers_under_test
 from tests.support.memory_volumes import MemoryVolumes
 
@@ -191,12 +194,36 @@ async def test_it_is_rescued_since_2_87(cloud: ServersUnderTest) -> None:
 
 
 async def test_a_rebuild_leaves_the_volume_alone(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
-    """Until 2.92, with the image that the volume was made of; since then it would have to be filled anew."""
+    """Until 2.92, with the image that the volume was made of."""
     server = await built(cloud, of_image())
     other = await built(cloud, of_volume(volumes.new_volume(), boot_index=0))
-    status, message = await act(cloud, server, "rebuild", {"imageRef": IMAGE}, version=93)
-    assert status == 400
-    assert "rebuild.imageRef" in message
     assert (await act(cloud, other, "rebuild", {"imageRef": IMAGE}, version=92))[0] == 400
     answer = await cloud.good("POST", f"/servers/{server}/action", {"rebuild": {"imageRef": IMAGE}}, version=92)
     assert answer["server"]["image"] == ""
+
+
+async def test_a_rebuild_fills_the_volume_since_2_93(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    """With any image that fits. A volume that is not in use yet has to be first."""
+    server, root = await built(cloud, of_image()), volumes.new_volume()
+    assert (await act(cloud, server, "rebuild", {"imageRef": IMAGE}, version=93))[0] == 409, "it has no volume yet"
+    await has_root(cloud, server, root)
+    status, message = await act(cloud, server, "rebuild", {"imageRef": IMAGE}, version=93)
+    assert (status, "in-use" in message) == (400, True)
+    wanted = WantedAttachments(instance=InstanceUuid(server), volume_ids=(root,))
+    await volumes.reserve([wanted])
+    answer = await cloud.good("POST", f"/servers/{server}/action", {"rebuild": {"imageRef": IMAGE}}, version=93)
+    assert answer["server"]["image"] == ""
+    cell = cloud.services.cells[CELL1]
+    [step] = await cell.read(lambda connection: connection.execute(tables.migrations.select()).all())
+    assert step.step == "reimage_prepare"
+
+
+async def has_root(cloud: ServersUnderTest, server: str, volume_id: str) -> None:
+    """Write that a server boots from a volume."""
+    root = ServerVolume(id=new_uuid(), volume_id=volume_id, attachment_id=new_uuid(), device="/dev/vda", boot_index=0)
+
+    def unit(connection: Connection) -> None:
+        mine = tables.instances.update().where(tables.instances.c.uuid == server)
+        connection.execute(mine.values(**cell_volumes.columns((root,))))
+
+    await cloud.services.cells[CELL1].write(unit)

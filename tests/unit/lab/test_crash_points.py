@@ -95,6 +95,8 @@ def _of(row: str) -> set[str]:
         "revert": ("revert", "revert-resize"),
         "evacuate": ("evacuate-a-living-host", "evacuate-and-fail"),
         "rebuild": ("rebuild", "rebuild-and-fail"),
+        # Its hosts are told of the same orders.
+        "reimage": ("rebuild", "rebuild-and-fail"),
         "live": ("live-migrate", "live-migrate-and-fail"),
     }
     way = ways.get(row.partition("_")[0], ("migrate", "migrate-and-fail"))

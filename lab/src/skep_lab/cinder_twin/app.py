@@ -71,8 +71,29 @@ async def _delete_volume(store: VolumeStore, caller: TwinCaller, request: Reques
 
 async def _act_on_volume(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
     volume = store.volume(caller, request.path_params["id"])
-    volume.bootable = bool((await _body(request, "os-set_bootable"))["bootable"])
-    return Response(status_code=200)
+    asked = msgspec.json.decode(await request.body())
+    key = next(iter(asked))
+    if key not in VOLUME_ACTIONS or _minor(request) < VOLUME_ACTIONS[key][0]:
+        raise TwinRefuses(400, f"There is no such action: {key}")
+    _, status, act = VOLUME_ACTIONS[key]
+    act(store, volume, asked[key])
+    return Response(status_code=status)
+
+
+def _set_bootable(_store: VolumeStore, volume: TwinVolume, said: Any) -> None:
+    volume.bootable = bool(said["bootable"])
+
+
+def _reimage(store: VolumeStore, volume: TwinVolume, said: Any) -> None:
+    store.reimage(volume, said["image_id"], reserved=bool(said.get("reimage_reserved")))
+
+
+VolumeAction: TypeAlias = Callable[[VolumeStore, TwinVolume, Any], None]
+VOLUME_ACTIONS: Mapping[str, tuple[int, int, VolumeAction]] = {
+    "os-set_bootable": (0, 200, _set_bootable),
+    "os-reimage": (68, 202, _reimage),
+}
+"""Key of a body -> the minor microversion since which it is known, the status of the answer, what it does."""
 
 
 async def _add_metadata(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:

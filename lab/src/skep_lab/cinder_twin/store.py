@@ -99,6 +99,8 @@ class VolumeStore:
         """So often new volumes are looked at while they are made."""
         self.becomes = "available"
         """What new volumes become."""
+        self.fails = False
+        """Whether volumes that are filled anew become errors."""
         self.on_delete: Callable[[TwinVolume], None] = lambda _volume: None
         """Told of each volume that is deleted."""
 
@@ -189,6 +191,21 @@ class VolumeStore:
             else:
                 volume.status, volume.becomes = volume.becomes, ""
         return volume
+
+    def reimage(self, volume: TwinVolume, image_id: str, *, reserved: bool) -> None:
+        """Begin to fill a volume anew; `reserved`: also one that is kept for a server."""
+        image = self.images.get(image_id)
+        if image is None:
+            raise TwinRefuses(404, f"Image {image_id} could not be found.")
+        if len(self._of_volume(volume.id)) > 1:
+            raise TwinRefuses(409, f"Resource conflict: volume {volume.id} has more than one attachment.")
+        may = {"available", "error"} | ({"reserved"} if reserved else set())
+        if volume.status not in may:
+            message = f"Volume {volume.id} status must be {' or '.join(sorted(may))}, but it is {volume.status}."
+            raise TwinRefuses(400, f"Invalid volume: {message}")
+        volume.becomes = "error" if self.fails else volume.status
+        volume.status, volume.looks = "downloading", self.looks
+        volume.bootable, volume.image = True, {**image, "image_id": image_id}
 
     def delete_volume(self, caller: TwinCaller, volume_id: str) -> None:
         """Begin to delete a volume."""

@@ -43,7 +43,12 @@ from skep.domain.request_specs import RequestSpec
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import InstancesChanged, QuestionsAsked
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
-from skep.messages.to_super_conductor import DeleteInstances, OperatorStateChanged, ScheduleAndBuildInstances
+from skep.messages.to_super_conductor import (
+    CellChanged,
+    DeleteInstances,
+    OperatorStateChanged,
+    ScheduleAndBuildInstances,
+)
 from skep.neighbours.networks.absent import NoNetworks
 from skep.neighbours.networks.base import NetworksOfUsers
 from skep.neighbours.volumes.absent import NoVolumes
@@ -335,7 +340,7 @@ async def _transport(told: asyncio.Queue[Any], reported: tuple[HostState, ...]) 
         told.put_nowait(message)
         return Done()
 
-    for_super = (ScheduleAndBuildInstances, DeleteInstances, OperatorStateChanged)
+    for_super = (ScheduleAndBuildInstances, DeleteInstances, OperatorStateChanged, CellChanged)
     await transport.serve(SUPER_CONDUCTOR, dict.fromkeys(for_super, hear))
     await transport.serve(SCHEDULER, {GetHostStates: states, PublishOperatorState: publish})
     for uuid in (CELL1, CELL2):

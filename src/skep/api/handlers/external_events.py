@@ -2,8 +2,8 @@
 
 Each is taken or refused for itself, as Nova does (API reference, "Create external events"). What is taken is in the
 log. The row of a server is told what became of its interfaces after an event of a port, and a build that waits for its
-ports goes on by what the row says; of an extended volume and a power that changed the instance actions of the server
-tell.
+ports goes on by what the row says. A rebuild goes on when its volume is filled. Of an extended volume and a power that
+changed the instance actions of the server tell.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from skep.database.api import instance_mappings as mappings
 from skep.database.api import server_ports
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import actions, whereabouts
+from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid
+from skep.messages.to_super_conductor import CellChanged
+from skep.transport.base import SUPER_CONDUCTOR
 
 log = structlog.get_logger("skep.api.events")
 
@@ -31,6 +34,9 @@ MAX_NAMED = 500
 
 RECORDS = {"volume-extended": "extend_volume", "power-update": "power_update"}
 """Event -> Nova's name of the instance action that it leaves."""
+
+REIMAGED = "volume-reimaged"
+"""A rebuild waits for this one, or for what a look at the volume tells."""
 
 OF_PORTS = "network-"
 """What the names of events begin with that tell of the ports of a server."""
@@ -52,6 +58,7 @@ async def create(request: ApiRequest) -> Answer:
     taken = [one for one in answers if one["code"] == TAKEN]
     await _record(request, located, taken)
     await _note_interfaces(request, taken)
+    await _tell_of_volumes(request, located, taken)
     for one in taken:
         log.info(
             "event of another service taken",
@@ -104,6 +111,15 @@ async def _note_interfaces(request: ApiRequest, taken: Sequence[Json]) -> None:
     if of_ports:
         now = request.services.clock.now()
         await request.services.database.write(partial(server_ports.note_servers, now=now, instances=of_ports))
+
+
+async def _tell_of_volumes(request: ApiRequest, located: dict[str, Mapping], taken: Sequence[Json]) -> None:
+    """Have super conductors look at volumes that are said to be filled anew: they look by themselves, too, later."""
+    for cell in _by_cell(located, sorted({one["server_uuid"] for one in taken if one["name"] == REIMAGED})):
+        try:
+            await request.services.transport.cast(SUPER_CONDUCTOR, CellChanged(cell=cell), request.context)
+        except (SkepError, OSError) as error:
+            log.warning("super conductor not notified", request=request.context.request_id, error=str(error))
 
 
 async def _record(request: ApiRequest, located: dict[str, Mapping], taken: Sequence[Json]) -> None:

@@ -24,6 +24,7 @@ from skep.database import Connection
 from skep.database.api import build_requests, quotas
 from skep.database.cell import agents, builds, instances, rebuilds
 from skep.domain.actions import Over, Rebuild
+from skep.domain.block_devices import GIB
 from skep.domain.capabilities import Capability
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict
@@ -93,14 +94,17 @@ async def prepare(request: ApiRequest, found: LocatedServer, asked: dict[str, An
     """
     services, server = request.services, found.instance
     _refuse_absent(asked)
-    if server.is_volume_backed:
-        _check_volume_backed(request, server, asked["imageRef"])
+    fills = server.is_volume_backed and request.version >= REIMAGED_SINCE
+    if server.is_volume_backed and not fills:
+        _check_same_image(server, asked["imageRef"])
     image = await _image(request, server, asked["imageRef"])
+    if fills:
+        await _check_volumes(request, server, image)
     check_disk_config(asked, image, "rebuild")
     files = injected_files(asked)
     unit = partial(quotas.limits, project=server.project_id, defaults=await services.quotas_of(server.project_id))
     check_limits(asked.get("metadata") or {}, files, await services.database.read(unit))
-    if not server.is_volume_backed:
+    if fills or not server.is_volume_backed:
         await _check_inside(request, found, image)
     if not server.is_volume_backed and (server.image is None or image.id != server.image.id):
         present = server.image.id if server.image is not None else None
@@ -112,7 +116,8 @@ async def prepare(request: ApiRequest, found: LocatedServer, asked: dict[str, An
         taken |= {"key_name": asked["key_name"], "key_pair": msgspec.to_builtins(pair)}
     if not server.is_volume_backed:
         taken["image"] = msgspec.to_builtins(image)
-    arguments = Rebuild(changes=taken, preserve=bool(asked.get("preserve_ephemeral")))
+    preserve = bool(asked.get("preserve_ephemeral"))
+    arguments = Rebuild(changes=taken, preserve=preserve, reimage=image if fills else None)
     password = password_of(asked)
     secrets = services.seal(msgspec.json.encode(Secrets(admin_password=password, files=files)))
     return PreparedRebuild(arguments, arguments.rebuilt(server), password, secrets)
@@ -132,13 +137,23 @@ def _refuse_absent(asked: dict[str, Any]) -> None:
         raise invalid_field("rebuild.trusted_image_certificates", said, expected)
 
 
-def _check_volume_backed(request: ApiRequest, server: Instance, image_id: str) -> None:
-    """Raise BadRequest unless the volume that a server boots from stays as it is: nothing fills it anew."""
-    if request.version >= REIMAGED_SINCE:
-        expected = "no rebuild of a server that boots from a volume since 2.93: the volume is not filled anew yet"
-        raise invalid_field("rebuild.imageRef", image_id, expected)
+def _check_same_image(server: Instance, image_id: str) -> None:
+    """Raise BadRequest unless the volume that a server boots from stays as it is."""
     if all(one.uuid != image_id for one in server.block_devices if one.boot_index == 0):
         raise BadRequest("Unable to rebuild with a different image for a volume-backed server.")
+
+
+async def _check_volumes(request: ApiRequest, server: Instance, image: Image) -> None:
+    """Raise BadRequest for volumes that are not in use, or too small for the image that is to fill one of them."""
+    if not any(one.is_root for one in server.volumes):
+        raise Conflict(f"Instance {server.uuid} is not ready")
+    for one in server.volumes:
+        volume = await request.services.volumes.volume(one.volume_id, request.context, request.token)
+        if volume.status != "in-use":
+            raise BadRequest(f"Invalid volume: volume {volume.id} has to be in-use, and it is {volume.status}")
+        if one.is_root and (image.min_disk > volume.size or image.size > volume.size * GIB):
+            expected = f"an image that a volume of {volume.size} GiB has room for"
+            raise invalid_field("rebuild.imageRef", image.id, expected)
 
 
 async def _image(request: ApiRequest, server: Instance, image_id: str) -> Image:
@@ -166,7 +181,10 @@ async def _check_inside(request: ApiRequest, found: LocatedServer, image: Image)
     assert found.cell is not None
     devices(found.instance.flavor, image.properties, request.services.settings)
     work = await read_cell(request.services, found.cell, partial(builds.work, uuid=found.instance.uuid))
-    if work is not None and _needs(work.spec, image) != _needs(work.spec, work.instance.image):
+    if work is None:
+        return
+    present = work.spec.image if work.instance.is_volume_backed else work.instance.image
+    if _needs(work.spec, image) != _needs(work.spec, present):
         raise BadRequest(
             f"Image {image.id} asks for other resources inside the host (NUMA cells, CPUs, devices) than the server "
             "has: a rebuild does not change them."

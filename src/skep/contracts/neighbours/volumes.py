@@ -22,6 +22,7 @@ from skep.contracts.neighbours.volumes_world import (
 from skep.domain.block_devices import BlockDevice
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.neighbours.volumes.base import (
+    FILLING,
     VolumeConnection,
     VolumeLabel,
     VolumesRefused,
@@ -328,6 +329,41 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert isinstance((await world.volumes.connect([wanted]))[0], VolumeConnection)
         assert await world.volumes.complete([first]) == [None]
         assert await world.attached(server) == [(volume, "attached")]
+
+    async def test_a_volume_that_is_filled_anew(self, world: VolumesWorld) -> None:
+        """It is its server's all the while, and what it was afterwards."""
+        volume, server = await world.volume(), world.server()
+        [attachment] = await world.reserved(server, volume)
+        assert await world.volumes.status(volume) == "reserved"
+        assert await world.volumes.reimage(volume, world.place.image_id) is None
+
+        async def filled() -> bool:
+            status = await world.volumes.status(volume)
+            assert status in (FILLING, "reserved")
+            return status == "reserved"
+
+        await eventually(filled, "the volume is filled")
+        assert (await world.shown(volume))["volume_image_metadata"]["image_id"] == world.place.image_id
+        assert await world.reserved(server, volume) == (attachment,)
+        [connection] = await world.volumes.connect([WantedConnection(attachment_id=attachment, connector=CONNECTOR)])
+        assert isinstance(connection, VolumeConnection)
+
+    async def test_what_cannot_be_filled_anew(self, world: VolumesWorld) -> None:
+        """What a guest uses, what two attachments keep, what is not there; nor with an image that is not there."""
+        used, twice, kept, server = await world.volume(), await world.volume(), await world.volume(), world.server()
+        await world.in_use(server, used)
+        first = await world.reserved(server, twice)
+        await world.reserved(server, twice, beside=first)
+        await world.reserved(server, kept)
+        image, gone = world.place.image_id, new_uuid()
+        for volume, wanted in ((used, image), (twice, image), (gone, image), (kept, gone)):
+            assert isinstance(await world.volumes.reimage(volume, wanted), VolumesRefused)
+        assert [await world.volumes.status(one) for one in (used, twice, kept, gone)] == [
+            "in-use",
+            "reserved",
+            "reserved",
+            None,
+        ]
 
     async def test_attachments_that_are_gone(self, world: VolumesWorld) -> None:
         """They cannot be used; to release them is no mistake."""

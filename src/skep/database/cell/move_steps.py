@@ -79,7 +79,10 @@ LOST = BuildFailure(
 )
 
 
-_BESIDE = ("prepare", "transfer", "revert_receive", "evacuate_prepare", "rebuild_prepare", "live_prepare")
+_UNDONE_FIRST = ("rebuild_prepare", "reimage_prepare")
+"""Those of `_BESIDE` whose host undoes what failed before it says why."""
+
+_BESIDE = ("prepare", "transfer", "revert_receive", "evacuate_prepare", "live_prepare", *_UNDONE_FIRST)
 """Steps of an attempt beside the one that holds the server: none touches a guest."""
 
 
@@ -389,8 +392,7 @@ def _overdue(*, listened: bool) -> sa.Select[Any]:
     side = sa.case((move.step == "revert_receive", move.back_attempt), else_=move.dest_attempt)
     lost = sa.and_(
         beside,
-        # Its host undoes what failed, and then says why.
-        move.step != "rebuild_prepare",
+        move.step.not_in(constants(_UNDONE_FIRST)),
         ~sa.exists(
             sa.select(attempt.attempt).where(attempt.instance == move.instance, attempt.attempt == side, attempt.open)
         ),
@@ -495,6 +497,11 @@ def _end_not_rebuilt(connection: sa.Connection, known: Move, power_state: PowerS
     return _end(connection, known, state, power_state, "error", now, known.error)
 
 
+def _end_not_reimaged(connection: sa.Connection, known: Move, power_state: PowerState, now: int) -> list[Over]:
+    """The volume that the server boots from is not what it was, nor what it was to be."""
+    return _end(connection, known, State.ERROR, power_state, "error", now, known.error)
+
+
 def _end_lost(connection: sa.Connection, known: Move, host: str, why: BuildFailure, now: int) -> list[Over]:
     """The host has no guest of the server, and nothing to make it of: there is nothing that could be tried again."""
     said = f"{known.error}; then, on host {host}: {why.error}: {why.message}"
@@ -528,6 +535,8 @@ _END = {
     "revert_take_back": _end_kept,
     "rebuild_spawn": _end_rebuilt,
     "rebuild_take_back": _end_not_rebuilt,
+    "reimage_spawn": _end_rebuilt,
+    "reimage_take_back": _end_not_reimaged,
 }
 
 

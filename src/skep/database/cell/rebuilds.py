@@ -64,7 +64,7 @@ def begin(
     ).first()
     if held is None or number is None:
         raise Conflict(f"Cannot 'rebuild' instance {server.uuid}: its host has lost it")
-    first = STEPS["rebuild_prepare"]
+    first = STEPS["rebuild_prepare" if arguments.reimage is None else "reimage_prepare"]
     connection.execute(instance_rows.update().where(row.uuid == server.uuid).values(secrets=secrets))
     connection.execute(
         migrations.insert().values(
@@ -110,8 +110,10 @@ def arguments(connection: sa.Connection, known: Move) -> Rebuild:
 
 def starts(known: Move, server: Instance) -> bool:
     """Tell whether the guest that a step makes is to run: the new one unless its server was stopped, the old one if it
-    ran."""
+    ran and boots from what it did."""
     was = State(known.was)
+    if known.step == "reimage_take_back":
+        return False
     if known.row.side == "target":
         return was is not State.STOPPED
     return was is State.ACTIVE or (was is State.ERROR and server.power_state is PowerState.RUNNING)
@@ -119,15 +121,17 @@ def starts(known: Move, server: Instance) -> bool:
 
 def is_lost(known: Move, why: BuildFailure) -> bool:
     """Tell whether the guest that was there before cannot be made again, whoever tries."""
-    return known.step == "rebuild_take_back" and why.error == NO_GUEST
+    return known.step in ("rebuild_take_back", "reimage_take_back") and why.error == NO_GUEST
 
 
 def rebuilt(connection: sa.Connection, known: Move, now: int) -> dict[str, Any]:
     """Return the columns of a server whose new guest is there."""
     work = builds.work(connection, known.instance)
     assert work is not None
-    after = arguments(connection, known).rebuilt(work.instance)
+    asked_for = arguments(connection, known)
+    after = asked_for.rebuilt(work.instance)
     columns = instances.columns_of(after)
-    # What a server that boots from a volume was made of stays true.
-    spec = work.spec if after.is_volume_backed else msgspec.structs.replace(work.spec, image=after.image)
+    # What a server that boots from a volume was made of stays true, unless the volume was filled anew.
+    image = asked_for.reimage or (work.spec.image if after.is_volume_backed else after.image)
+    spec = msgspec.structs.replace(work.spec, image=image)
     return {**{name: columns[name] for name in _FACTS}, "spec": dump(spec), "launched_at": now}

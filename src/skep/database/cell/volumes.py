@@ -10,9 +10,11 @@ import sqlalchemy as sa
 
 from skep.database.cell import unreadable
 from skep.database.cell.instances import ELSEWHERE, UNKNOWN, volumes_at
-from skep.database.cell.tables import MISPLACED, instances
+from skep.database.cell.tables import MISPLACED, instances, migrations
+from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid, ProjectId
+from skep.domain.moves import REIMAGING
 from skep.domain.volumes import NOWHERE, ServerVolume
 
 row = instances.c
@@ -30,12 +32,20 @@ class VolumesOfRow(msgspec.Struct, frozen=True, kw_only=True):
     """The same as it is stored: a write is for a row that still says so."""
 
 
+_REIMAGED = sa.exists(
+    sa.select(migrations.c.uuid).where(migrations.c.instance == row.uuid, migrations.c.step.in_(constants(REIMAGING)))
+)
+
 _COLUMNS = (row.uuid, row.project_id, row.host, row.volumes)
 
 
 def misplaced(connection: sa.Connection, limit: int, after: str = "") -> list[VolumesOfRow]:
-    """Return servers whose volumes are not all connected to their host, in the order of their ids."""
-    query = sa.select(*_COLUMNS).where(MISPLACED, ~ELSEWHERE, row.uuid > after).order_by(row.uuid).limit(limit)
+    """Return servers whose volumes are not all connected to their host, in the order of their ids.
+
+    Without those whose boot volume is just filled anew: it is connected once that is done.
+    """
+    wanted = (MISPLACED, ~ELSEWHERE, ~_REIMAGED, row.uuid > after)
+    query = sa.select(*_COLUMNS).where(*wanted).order_by(row.uuid).limit(limit)
     return _readable(connection.execute(query))
 
 

@@ -107,6 +107,14 @@ class NoVolumes:
         """Return that no server has any."""
         return {}
 
+    async def status(self, _volume_id: str) -> str | None:
+        """There is no volume."""
+        return None
+
+    async def reimage(self, _volume_id: str, _image_id: str) -> VolumesRefused | None:
+        """There is nothing to fill."""
+        return GONE
+
     async def let_go(self, _project_id: ProjectId, _volume_id: str) -> None:
         """There is nothing to let go."""
 

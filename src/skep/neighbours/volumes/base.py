@@ -185,6 +185,8 @@ class VolumeConnection(msgspec.Struct, frozen=True, kw_only=True):
         return f"VolumeConnection(attachment_id={self.attachment_id!r}, driver={self.driver!r})"
 
 
+FILLING = "downloading"
+"""Status of a volume that is filled with an image."""
 KEPT, CONNECTING, ATTACHED = "reserved", "attaching", "attached"
 """Status of an attachment that no host uses, and of one that a guest may use."""
 
@@ -264,6 +266,17 @@ class ServerVolumes(Protocol):
 
     async def held(self) -> dict[InstanceUuid, tuple[VolumeAttachment, ...]]:
         """Return the attachments of all servers that have one, also of those that are not this cloud's."""
+        ...
+
+    async def status(self, volume_id: str) -> str | None:
+        """Return the status of a volume, as the service has it; None: it is gone."""
+        ...
+
+    async def reimage(self, volume_id: str, image_id: str) -> VolumesRefused | None:
+        """Begin to fill a volume anew with an image; None: it has begun.
+
+        The volume is kept for one server and connected to no host. It is `FILLING` meanwhile, and then what it was.
+        """
         ...
 
     async def let_go(self, project_id: ProjectId, volume_id: str) -> None:

@@ -31,8 +31,8 @@ SERVICE_TYPES = ("block-storage", "volumev3")
 
 MICROVERSION = "3.44"
 """Attachments that are completed, and lists of them by server."""
-HEADERS = {"OpenStack-API-Version": f"volume {MICROVERSION}"}
 
+TOO_OLD = 406
 OVER_QUOTA = 413
 ERRORS: dict[int, type[SkepError]] = {
     400: BadRequest,
@@ -131,9 +131,15 @@ class CinderCalls:
         if not metadata.items() <= read(answer.get("metadata"), dict[str, str]).items():
             raise nonsense(SERVICE, f"the {kind.noun} has other metadata")
 
-    async def act(self, kind: VolumeKind[FormT], resource_id: str, action: str) -> None:
-        """Ask for an action of one. Raises CinderRefused; Unavailable: it may be done."""
-        await self._good("POST", f"{_path(kind, resource_id)}/action", {action: None}, statuses=(202, 204))
+    async def act(
+        self, kind: VolumeKind[FormT], resource_id: str, action: str, said: Any = None, *, microversion: str = ""
+    ) -> None:
+        """Ask for an action of one, which a Cinder may be too old for that knows no such `microversion`.
+
+        Raises CinderRefused; Unavailable: it may be done.
+        """
+        path = f"{_path(kind, resource_id)}/action"
+        await self._good("POST", path, {action: said}, statuses=(202, 204), microversion=microversion)
 
     async def deleted(self, kind: VolumeKind[FormT], resource_id: str) -> bool:
         """Delete one; return whether it was there. Raises CinderRefused; Unavailable: it may be gone."""
@@ -157,15 +163,18 @@ class CinderCalls:
         return decode(SERVICE, await self._good(method, path, body, statuses=statuses), dict[str, Any])
 
     async def _good(
-        self, method: str, path: str, body: Any = None, *, statuses: Collection[int] = (200,)
+        self, method: str, path: str, body: Any = None, *, statuses: Collection[int] = (200,), microversion: str = ""
     ) -> httpx.Response:
         url = f"{self._endpoint or await find_cinder(self._session)}{path}"
+        headers = {"OpenStack-API-Version": f"volume {microversion or MICROVERSION}"}
         if self._token is None:
             response = await self._session.as_skep(
-                method, url, HEADERS, body, service=SERVICE, as_service=self._as_service
+                method, url, headers, body, service=SERVICE, as_service=self._as_service
             )
         else:
-            response = await self._session.as_user(method, url, self._token, HEADERS, body, service=SERVICE)
+            response = await self._session.as_user(method, url, self._token, headers, body, service=SERVICE)
+        if response.status_code == TOO_OLD and microversion:
+            raise CinderRefused(TOO_OLD, f"{SERVICE} does not know microversion {microversion}")
         if response.status_code not in statuses:
             raise self._refused(response)
         return response
@@ -181,7 +190,7 @@ class CinderCalls:
         status = response.status_code
         if status == 401:
             return Unauthenticated("The request you have made requires authentication.")
-        if status == 406:
+        if status == TOO_OLD:
             return Unavailable(f"{SERVICE} does not know microversion {MICROVERSION}")
         if status not in ERRORS:
             raise nonsense(SERVICE, f"it answered {status}")

@@ -26,6 +26,7 @@ from skep.neighbours.volumes.base import (
 from skep.neighbours.volumes.cinder.attachments import AttachedVolumes
 from skep.neighbours.volumes.cinder.calls import CinderCalls
 from skep.neighbours.volumes.cinder.forms import CinderAttachment
+from skep.neighbours.volumes.cinder.kept import KeptVolumes
 from skep.neighbours.volumes.cinder.of_servers import MadeVolumes
 from skep.neighbours.volumes.cinder.of_users import VolumeChooser, ZoneRules
 from skep.neighbours.volumes.cinder.proxies import CinderProxies
@@ -50,6 +51,7 @@ class CinderVolumes(CinderProxies):
         self._rules = rules
         self._made = MadeVolumes(self._skep)
         self._attached = AttachedVolumes(self._skep)
+        self._kept = KeptVolumes(self._skep)
 
     async def choose(self, asked: AskedVolumes, _context: RequestContext, token: str) -> ChosenVolumes:
         """Return what the servers of a create are to have."""
@@ -93,6 +95,15 @@ class CinderVolumes(CinderProxies):
         """Return the attachments of all servers."""
         with told_to_skep():
             return {server: _told(of_it) for server, of_it in (await self._attached.held()).items()}
+
+    async def status(self, volume_id: str) -> str | None:
+        """Return the status of a volume."""
+        with told_to_skep():
+            return await self._kept.status(volume_id)
+
+    async def reimage(self, volume_id: str, image_id: str) -> VolumesRefused | None:
+        """Begin to fill a volume anew."""
+        return await self._kept.reimage(volume_id, image_id)
 
     async def let_go(self, project_id: ProjectId, volume_id: str) -> None:
         """Leave a volume that was made for a server to its project."""

@@ -1,0 +1,219 @@
+"""Rebuilds that fill the volume anew from which a server boots, beside a Cinder that does it, refuses it or fails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from skep.contracts.eventually import eventually
+from skep_lab.cinder_twin.store import TwinVolume
+from skep_lab.faulty_service import Mishap
+from tests.functional.neighbours.test_cinder import HOST, BesideCinder, beside_cinder
+from tests.functional.neighbours.test_cinder_attachments import attach, is_attached
+
+
+async def booted(demo: BesideCinder, **said: Any) -> tuple[str, TwinVolume]:
+    """Return a server that boots from a volume, which was made of an image for it, and that volume."""
+    demo.store.images[demo.image] = {"image_name": "tiny"}
+    disk = {"source_type": "image", "uuid": demo.image, "destination_type": "volume", "volume_size": 1}
+    body = {
+        "name": "one",
+        "imageRef": "",
+        "flavorRef": "1",
+        "networks": "none",
+        "block_device_mapping_v2": [{**disk, "boot_index": 0, "delete_on_termination": True, **said}],
+    }
+    answer = await demo.compute.ask("POST", "/servers", {"server": body}, version="2.93")
+    assert answer.status_code == 202, answer.text
+    server = str(answer.json()["server"]["id"])
+    await demo.becomes(server, "ACTIVE")
+    [volume] = demo.made_for(server)
+    return server, volume
+
+
+async def other_image(demo: BesideCinder, *, known: bool = True) -> str:
+    """Make another image; `known`: Cinder can fill volumes with it."""
+    image = await demo.beside.image("other")
+    if known:
+        demo.store.images[image] = {"image_name": "other"}
+    return image
+
+
+async def ask(demo: BesideCinder, server: str, image: str, *, version: str = "2.93") -> httpx.Response:
+    said = {"imageRef": image, "name": "rebuilt"}
+    return await demo.compute.ask("POST", f"/servers/{server}/action", {"rebuild": said}, version=version)
+
+
+async def rebuild(demo: BesideCinder, server: str, image: str) -> None:
+    answer = await ask(demo, server, image)
+    assert answer.status_code == 202, answer.text
+
+
+async def is_filling(volume: TwinVolume) -> None:
+    async def probe() -> bool:
+        return volume.status == "downloading"
+
+    await eventually(probe, "the volume is being filled")
+
+
+async def said_of_the_action(demo: BesideCinder, server: str) -> str:
+    [last, *_] = (await demo.compute.ask("GET", f"/servers/{server}/os-instance-actions")).json()["instanceActions"]
+    assert last["action"] == "rebuild"
+    return str(last["message"])
+
+
+async def test_another_image_fills_the_volume(tmp_path: Path) -> None:
+    """The server has the same volume; others of it are left alone. The same image fills it, too."""
+    async with beside_cinder(tmp_path) as demo:
+        server, root = await booted(demo)
+        data = demo.volume()
+        assert (await attach(demo, server, data)).status_code == 202
+        await is_attached(demo, server, data)
+        [of_data] = [one.id for one in demo.store.attachments.values() if one.volume_id == data]
+        for image in (await other_image(demo), demo.image):
+            root.image = {}
+            await rebuild(demo, server, image)
+            shown = await demo.becomes(server, "ACTIVE")
+            assert (shown["name"], shown["image"]) == ("rebuilt", "")
+            assert root.image["image_id"] == image
+            assert demo.attached(server) == {one: [("attached", HOST)] for one in (root.id, data)}
+            assert demo.there() == {root.id: "in-use", data: "in-use"}
+        assert of_data in demo.store.attachments
+        assert (await ask(demo, server, demo.image, version="2.92")).status_code == 202, "it knows of what it was made"
+        await demo.becomes(server, "ACTIVE")
+        await demo.delete(server)
+        await demo.left(data)
+
+
+async def test_a_server_that_is_stopped_stays_so(tmp_path: Path) -> None:
+    async with beside_cinder(tmp_path) as demo:
+        server, root = await booted(demo)
+        assert (await demo.compute.ask("POST", f"/servers/{server}/action", {"os-stop": None})).status_code == 202
+        await demo.becomes(server, "SHUTOFF")
+        image = await other_image(demo)
+        await rebuild(demo, server, image)
+        await demo.becomes(server, "SHUTOFF")
+        assert root.image["image_id"] == image
+
+
+async def test_what_does_not_fit_is_refused_at_once(tmp_path: Path) -> None:
+    async with beside_cinder(tmp_path) as demo:
+        server, root = await booted(demo)
+        image = await other_image(demo)
+        refused = await ask(demo, server, image, version="2.92")
+        assert (refused.status_code, "different image" in refused.text) == (400, True)
+        root.size = 0
+        refused = await ask(demo, server, image)
+        assert (refused.status_code, "rebuild.imageRef" in refused.text) == (400, True)
+        root.size, root.status = 1, "reserved"
+        refused = await ask(demo, server, image)
+        assert (refused.status_code, "in-use" in refused.text) == (400, True)
+
+
+async def test_what_cinder_refuses_leaves_the_server_as_it_was(tmp_path: Path) -> None:
+    async with beside_cinder(tmp_path) as demo:
+        server, root = await booted(demo)
+        await rebuild(demo, server, await other_image(demo, known=False))
+        shown = await demo.becomes(server, "ACTIVE")
+        assert shown["name"] == "one"
+        assert root.image["image_id"] == demo.image
+        assert "could not be found" in await said_of_the_action(demo, server)
+        await is_attached(demo, server, root.id)
+        await demo.delete(server)
+        await demo.left()
+
+
+async def test_a_volume_that_cannot_be_filled_in_the_end(tmp_path: Path) -> None:
+    """The server is ERROR, since what it booted from is no more, and can be deleted."""
+    async with beside_cinder(tmp_path) as demo:
+        server, root = await booted(demo)
+        demo.store.fails = True
+        await rebuild(demo, server, await other_image(demo))
+        shown = await demo.becomes(server, "ERROR")
+        assert root.id in shown["fault"]["message"]
+        assert "is error" in shown["fault"]["message"]
+        assert shown["OS-EXT-STS:power_state"] != 1, "nothing runs over what is left"
+        await demo.delete(server)
+        await demo.left()
+
+
+async def test_a_volume_that_takes_too_long(tmp_path: Path) -> None:
+    """The server is ERROR; once the volume is filled all the same, another rebuild mends it."""
+    async with beside_cinder(tmp_path, reimage_seconds=0.5) as demo:
+        server, root = await booted(demo)
+        demo.store.looks = 10**9
+        image = await other_image(demo)
+        await rebuild(demo, server, image)
+        shown = await demo.becomes(server, "ERROR")
+        assert "within 0.5 seconds" in shown["fault"]["message"]
+        demo.store.looks = root.looks = 0
+        await demo.looked_at(server)
+        await is_attached(demo, server, root.id)
+        await rebuild(demo, server, image)
+        await demo.becomes(server, "ACTIVE")
+        await demo.delete(server)
+        await demo.left()
+
+
+async def test_a_cloud_that_ends_while_a_volume_is_filled(tmp_path: Path) -> None:
+    """Another process goes on, and the volume is filled once."""
+    async with beside_cinder(tmp_path) as demo:
+        server, root = await booted(demo)
+        demo.store.looks = 10**9
+        image = await other_image(demo)
+        await rebuild(demo, server, image)
+        await is_filling(root)
+        await demo.restart()
+        demo.store.looks = root.looks = 0
+        await demo.becomes(server, "ACTIVE")
+        assert demo.attached(server) == {root.id: [("attached", HOST)]}
+        await demo.delete(server)
+        await demo.left()
+
+
+async def test_requests_that_have_no_answer_are_repeated(tmp_path: Path) -> None:
+    """Whichever it is: to look at the volume, to keep it, to release it, to fill it."""
+    async with beside_cinder(tmp_path) as demo:
+        server, root = await booted(demo)
+        for method, part in (("GET", "/volumes/"), ("POST", "/attachments"), ("DELETE", "/attachments/"), ("PUT", "/")):
+            await filled_after(demo, server, root, Mishap.ERROR, method, part)
+        for fault in (Mishap.ERROR, Mishap.LOST):
+            await filled_after(demo, server, root, fault, "POST", "/action")
+        await demo.delete(server)
+        await demo.left()
+
+
+async def filled_after(
+    demo: BesideCinder, server: str, root: TwinVolume, fault: Mishap, method: str, part: str
+) -> None:
+    """Rebuild a server while a request fails, then no more."""
+    image = await other_image(demo)
+    demo.store.looks, begun = 1, False
+
+    def meets(asked: str, path: str) -> bool:
+        # What the request itself looks up is answered.
+        return begun and asked == method and part in path
+
+    await demo.beside.cinder.fail(fault, meets)
+    await rebuild(demo, server, image)
+    begun = True
+    await asyncio.wait_for(demo.beside.cinder.meeting.wait(), 60)
+    await demo.beside.cinder.heal()
+    await demo.becomes(server, "ACTIVE")
+    assert root.image["image_id"] == image
+    await is_attached(demo, server, root.id)
+
+
+async def test_a_server_that_is_deleted_meanwhile(tmp_path: Path) -> None:
+    async with beside_cinder(tmp_path) as demo:
+        server, root = await booted(demo)
+        demo.store.looks = 10**9
+        await rebuild(demo, server, await other_image(demo))
+        await is_filling(root)
+        await demo.delete(server)
+        demo.store.looks = root.looks = 0
+        await demo.looked_at(server)
+        await demo.left()
