@@ -109,6 +109,7 @@ class Interfaces:
         hosts = await access.read(partial(interfaces.misbound, limit=BATCH))
         if not hosts:
             return False
+        await access.write(partial(interfaces.doubt_bindings, uuids=list(hosts)))
         await self._parts.networks.bind(hosts)
         await access.write(await self._noting(access, hosts))
         log.info("ports follow their servers", cell=access.cell.name, members=len(hosts))

@@ -124,6 +124,47 @@ async def test_what_neutron_does_not_tell_is_found_by_a_look(tmp_path: Path) -> 
         await eventually(told, "the row says that there is no port")
 
 
+async def test_ports_come_back_with_a_server_whose_move_was_undone(tmp_path: Path) -> None:
+    """Neutron had bound them to the other host, its answer was lost, and the server was back before the next try."""
+    async with cloud_beside(tmp_path, networks=True, hosts=2) as beside:
+        demo = BesideNeutron(beside, await beside.session(), await beside.image())
+        admin = await beside.session("admin", "admin")
+        network = await demo.network("10.1.0.0/24")
+        server = await demo.built([{"uuid": network["id"]}])
+
+        async def bound_to() -> str:
+            url = f"{demo.networks_url}/v2.0/ports?device_id={server['id']}"
+            [port] = (await admin.client.get(url, headers={"X-Auth-Token": admin.token})).json()["ports"]
+            return str(port["binding:host_id"])
+
+        first = await bound_to()
+        lost = asyncio.Event()
+
+        def since_it_is_bound(method: str, _path: str) -> bool:
+            if method == "PUT":
+                lost.set()
+            return lost.is_set()
+
+        await demo.neutron.fail(Mishap.LOST, since_it_is_bound)
+        path = f"/servers/{server['id']}/action"
+        assert (await admin.ask("POST", path, {"migrate": None})).status_code == 202
+        await beside.calm(admin, server["id"], "VERIFY_RESIZE")
+        await lost.wait()
+
+        async def away() -> bool:
+            return await bound_to() != first
+
+        await eventually(away, "its ports are bound to the other host")
+        assert (await admin.ask("POST", path, {"revertResize": None})).status_code == 202
+        await beside.calm(admin, server["id"], "ACTIVE")
+        await demo.neutron.heal()
+
+        async def back() -> bool:
+            return await bound_to() == first
+
+        await eventually(back, "its ports are bound to its host")
+
+
 @pytest.mark.parametrize("fault", OF_A_CLOUD, ids=lambda fault: fault.name)
 async def test_builds_wait_for_neutron(tmp_path: Path, fault: Mishap) -> None:
     """A create whose networks cannot be looked up is refused; one that was taken waits, and has its ports once."""

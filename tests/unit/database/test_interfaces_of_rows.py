@@ -115,6 +115,20 @@ def test_a_row_that_was_written_meanwhile_is_told_later(cell: sa.Connection) -> 
         assert found.vifs == meanwhile
 
 
+def test_a_server_that_is_back_before_the_answer_is_bound_once_more(cell: sa.Connection) -> None:
+    """Its ports were to follow it to another host, and nothing is known of that."""
+    bring_to(cell, State.ACTIVE)
+    interfaces.tell(cell, {ONE: (VIF,)}, 5)
+    interfaces.note_bound(cell, {ONE: HOST})
+    host_is(cell, OTHER)
+    interfaces.doubt_bindings(cell, [ONE])
+    host_is(cell, HOST)
+    assert interfaces.misbound(cell, 10) == {ONE: HOST}
+    interfaces.tell(cell, {ONE: ()}, 7)
+    interfaces.doubt_bindings(cell, [ONE])
+    assert bound_to(cell) is None, "it has no port"
+
+
 def wired(wiring: Wiring, of: Vif = VIF) -> Vif:
     return msgspec.structs.replace(of, wiring=wiring)
 

@@ -167,7 +167,8 @@ def _doubled(seen: SeenBeside) -> Iterator[str]:
     made: Sequence[tuple[str | None, str | None]] = [
         (one.metadata.get("skep_server"), one.metadata.get("skep_position"))
         for one in seen.volumes.values()
-        if "skep_position" in one.metadata and one.metadata.get("skep_volume", one.id) == one.id
+        # One that outlives its server names none.
+        if one.metadata.get("skep_server") and one.metadata.get("skep_volume", one.id) == one.id
     ]
     for key, times in (*of_servers.items(), *Counter(made).items()):
         if times > 1:

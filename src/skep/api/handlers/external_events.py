@@ -2,8 +2,8 @@
 
 Each is taken or refused for itself, as Nova does (API reference, "Create external events"). What is taken is in the
 log. The row of a server is told what became of its interfaces after an event of a port, and a build that waits for its
-ports goes on by what the row says. A rebuild goes on when its volume is filled. The instance actions of a server tell of
-an extended volume and of a power that changed.
+ports goes on by what the row says. A rebuild goes on when its volume is filled. The instance actions of a server tell
+of an extended volume and of a power that changed.
 """
 
 from __future__ import annotations

@@ -101,6 +101,14 @@ def misbound(connection: sa.Connection, limit: int) -> dict[InstanceUuid, str]:
     return {InstanceUuid(one.uuid): one.host or UNBOUND for one in connection.execute(query)}
 
 
+def doubt_bindings(connection: sa.Connection, uuids: Sequence[str]) -> None:
+    """Note that ports of these servers are about to be bound to other hosts. Until it is known that they are, it is
+    not known where they are: the request may be done although its answer never came, and the server be back by then.
+    """
+    bound = row.uuid.in_(uuids), row.bound_to.is_not(None), row.deleted_at.is_(None)
+    connection.execute(instances.update().where(*bound).values(bound_to=UNKNOWN))
+
+
 def tell_bound(
     connection: sa.Connection,
     hosts: Mapping[InstanceUuid, str],
