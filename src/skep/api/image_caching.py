@@ -20,6 +20,7 @@ import msgspec
 from skep.api.cells import read_cell, write_cell
 from skep.api.operator_state import MappedHost, hosts
 from skep.api.services import ApiServices
+from skep.api.telling import aggregate_facts
 from skep.database import Connection
 from skep.database.api.aggregates import Aggregate
 from skep.database.cell import agents, guest_questions
@@ -62,19 +63,13 @@ class Caching:
         said = {"aggregate": self.aggregate.id, "request": self.context.request_id}
         log.info("images to be cached", images=names, hosts=len(self.aggregate.hosts), **said)
         began = time.monotonic()
-        self.services.tell(START, notifications.aggregate(self._facts()), self.context)
+        self.services.tell(START, notifications.aggregate(aggregate_facts(self.aggregate)), self.context)
         turns = asyncio.Semaphore(self.services.settings.precache_concurrency)
         async with asyncio.TaskGroup() as group:
             for host in self.aggregate.hosts:
                 group.create_task(self._in_turn(turns, host), name=f"cache images on {host}")
-        self.services.tell(END, notifications.aggregate(self._facts()), self.context)
+        self.services.tell(END, notifications.aggregate(aggregate_facts(self.aggregate)), self.context)
         log.info("images cached", seconds=round(time.monotonic() - began, 3), **said, **self._outcomes)
-
-    def _facts(self) -> notifications.AggregateFacts:
-        one = self.aggregate
-        return notifications.AggregateFacts(
-            id=one.id, uuid=one.uuid, name=one.name, hosts=one.hosts, metadata=one.metadata
-        )
 
     async def _in_turn(self, turns: asyncio.Semaphore, host: str) -> None:
         async with turns:
@@ -97,7 +92,7 @@ class Caching:
                 request=self.context.request_id,
             )
         told = notifications.cached(
-            self._facts(),
+            aggregate_facts(self.aggregate),
             host,
             cached=[one.id for one in found if one.outcome in IN_THE_CACHE],
             failed=[one.id for one in found if one.outcome not in IN_THE_CACHE],

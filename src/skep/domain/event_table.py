@@ -18,7 +18,6 @@ PHASES = frozenset({*ALL_THREE, "progress"})
 COMPUTE = "compute."
 
 _SHARES = "Skep has no shares"
-_NOT_YET = "not yet: only lists of the API show it"
 
 
 class EventType(msgspec.Struct, frozen=True):
@@ -73,7 +72,7 @@ TABLE = (
     _action("create", "the host may begin; the guest runs; an attempt failed on its host", phases=ALL_THREE),
     _action(
         "update",
-        "a build comes to another state, `os-resetState`, a new password; not yet for a new name, metadata or tags",
+        "a build comes to another state, `os-resetState`, a new password, another name, other tags or metadata",
         phases=NO_PHASE,
     ),
     _action("delete", "the host is told to destroy the guest; nothing of it is left"),
@@ -138,12 +137,13 @@ TABLE = (
         for what in ("create", "import", "delete")
     ),
     EventType("aggregate.cache_images", (START, "progress", END), "hosts fetch images: begins; one has; all have"),
-    *(
-        _not(f"aggregate.{what}", BOTH, _NOT_YET)
-        for what in ("create", "delete", "update_prop", "update_metadata", "add_host", "remove_host")
-    ),
-    *(_not(f"flavor.{what}", NO_PHASE, _NOT_YET) for what in ("create", "update", "delete")),
-    *(_not(f"server_group.{what}", NO_PHASE, _NOT_YET) for what in ("create", "add_member", "delete")),
+    *(EventType(f"aggregate.{what}", BOTH, "both once it is done") for what in event_types.OF_AGGREGATES),
+    EventType("flavor.create", NO_PHASE, "once it is done"),
+    EventType("flavor.update", NO_PHASE, "another description, extra specs, or who may use it"),
+    EventType("flavor.delete", NO_PHASE, "once it is done"),
+    EventType("server_group.create", NO_PHASE, "once it is done"),
+    EventType("server_group.add_member", NO_PHASE, "servers were asked for in it"),
+    EventType("server_group.delete", NO_PHASE, "once it is done"),
     *(
         _not(f"service.{what}", NO_PHASE, "hosts and processes come and go by their reports: `GET /os-services`")
         for what in ("create", "update", "delete")

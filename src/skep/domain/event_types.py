@@ -86,6 +86,9 @@ def _of_move(action: Action, first: str) -> Iterator[str]:
 ALL = frozenset(one for action in ACTIONS.values() for one in (*sent(action), *sent_in_error(action)))
 """All event types that actions send."""
 
+OF_AGGREGATES = ("create", "delete", "update_prop", "update_metadata", "add_host", "remove_host")
+"""What is told of aggregates, beside the caching of images."""
+
 OTHERS = frozenset(
     {
         *(f"instance.create.{when}" for when in ("start", "end", "error")),
@@ -93,6 +96,9 @@ OTHERS = frozenset(
         "compute_task.build_instances.error",
         *(f"keypair.{what}.{when}" for what in ("create", "import", "delete") for when in ("start", "end")),
         *(f"aggregate.cache_images.{when}" for when in ("start", "progress", "end")),
+        *(f"aggregate.{what}.{when}" for what in OF_AGGREGATES for when in ("start", "end")),
+        *(f"flavor.{what}" for what in ("create", "update", "delete")),
+        *(f"server_group.{what}" for what in ("create", "add_member", "delete")),
     }
 )
-"""All other event types that are sent: of builds, key pairs and the caching of images."""
+"""All other event types that are sent: of builds, key pairs, aggregates, flavors and server groups."""

@@ -6,7 +6,7 @@ Source: Nova's notification reference and `instance.*` samples (names, versions 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -47,8 +47,8 @@ def payload(name: str, version: str, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def flavor(of: Flavor) -> dict[str, Any]:
-    """Return a FlavorPayload."""
+def flavor(of: Flavor, projects: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return a FlavorPayload; `projects`: who may use one that is not public, None where that is not told."""
     return payload(
         "FlavorPayload",
         "1.4",
@@ -65,7 +65,7 @@ def flavor(of: Flavor) -> dict[str, Any]:
             "disabled": of.disabled,
             "is_public": of.is_public,
             "extra_specs": of.extra_specs,
-            "projects": None,
+            "projects": None if projects is None else list(projects),
             "description": of.description,
         },
     )
@@ -134,8 +134,12 @@ def address(of: Vif, subnet: VifSubnet, at: VifAddress) -> dict[str, Any]:
     return payload("IpPayload", "1.0", data)
 
 
-def update(of: Instance, old_state: State | None, old_task: Task | None = None) -> dict[str, Any]:
-    """Return the payload of `instance.update`: the instance as it is now, and the state and task it had."""
+def update(
+    of: Instance, old_state: State | None, old_task: Task | None = None, *, old_name: str | None = None
+) -> dict[str, Any]:
+    """Return the payload of `instance.update`: the instance as it is now, the state and task it had, and the name where
+    it had another.
+    """
     change = payload(
         "InstanceStateUpdatePayload",
         "1.0",
@@ -149,7 +153,7 @@ def update(of: Instance, old_state: State | None, old_task: Task | None = None) 
     return payload(
         "InstanceUpdatePayload",
         "2.1",
-        {**_instance(of), "state_update": change, "old_display_name": None, "tags": list(of.tags)},
+        {**_instance(of), "state_update": change, "old_display_name": old_name, "tags": list(of.tags)},
     )
 
 
@@ -217,6 +221,36 @@ class AggregateFacts(msgspec.Struct, frozen=True, kw_only=True):
 def aggregate(of: AggregateFacts) -> dict[str, Any]:
     """Return an AggregatePayload."""
     return payload("AggregatePayload", "1.1", msgspec.to_builtins(of))
+
+
+class ServerGroupFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told of a server group."""
+
+    uuid: str
+    name: str
+    project_id: str
+    user_id: str
+    policy: str
+    max_server_per_host: int | None
+    members: tuple[str, ...]
+    """Servers."""
+
+
+def server_group(of: ServerGroupFacts) -> dict[str, Any]:
+    """Return a ServerGroupPayload."""
+    most = of.max_server_per_host
+    data = {
+        "uuid": of.uuid,
+        "name": of.name,
+        "project_id": of.project_id,
+        "user_id": of.user_id,
+        "policies": [of.policy],
+        "policy": of.policy,
+        "rules": {} if most is None else {"max_server_per_host": str(most)},
+        "members": list(of.members),
+        "hosts": None,
+    }
+    return payload("ServerGroupPayload", "1.1", data)
 
 
 def cached(

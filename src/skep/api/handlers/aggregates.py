@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from skep.api import telling
 from skep.api.aggregate_metadata import check_metadata
 from skep.api.handlers.server_images import usable_image
 from skep.api.image_caching import Caching
@@ -22,6 +23,9 @@ from skep.domain.images import Image
 from skep.domain.invalid_input import invalid_field
 
 MAX_ID = 2**63 - 1
+UPDATE_PROP, UPDATE_METADATA = "update_prop", "update_metadata"
+SAID = {UPDATE_PROP: "update aggregate", UPDATE_METADATA: "update aggregate metadata"}
+"""Change -> how errors call it."""
 
 
 async def index(request: ApiRequest) -> Answer:
@@ -49,6 +53,7 @@ async def create(request: ApiRequest) -> Answer:
     if new is None:
         raise _name_taken(body["name"])
     await publish(request.services, Concerned(aggregates=(new.id,)))
+    telling.aggregate(request, "create", new)
     return Answer({"aggregate": view(new)})
 
 
@@ -58,7 +63,7 @@ async def update(request: ApiRequest) -> Answer:
     if not body:
         raise invalid_field("aggregate", body, "name or availability_zone")
     changes = {ZONE: body["availability_zone"]} if "availability_zone" in body else None
-    return await _change(request, body.get("name"), changes, "update aggregate")
+    return await _change(request, body.get("name"), changes, UPDATE_PROP)
 
 
 async def set_metadata(request: ApiRequest) -> Answer:
@@ -67,21 +72,23 @@ async def set_metadata(request: ApiRequest) -> Answer:
     if changes.get(ZONE) == "":
         raise invalid_field(f"set_metadata.metadata.{ZONE}", "", "a zone's name")
     check_metadata("set_metadata.metadata", changes)
-    return await _change(request, None, changes, "update aggregate metadata")
+    return await _change(request, None, changes, UPDATE_METADATA)
 
 
 async def delete(request: ApiRequest) -> Answer:
     """`DELETE /os-aggregates/{id}`: only an empty one."""
     identifier = _identifier(request)
 
-    def unit(connection: Connection) -> None:
+    def unit(connection: Connection) -> Aggregate:
         found = _there(request, aggregates.get(connection, identifier))
         if found.hosts:
             raise _refused("delete", found, "Host aggregate is not empty", BadRequest)
         aggregates.remove(connection, identifier)
+        return found
 
-    await request.services.database.write(unit)
+    removed = await request.services.database.write(unit)
     await publish(request.services, Concerned(aggregates=(identifier,)))
+    telling.aggregate(request, "delete", removed)
     return Answer()
 
 
@@ -108,7 +115,7 @@ async def add_host(request: ApiRequest) -> Answer:
         aggregates.change(connection, identifier, now, name=None, metadata=None)
         return _there(request, aggregates.get(connection, identifier))
 
-    return await _store(request, unit)
+    return await _store(request, unit, "add_host")
 
 
 async def remove_host(request: ApiRequest) -> Answer:
@@ -127,7 +134,7 @@ async def remove_host(request: ApiRequest) -> Answer:
         aggregates.change(connection, identifier, now, name=None, metadata=None)
         return _there(request, aggregates.get(connection, identifier))
 
-    return await _store(request, unit)
+    return await _store(request, unit, "remove_host")
 
 
 async def cache_images(request: ApiRequest) -> Answer:
@@ -182,16 +189,17 @@ async def _change(request: ApiRequest, name: str | None, changes: dict[str, str 
         if same_name is not None and same_name.id != identifier:
             raise _name_taken(same_name.name)
         metadata = found.metadata if changes is None else _merged(found.metadata, changes)
-        _check_zone(connection, found, metadata.get(ZONE), inhabited, what)
+        _check_zone(connection, found, metadata.get(ZONE), inhabited, SAID[what])
         aggregates.change(connection, identifier, now, name=name, metadata=metadata)
         return _there(request, aggregates.get(connection, identifier))
 
-    return await _store(request, unit)
+    return await _store(request, unit, what)
 
 
-async def _store(request: ApiRequest, unit: Callable[[Connection], Aggregate]) -> Answer:
+async def _store(request: ApiRequest, unit: Callable[[Connection], Aggregate], what: str) -> Answer:
     changed = await request.services.database.write(unit)
     await publish(request.services, Concerned(aggregates=(changed.id,)))
+    telling.aggregate(request, what, changed)
     return Answer({"aggregate": view(changed)})
 
 

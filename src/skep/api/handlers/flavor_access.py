@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from skep.api import telling
 from skep.api.handlers.flavors import not_found
 from skep.api.projects import check_project
 from skep.api.requests import Answer, ApiRequest
 from skep.database.api import flavors
 from skep.domain.errors import Conflict, NotFound
+from skep.domain.flavors import Flavor
 
 
 async def index(request: ApiRequest) -> Answer:
@@ -34,7 +36,7 @@ async def add(request: ApiRequest) -> Answer:
         raise Conflict("Can not add access to a public flavor.")
     if not await request.services.database.write(lambda c: flavors.grant(c, flavorid, project)):
         raise Conflict(f"Flavor access already exists for flavor {flavorid} and project {project} combination.")
-    return await _changed(request, flavorid)
+    return await _changed(request, flavor)
 
 
 async def remove(request: ApiRequest) -> Answer:
@@ -42,16 +44,18 @@ async def remove(request: ApiRequest) -> Answer:
     flavorid = request.params["flavor_id"]
     project = request.body["removeTenantAccess"]["tenant"]
     await check_project(request, project)
-    if await request.services.database.read(lambda c: flavors.get(c, flavorid)) is None:
+    flavor = await request.services.database.read(lambda c: flavors.get(c, flavorid))
+    if flavor is None:
         raise not_found(flavorid)
     if not await request.services.database.write(lambda c: flavors.revoke(c, flavorid, project)):
         raise NotFound(f"Flavor access not found for {flavorid} / {project} combination.")
-    return await _changed(request, flavorid)
+    return await _changed(request, flavor)
 
 
-async def _changed(request: ApiRequest, flavorid: str) -> Answer:
+async def _changed(request: ApiRequest, flavor: Flavor) -> Answer:
     request.services.lookups.flavors.forget()
-    return await _answer(request, flavorid)
+    await telling.flavor(request, "update", flavor)
+    return await _answer(request, flavor.flavorid)
 
 
 async def _answer(request: ApiRequest, flavorid: str) -> Answer:

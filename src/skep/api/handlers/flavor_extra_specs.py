@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from skep.api import telling
 from skep.api.extra_specs import check_extra_specs
 from skep.api.handlers.flavors import not_found, visible
 from skep.api.requests import Answer, ApiRequest
@@ -45,39 +47,39 @@ async def delete(request: ApiRequest) -> Answer:
     """`DELETE /flavors/{id}/os-extra_specs/{key}`."""
     flavorid, key = request.params["flavor_id"], request.params["key"]
 
-    def unit(connection: Connection) -> Flavor | None:
-        found = flavors.get(connection, flavorid)
-        if found is not None and key in found.extra_specs:
-            rest = {name: value for name, value in found.extra_specs.items() if name != key}
-            flavors.save(connection, msgspec.structs.replace(found, extra_specs=rest))
-        return found
+    def change(specs: dict[str, str]) -> dict[str, str]:
+        if key not in specs:
+            raise _no_such_key(flavorid, key)
+        return {name: value for name, value in specs.items() if name != key}
 
-    found = await request.services.database.write(unit)
-    if found is None:
-        raise not_found(flavorid)
-    if key not in found.extra_specs:
-        raise _no_such_key(flavorid, key)
-    request.services.lookups.flavors.forget()
+    await _change(request, change)
     return Answer()
 
 
 async def _merge(request: ApiRequest, asked: dict[str, Any]) -> dict[str, str]:
-    flavorid = request.params["flavor_id"]
     specs = {name: str(value) for name, value in asked.items()}
     if request.version >= 86:
         check_extra_specs(specs, volumes="VolumeFilter" in request.services.settings.filters)
 
-    def unit(connection: Connection) -> bool:
+    await _change(request, lambda before: {**before, **specs})
+    return specs
+
+
+async def _change(request: ApiRequest, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+    """Give a flavor other extra specs. `change` may raise. Raises NotFound."""
+    flavorid = request.params["flavor_id"]
+
+    def unit(connection: Connection) -> Flavor:
         found = flavors.get(connection, flavorid)
         if found is None:
-            return False
-        flavors.save(connection, msgspec.structs.replace(found, extra_specs={**found.extra_specs, **specs}))
-        return True
+            raise not_found(flavorid)
+        changed = msgspec.structs.replace(found, extra_specs=change(found.extra_specs))
+        flavors.save(connection, changed)
+        return changed
 
-    if not await request.services.database.write(unit):
-        raise not_found(flavorid)
+    changed = await request.services.database.write(unit)
     request.services.lookups.flavors.forget()
-    return specs
+    await telling.flavor(request, "update", changed)
 
 
 def _no_such_key(flavorid: str, key: str) -> NotFound:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from skep.api import telling
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.fields import FALSE_WORDS, TRUE_WORDS
 from skep.api.schemas.flavors import SORT_KEYS
@@ -61,6 +62,7 @@ async def create(request: ApiRequest) -> Answer:
         raise Conflict(f"Flavor with name {new.name} already exists.")
     if taken is not None:
         raise Conflict(f"Flavor with ID {new.flavorid} already exists.")
+    await telling.flavor(request, "create", new)
     return Answer({"flavor": view(request, new)})
 
 
@@ -81,15 +83,23 @@ async def update(request: ApiRequest) -> Answer:
     if changed is None:
         raise not_found(flavorid)
     request.services.lookups.flavors.forget()
+    await telling.flavor(request, "update", changed)
     return Answer({"flavor": view(request, changed)})
 
 
 async def delete(request: ApiRequest) -> Answer:
     """`DELETE /flavors/{id}`."""
     flavorid = request.params["flavor_id"]
-    if not await request.services.database.write(lambda c: flavors.remove(c, flavorid)):
+
+    def unit(connection: Connection) -> Flavor | None:
+        found = flavors.get(connection, flavorid)
+        return found if flavors.remove(connection, flavorid) else None
+
+    removed = await request.services.database.write(unit)
+    if removed is None:
         raise not_found(flavorid)
     request.services.lookups.flavors.forget()
+    await telling.flavor(request, "delete", removed)
     return Answer()
 
 

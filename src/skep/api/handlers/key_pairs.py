@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from skep.api import telling
 from skep.api.public_keys import EXPECTED, fingerprint
 from skep.api.requests import Answer, ApiRequest
 from skep.database import Connection
 from skep.database.api import key_pairs, quotas
 from skep.database.api.key_pairs import StoredKeyPair
-from skep.domain import notifications
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict, NotFound, QuotaExceeded
 from skep.domain.ids import UserId
@@ -79,7 +79,7 @@ async def create(request: ApiRequest) -> Answer:
         return stored
 
     stored = await request.services.database.write(unit)
-    _notify(request, stored, "create" if private_key is not None else "import")
+    telling.key_pair(request, "create" if private_key is not None else "import", stored)
     made = {**_listed(stored), "user_id": user}
     if private_key is not None:
         made["private_key"] = private_key
@@ -96,7 +96,7 @@ async def delete(request: ApiRequest) -> Answer:
             raise _not_found(user, name)
         return found
 
-    _notify(request, await request.services.database.write(unit), "delete")
+    telling.key_pair(request, "delete", await request.services.database.write(unit))
     return Answer()
 
 
@@ -137,12 +137,6 @@ def _listed(pair: KeyPair) -> dict[str, Any]:
         "public_key": pair.public_key,
         "fingerprint": pair.fingerprint,
     }
-
-
-def _notify(request: ApiRequest, pair: StoredKeyPair, what: str) -> None:
-    payload = notifications.key_pair(pair, pair.user_id)
-    for moment in ("start", "end"):
-        request.services.tell(f"keypair.{what}.{moment}", payload, request.context)
 
 
 def _not_found(user: str, name: str) -> NotFound:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from skep.api import telling
 from skep.api.requests import Answer, ApiRequest
 from skep.database.api import quotas, server_groups
 from skep.database.api.server_groups import ServerGroup
@@ -56,6 +57,7 @@ async def create(request: ApiRequest) -> Answer:
 
     if not await services.database.write(unit):
         raise QuotaExceeded("Quota exceeded, too many server groups.")
+    telling.server_group(request, "create", group, ())
     return Answer({"server_group": view(group, [])})
 
 
@@ -64,6 +66,7 @@ async def delete(request: ApiRequest) -> Answer:
     group = await _mine(request)
     if not await request.services.database.write(lambda c: server_groups.remove(c, group.uuid)):
         raise _not_found(group.uuid)
+    telling.server_group(request, "delete", group, ())
     return Answer()
 
 

@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from skep.api import telling
 from skep.api.cells import read_cell, write_cell
 from skep.api.requests import ApiRequest
 from skep.api.services import ApiServices
@@ -142,17 +143,25 @@ async def change(request: ApiRequest, alter: Callable[[Instance], Instance]) -> 
     """
     services = request.services
     found = await find(request)
-    uuid = found.instance.uuid
+    uuid, before = found.instance.uuid, found.instance
+
+    def noted(instance: Instance) -> Instance:
+        nonlocal before
+        before = instance
+        return alter(instance)
+
     for _ in range(TRIES):
         now = services.clock.now()
         if found.cell is None:
-            unit = partial(build_requests.change, instance=uuid, alter=alter, now=now)
+            unit = partial(build_requests.change, instance=uuid, alter=noted, now=now)
             changed = await services.database.write(unit, intake=True)
         else:
-            row_unit = partial(instances.change, uuid=uuid, alter=alter, now=now)
+            row_unit = partial(instances.change, uuid=uuid, alter=noted, now=now)
             changed = await write_cell(services, found.cell, row_unit)
         if changed is not None:
-            return msgspec.structs.replace(found, instance=_overlaid(changed, found.mapping))
+            after = msgspec.structs.replace(found, instance=_overlaid(changed, found.mapping))
+            telling.server(request, before, after.instance)
+            return after
         await asyncio.sleep(PAUSE_SECONDS)
         found = await find(request)
     raise Conflict(f"Instance {uuid} is being moved; try again.")
