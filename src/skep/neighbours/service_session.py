@@ -338,9 +338,20 @@ class ServiceSession:
 
 
 def _tell(asking: Asking, response: httpx.Response) -> None:
-    """Tell what a response says of its service. A refusal is an answer; a page for people is none, nor is an error."""
-    page = response.status_code < 400 and response.headers.get("Content-Type", "").startswith("text/html")
-    asking.tell(CircuitOutcome.FAILED if page or response.status_code >= 500 else CircuitOutcome.ANSWERED)
+    asking.tell(outcome_of(response))
+
+
+def outcome_of(response: httpx.Response) -> CircuitOutcome:
+    """Return what a response says of its service. A refusal is an answer; a page for people is none, nor is an error.
+
+    OpenStack's services call the type of an answer without a body `text/html`, too.
+    """
+    if response.status_code >= 500:
+        return CircuitOutcome.FAILED
+    empty = response.status_code == 204 or response.headers.get("Content-Length") == "0"
+    is_page = response.headers.get("Content-Type", "").startswith("text/html")
+    page = is_page and not empty and response.status_code < 400
+    return CircuitOutcome.FAILED if page else CircuitOutcome.ANSWERED
 
 
 def _fails(response: httpx.Response) -> bool:
