@@ -10,7 +10,6 @@ from skep.api.microversions import MAXIMUM, PROXIES_LAST
 _OF_THE_CLOUD: dict[str, tuple[str, int]] = {
     "os-baremetal-nodes": ("bare metal nodes", PROXIES_LAST),
     "os-volume-types": ("volume types", PROXIES_LAST),
-    "os-volumes_boot": ("volumes", 102),
 }
 """First word of a path -> what is not there, and the last microversion in which Nova has it."""
 

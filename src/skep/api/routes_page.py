@@ -14,7 +14,7 @@ from skep.api.actions import GONE_ACTIONS
 from skep.api.marked_pages import replaced
 from skep.api.microversions import MAXIMUM, MINIMUM, text
 from skep.api.routes import ROUTES
-from skep.api.routing import Route
+from skep.api.routing import ALIASES, Route
 
 BEGIN, END = "<!-- routes: made by skep.api.routes_page -->", "<!-- end of routes -->"
 HEAD = ("| resource | request | microversions | state |", "|---|---|---|---|")
@@ -32,7 +32,7 @@ def render() -> str:
         _line(resource, request, ", ".join(_range(*one) for one in _joined(sorted(ranges))), state)
         for (resource, request, state), ranges in served.items()
     ]
-    return "\n".join([*HEAD, *lines, *(_of_family(one) for one in FAMILIES)])
+    return "\n".join([*HEAD, *lines, *map(_of_alias, ALIASES), *map(_of_family, FAMILIES)])
 
 
 def written_into(page: str) -> str:
@@ -75,6 +75,12 @@ def _range(since: int, until: int) -> str:
         case (_, latest) if latest == MAXIMUM:
             return f"since {text(since)}"
     return f"{text(since)} to {text(until)}"
+
+
+def _of_alias(alias: str) -> str:
+    word, last = ALIASES[alias]
+    requests = f"`ANY /{alias}`, `/{alias}/detail`, `/{alias}/{{id}}`, `/{alias}/{{id}}/action`"
+    return _line(alias, requests, _range(MINIMUM, last), f"{SERVED}, as `/{word}`")
 
 
 def _of_family(family: AbsentFamily) -> str:

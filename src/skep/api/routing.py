@@ -20,6 +20,12 @@ from skep.domain.errors import BadRequest, NotFound, SkepError, Withdrawn
 PROJECT_ID = re.compile(r"[0-9a-f-]+")
 """What may stand for the project in `/v2.1/{project_id}/servers` (Nova's default of project_id_regex)."""
 
+ALIASES: dict[str, tuple[str, int]] = {"os-volumes_boot": ("servers", 102)}
+"""First word of a path -> another one that it stands for, and the last microversion in which it does.
+
+So far as Nova serves it: for the list, for one thing and for its actions, and for nothing else below it.
+"""
+
 NO_QUERY = Query(closed_since=102)
 
 
@@ -120,6 +126,7 @@ class Router:
         project_id = None
         if len(segments) > 1 and segments[0] not in self._root.literal and PROJECT_ID.fullmatch(segments[0]):
             project_id, segments = segments[0], segments[1:]
+        segments = _meant(segments, version)
         nodes = _ends(self._root, segments, 0)
         allowed: list[str] = []
         for node, values in nodes:
@@ -174,6 +181,16 @@ def _ends(node: _Node, segments: list[str], at: int) -> list[tuple[_Node, list[s
     if node.named is not None and word:
         found = found + [(end, [word, *values]) for end, values in _ends(node.named, segments, at + 1)]
     return found
+
+
+def _meant(segments: list[str], version: int) -> list[str]:
+    """Return the words of the path that an alias stands for, or the same ones. Raises NotFound for one that is over."""
+    if not segments or segments[0] not in ALIASES or len(segments) > 3 or segments[2:] not in ([], ["action"]):
+        return segments
+    word, last = ALIASES[segments[0]]
+    if version > last:
+        raise _unsupported(version)
+    return [word, *segments[1:]]
 
 
 def _unsupported(version: int) -> NotFound:

@@ -21,7 +21,7 @@ from skep.domain.ids import CELL0, InstanceUuid, NodeUuid
 from skep.domain.instances import PowerState, Task
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.messages.to_super_conductor import DeleteInstances
-from skep_lab.compute_api.servers import CELL1, OWNER, ServersUnderTest
+from skep_lab.compute_api.servers import CELL1, IMAGE, OWNER, ServersUnderTest
 
 FIRST = {
     "id",
@@ -489,3 +489,22 @@ async def test_addresses_and_groups_without_a_network_service(cloud: ServersUnde
     assert await cloud.good("GET", f"/servers/{uuid}/ips") == {"addresses": {}}
     assert (await cloud.bad("GET", f"/servers/{uuid}/ips/net"))[0] == 404
     assert await cloud.good("GET", f"/servers/{uuid}/os-security-groups") == {"security_groups": []}
+
+
+async def test_the_old_alias_of_servers(cloud: ServersUnderTest) -> None:
+    """Old clients make servers with volumes by it; what they make are servers."""
+    alias = "/os-volumes_boot"
+    body = {"server": {"name": "old", "imageRef": IMAGE, "flavorRef": "1"}}
+    server = (await cloud.good("POST", alias, body))["server"]["id"]
+    await cloud.build(server)
+    assert (await cloud.good("GET", f"{alias}/{server}")) == (await cloud.good("GET", f"/servers/{server}"))
+    for rest in ("", "/detail"):
+        assert [one["id"] for one in (await cloud.good("GET", alias + rest))["servers"]] == [server]
+    await cloud.good("PUT", f"{alias}/{server}", {"server": {"name": "new"}}, version=102)
+    await cloud.good("POST", f"{alias}/{server}/action", {"lock": None})
+    assert (await cloud.good("GET", f"/servers/{server}"))["server"]["name"] == "new"
+    await cloud.good("POST", f"{alias}/{server}/action", {"unlock": None})
+    for method in ("GET", "PUT", "DELETE"):
+        status, message = await cloud.bad(method, f"{alias}/{server}", version=103)
+        assert (status, "not supported on this method" in message) == (404, True)
+    await cloud.good("DELETE", f"{alias}/{server}")

@@ -81,7 +81,7 @@ def test_what_nova_has_given_up_is_gone_at_every_microversion(path: str, version
 
 @pytest.mark.parametrize(
     ("path", "last"),
-    [(f"os-volume-types/{ID}", 35), ("os-volumes_boot", 102)],
+    [(f"os-volume-types/{ID}", 35), ("os-baremetal-nodes", 35)],
 )
 def test_old_proxies_end_where_novas_end(path: str, last: int) -> None:
     assert "are not part of this release" in str(_refusal("GET", path, last))

@@ -75,3 +75,18 @@ def test_an_action_exists_in_its_microversions() -> None:
     for version in (16, 17):
         with pytest.raises(BadRequest, match="There is no such action: dance"):
             ROUTER.find("POST", ["servers", "x", "action"], version).route("dance")
+
+
+def test_an_alias_stands_for_servers_as_far_as_nova_has_it() -> None:
+    """For the list, one server and its actions, until 2.102."""
+    for rest in ("", "/detail", "/x"):
+        assert find("GET", f"/os-volumes_boot{rest}", 102) == find("GET", f"/servers{rest}")
+        assert find("GET", f"/abc123/os-volumes_boot{rest}", 1) == find("GET", f"/abc123/servers{rest}")
+        with pytest.raises(NotFound, match=r"'2\.103' is not supported"):
+            find("GET", f"/os-volumes_boot{rest}", 103)
+    assert ROUTER.find("POST", ["os-volumes_boot", "x", "action"], 20).route("crash").action == "crash"
+    with pytest.raises(MethodNotAllowed):
+        find("PUT", "/os-volumes_boot/x", 102)
+    for rest in ("/x/tags/y", "/x/tags", "/x/y/action"):
+        with pytest.raises(NotFound, match=r"could not be found\.$"):
+            find("GET", f"/os-volumes_boot{rest}", 102)
