@@ -63,6 +63,8 @@ class MemoryVolumes(NoVolumes):
         self.snapshots: dict[str, SnapshotOfUser] = {}
         self.left: list[str] = []
         """Volumes that were made for a server and do not end with it any more."""
+        self.detaching: list[str] = []
+        """Volumes that are being taken from a server."""
         self.meanwhile: Callable[[], Awaitable[object]] = _nothing
         """What happens once, before the next answer to `reserve`."""
         self.failing: dict[str, Exception] = {}
@@ -231,6 +233,18 @@ class MemoryVolumes(NoVolumes):
             )
             for server in servers
         }
+
+    async def begin_detaching(self, volume_id: str) -> VolumesRefused | None:
+        self._fail("begin_detaching")
+        if volume_id in self.detaching:
+            return VolumesRefused(f"Invalid volume: volume {volume_id} status must be in-use")
+        self.detaching.append(volume_id)
+        return None
+
+    async def roll_detaching(self, volume_id: str) -> None:
+        self._fail("roll_detaching")
+        if volume_id in self.detaching:
+            self.detaching.remove(volume_id)
 
     async def let_go(self, _project_id: ProjectId, volume_id: str) -> None:
         self._fail("let_go")

@@ -8,7 +8,7 @@ knows of it is released by a look.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import msgspec
@@ -21,6 +21,7 @@ from skep.database.api.volume_holders import VolumeHolder
 from skep.database.cell import volumes as cell_volumes
 from skep.database.cell.deletes import Gone
 from skep.database.cell.volumes import VolumesOfRow
+from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid, ProjectId
 from skep.domain.volumes import NOWHERE, ServerVolume, VolumeEnds, connector
@@ -28,6 +29,7 @@ from skep.neighbours.at_once import at_once
 from skep.neighbours.volumes.base import (
     ATTACHED,
     CONNECTING,
+    DETACHING,
     KEPT,
     EndedVolumes,
     VolumeAttachment,
@@ -41,6 +43,9 @@ from skep.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 BATCH = 50
+
+STUCK = 3600 * SECOND
+"""So long after a request it is looked whether a detach was left half-way."""
 
 
 class VolumesOfServers:
@@ -261,8 +266,18 @@ class VolumesOfServers:
         await self._attach_lost(access, row, there, used)
         if any(one.host != row.host for one in row.volumes):
             await access.write(partial(cell_volumes.loosen, uuid=instance))
+        if self._parts.clock.now() < holder.since + STUCK:
+            await self._roll_back(row, had)
         kept = (*(one.volume_id for one in row.volumes), *(one.volume_id for one in used))
         return await self._discard(instance, row.project_id, VolumeEnds(kept=kept))
+
+    async def _roll_back(self, row: VolumesOfRow, had: Collection[str]) -> None:
+        """Say of volumes that a detach left half-way that their server has them still. Raises Unavailable."""
+        volumes = self._parts.volumes
+        for volume_id in sorted(had):
+            if await volumes.status(volume_id) == DETACHING:
+                log.warning("volume was left half detached", instance=row.instance, volume=volume_id)
+                await volumes.roll_detaching(volume_id)
 
     async def _attach_lost(
         self,

@@ -117,6 +117,27 @@ async def detaching(world: VolumesWorld) -> tuple[Call, Check]:
     return lambda volumes: volumes.detach([attachment]), released
 
 
+async def rolling(world: VolumesWorld) -> tuple[Call, Check]:
+    volume = await world.volume()
+    await world.in_use(world.server(), volume)
+    assert await world.volumes.begin_detaching(volume) is None
+
+    async def in_use() -> bool:
+        return await world.status(volume) == "in-use"
+
+    return lambda volumes: volumes.roll_detaching(volume), in_use
+
+
+async def beginning_to_detach(world: VolumesWorld) -> tuple[Call, Check]:
+    volume = await world.volume()
+    await world.in_use(world.server(), volume)
+
+    async def detaching() -> bool:
+        return await world.status(volume) == "detaching"
+
+    return lambda volumes: volumes.begin_detaching(volume), detaching
+
+
 async def reimaging(world: VolumesWorld) -> tuple[Call, Check]:
     volume = await world.volume()
     await world.reserved(world.server(), volume)
@@ -184,6 +205,8 @@ CALLS = (
     connecting,
     completing,
     detaching,
+    beginning_to_detach,
+    rolling,
     reimaging,
     asking_for_a_status,
     discarding,
@@ -201,6 +224,8 @@ REQUESTS = [
     (connecting, "PUT", r"/attachments/"),
     (completing, "POST", r"/attachments/.*/action$"),
     (detaching, "DELETE", r"/attachments/"),
+    (beginning_to_detach, "POST", r"/volumes/.*/action$"),
+    (rolling, "POST", r"/volumes/.*/action$"),
     (reimaging, "POST", r"/volumes/.*/action$"),
     (asking_for_a_status, "GET", r"/volumes/"),
     (discarding, "GET", r"/volumes/detail"),

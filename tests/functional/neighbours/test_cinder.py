@@ -131,13 +131,15 @@ class BesideCinder:
 
         await eventually(gone, "the server is gone")
 
-    async def looked_at(self, server: str) -> None:
-        """Have a server looked at as it is after a while, when nothing is under way any more."""
+    async def looked_at(self, server: str, since: int = 1) -> None:
+        """Have a server looked at as it is after a while, when nothing is under way any more.
+
+        `since`: when it was noted; long ago.
+        """
         uuid = InstanceUuid(server)
 
         def unit(connection: Connection) -> None:
-            # As one that was noted long ago.
-            volume_holders.end(connection, [uuid], 1)
+            volume_holders.end(connection, [uuid], since)
 
         await self.beside.cloud.plane.databases.api.write(unit)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,10 @@ import pytest
 
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession
+from skep.database.api.holders import SETTLE
+from skep.database.cell import volumes
+from skep.domain.clock import SECOND, Clock
+from skep.domain.ids import InstanceUuid
 from skep_lab.faulty_service import Mishap
 from tests.functional.neighbours.test_cinder import HOST, NEWEST, BesideCinder, beside_cinder, blank
 
@@ -153,3 +158,48 @@ async def test_a_detach_that_cinder_does_not_answer_is_asked_for_again(tmp_path:
         assert await detach(demo, server, volume) == 202
         assert await has(demo, server) == []
         await demo.left(volume)
+
+
+async def test_of_two_detaches_at_once_cinder_refuses_one(tmp_path: Path) -> None:
+    async with beside_cinder(tmp_path) as demo:
+        server, volume = await demo.built(), demo.volume()
+        assert (await attach(demo, server, volume)).status_code == 202
+        await is_attached(demo, server, volume)
+        await has_it_in_its_row(demo, server)
+        demo.store.volumes[volume].status = "detaching"
+        assert await detach(demo, server, volume) == 400
+        demo.store.volumes[volume].status = "in-use"
+        assert await detach(demo, server, volume) == 202
+        await demo.left(volume)
+
+
+async def test_a_detach_that_was_left_half_way_is_rolled_back(tmp_path: Path) -> None:
+    """By a look, where the process that began it could not."""
+    async with beside_cinder(tmp_path) as demo:
+        server, volume = await demo.built(), demo.volume()
+        assert (await attach(demo, server, volume)).status_code == 202
+        await is_attached(demo, server, volume)
+        await has_it_in_its_row(demo, server)
+        after_begin = lambda method, path: method != "POST" or "os-begin" in path  # noqa: E731
+        await demo.beside.cinder.fail(Mishap.ERROR, after_begin)
+        assert await detach(demo, server, volume) == 503
+        await demo.beside.cinder.heal()
+        demo.store.volumes[volume].status = "detaching"
+
+        async def rolled_back() -> bool:
+            await demo.looked_at(server, since=Clock().now() - SETTLE - 10 * SECOND)
+            return demo.store.volumes[volume].status == "in-use"
+
+        await eventually(rolled_back, "the volume is in use as before")
+        assert await has(demo, server) == [volume]
+
+
+async def has_it_in_its_row(demo: BesideCinder, server: str) -> None:
+    """Wait until the row of a server says that its volumes are connected."""
+    access = next(one for one in demo.beside.cloud.plane.cell_databases().values() if not one.cell.is_cell0)
+
+    async def connected() -> bool:
+        rows = await access.read(partial(volumes.told, uuids=[server]))
+        return all(one.host == HOST for one in rows[InstanceUuid(server)].volumes)
+
+    await eventually(connected, "the row says that the volume is connected")

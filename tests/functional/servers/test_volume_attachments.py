@@ -326,6 +326,26 @@ async def test_a_volume_service_that_does_not_answer(
     assert volumes.of(volume_id) == []
 
 
+async def test_a_volume_in_use_is_seen_to_be_detached(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    """A second request is refused meanwhile; where the service does not answer, it is in use as before."""
+    server, volume_id = await built(cloud), volumes.new_volume()
+    await attach(cloud, server, volume_id)
+    [kept] = (await row(cloud, server)).volumes
+    await has(cloud, server, msgspec.structs.replace(kept, host="host-1"))
+    for call in ("begin_detaching", "of_servers", "detach"):
+        volumes.failing[call] = AWAY
+        assert await detach(cloud, server, volume_id) == 503
+        assert volumes.detaching == [], call
+        volumes.failing.clear()
+    volumes.detaching.append(volume_id)
+    assert await detach(cloud, server, volume_id) == 400
+    assert volumes.detaching == [volume_id], "it is another request that takes it"
+    assert [one["volumeId"] for one in await listed(cloud, server)] == [volume_id]
+    volumes.detaching.clear()
+    assert await detach(cloud, server, volume_id) == 202
+    assert (volumes.detaching, volumes.of(volume_id)) == ([volume_id], [])
+
+
 async def test_the_volume_that_a_server_boots_from_stays(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
     server, root, made = await built(cloud), volumes.new_volume(), volumes.new_volume()
     data = ServerVolume(id=new_uuid(), volume_id=made, attachment_id=new_uuid(), device="/dev/vdb", is_made=True)

@@ -92,6 +92,8 @@ VolumeAction: TypeAlias = Callable[[VolumeStore, TwinVolume, Any], None]
 VOLUME_ACTIONS: Mapping[str, tuple[int, int, VolumeAction]] = {
     "os-set_bootable": (0, 200, _set_bootable),
     "os-reimage": (68, 202, _reimage),
+    "os-begin_detaching": (0, 202, lambda store, volume, _said: store.begin_detaching(volume)),
+    "os-roll_detaching": (0, 202, lambda store, volume, _said: store.roll_detaching(volume)),
 }
 """Key of a body -> the minor microversion since which it is known, the status of the answer, what it does."""
 

@@ -192,6 +192,18 @@ class VolumeStore:
                 volume.status, volume.becomes = volume.becomes, ""
         return volume
 
+    def begin_detaching(self, volume: TwinVolume) -> None:
+        """Note that a volume is taken from a server."""
+        if volume.status != "in-use":
+            message = f"Volume {volume.id} status must be in-use, but it is {volume.status}."
+            raise TwinRefuses(400, f"Invalid volume: {message}")
+        volume.status = "detaching"
+
+    def roll_detaching(self, volume: TwinVolume) -> None:
+        """Note that it stays."""
+        if volume.status == "detaching":
+            volume.status = "in-use"
+
     def reimage(self, volume: TwinVolume, image_id: str, *, reserved: bool) -> None:
         """Begin to fill a volume anew; `reserved`: also one that is kept for a server."""
         image = self.images.get(image_id)

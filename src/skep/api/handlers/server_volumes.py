@@ -17,12 +17,12 @@ from skep.api.requests import Answer, ApiRequest
 from skep.database.api import volume_holders
 from skep.database.cell import volumes as cell_volumes
 from skep.domain.actions import ACTIONS, Action
-from skep.domain.errors import BadRequest, Conflict, NotFound, OutcomeUnknown, SkepError
+from skep.domain.errors import BadRequest, Conflict, NotFound, OutcomeUnknown, SkepError, Unavailable
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import Instance, State
 from skep.domain.invalid_input import invalid_field
 from skep.domain.states import vm_state
-from skep.domain.volumes import ServerVolume
+from skep.domain.volumes import NOWHERE, ServerVolume
 from skep.neighbours.volumes.base import AskedAttachment, UsersVolume, VolumesRefused, WantedAttachments
 
 log = structlog.get_logger("skep.api.servers")
@@ -172,7 +172,8 @@ async def _undo(request: ApiRequest, found: LocatedServer, volume: ServerVolume)
 async def detach(request: ApiRequest) -> Answer:
     """Take a volume from a server: the volume service is told first, then its row loses it.
 
-    Where the row does not lose it, because something began meanwhile, a look attaches it anew.
+    Where the row does not lose it, because something began meanwhile, a look attaches it anew. What the service does
+    not release is in use as before; a look says so where this process cannot.
     """
     found = await find(request)
     server = found.instance
@@ -182,10 +183,19 @@ async def detach(request: ApiRequest) -> Answer:
     _check(request, server, DETACH)
     await _hold(request, server.uuid)
     volumes = request.services.server_volumes
-    if volume.is_made:
-        await volumes.let_go(server.project_id, volume.volume_id)
-    there = (await volumes.of_servers([server.uuid]))[server.uuid]
-    await volumes.detach([one.id for one in there if one.volume_id == volume.volume_id])
+    try:
+        if volume.host != NOWHERE:
+            refused = await volumes.begin_detaching(volume.volume_id)
+            if refused is not None:
+                raise BadRequest(f"Volume {volume.volume_id} cannot be detached: {refused.message}")
+        if volume.is_made:
+            await volumes.let_go(server.project_id, volume.volume_id)
+        there = (await volumes.of_servers([server.uuid]))[server.uuid]
+        await volumes.detach([one.id for one in there if one.volume_id == volume.volume_id])
+    except Unavailable:
+        with contextlib.suppress(Unavailable):
+            await volumes.roll_detaching(volume.volume_id)
+        raise
     if not await carry_out(request, found, DETACH, {"volume_id": volume.volume_id}):
         raise Conflict(f"Instance {server.uuid} is not ready")
     return Answer()

@@ -22,6 +22,7 @@ from skep.contracts.neighbours.volumes_world import (
 from skep.domain.block_devices import BlockDevice
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.neighbours.volumes.base import (
+    DETACHING,
     FILLING,
     VolumeConnection,
     VolumeLabel,
@@ -329,6 +330,27 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert isinstance((await world.volumes.connect([wanted]))[0], VolumeConnection)
         assert await world.volumes.complete([first]) == [None]
         assert await world.attached(server) == [(volume, "attached")]
+
+    async def test_a_volume_that_is_being_detached(self, world: VolumesWorld) -> None:
+        """It is seen, refused a second time, and goes on as before when it is rolled back."""
+        volume, server = await world.volume(), world.server()
+        attachment = await world.in_use(server, volume)
+        for _ in range(2):
+            assert await world.volumes.begin_detaching(volume) is None
+            assert await world.status(volume) == DETACHING
+            assert isinstance(await world.volumes.begin_detaching(volume), VolumesRefused)
+            await world.volumes.roll_detaching(volume)
+            assert await world.status(volume) == "in-use"
+            await world.volumes.roll_detaching(volume)
+        assert await world.volumes.begin_detaching(volume) is None
+        await world.volumes.detach([attachment])
+        assert await world.status(volume) == "available"
+        assert isinstance(await world.volumes.begin_detaching(volume), VolumesRefused)
+        await world.volumes.roll_detaching(volume)
+        assert await world.status(volume) == "available"
+        gone = new_uuid()
+        assert isinstance(await world.volumes.begin_detaching(gone), VolumesRefused)
+        await world.volumes.roll_detaching(gone)
 
     async def test_a_volume_that_is_filled_anew(self, world: VolumesWorld) -> None:
         """It is its server's all the while, and what it was afterwards."""

@@ -111,6 +111,13 @@ class NoVolumes:
         """There is no volume."""
         return None
 
+    async def begin_detaching(self, _volume_id: str) -> VolumesRefused | None:
+        """There is nothing to detach."""
+        return GONE
+
+    async def roll_detaching(self, _volume_id: str) -> None:
+        """There is nothing that stays."""
+
     async def reimage(self, _volume_id: str, _image_id: str) -> VolumesRefused | None:
         """There is nothing to fill."""
         return GONE

@@ -187,6 +187,8 @@ class VolumeConnection(msgspec.Struct, frozen=True, kw_only=True):
 
 FILLING = "downloading"
 """Status of a volume that is filled with an image."""
+DETACHING = "detaching"
+"""Status of a volume that is being taken from a server."""
 KEPT, CONNECTING, ATTACHED = "reserved", "attaching", "attached"
 """Status of an attachment that no host uses, and of one that a guest may use."""
 
@@ -270,6 +272,17 @@ class ServerVolumes(Protocol):
 
     async def status(self, volume_id: str) -> str | None:
         """Return the status of a volume, as the service has it; None: it is gone."""
+        ...
+
+    async def begin_detaching(self, volume_id: str) -> VolumesRefused | None:
+        """Say that a volume which is in use is taken from a server; None: it is `DETACHING` until it is detached.
+
+        Meanwhile it is refused to say so once more.
+        """
+        ...
+
+    async def roll_detaching(self, volume_id: str) -> None:
+        """Say that a volume stays that was to be taken from a server. One that is not `DETACHING` stays as it is."""
         ...
 
     async def reimage(self, volume_id: str, image_id: str) -> VolumesRefused | None:

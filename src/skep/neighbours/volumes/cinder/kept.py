@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from skep.neighbours.volumes.base import VolumesRefused
 from skep.neighbours.volumes.cinder.calls import CinderCalls, CinderRefused
 from skep.neighbours.volumes.cinder.forms import VOLUMES
@@ -21,11 +23,24 @@ class KeptVolumes:
         found = await self._skep.shown(VOLUMES, volume_id)
         return None if found is None else found.status
 
+    async def begin_detaching(self, volume_id: str) -> VolumesRefused | None:
+        """Say that a volume in use is taken from a server. Raises Unavailable: it may be said."""
+        return await self._acted(volume_id, "os-begin_detaching")
+
+    async def roll_detaching(self, volume_id: str) -> None:
+        """Say that a volume stays where it is. Raises Unavailable; what is gone or refused stays as it is."""
+        await self._acted(volume_id, "os-roll_detaching")
+
     async def reimage(self, volume_id: str, image_id: str) -> VolumesRefused | None:
         """Begin to fill a volume that is kept for a server. Raises Unavailable: it may have begun."""
         said = {"image_id": image_id, "reimage_reserved": True}
+        return await self._acted(volume_id, "os-reimage", said, microversion=REIMAGES)
+
+    async def _acted(
+        self, volume_id: str, action: str, said: Any = None, *, microversion: str = ""
+    ) -> VolumesRefused | None:
         try:
-            await self._skep.act(VOLUMES, volume_id, "os-reimage", said, microversion=REIMAGES)
+            await self._skep.act(VOLUMES, volume_id, action, said, microversion=microversion)
         except CinderRefused as error:
             return VolumesRefused(str(error))
         return None

@@ -101,6 +101,14 @@ class CinderVolumes(CinderProxies):
         with told_to_skep():
             return await self._kept.status(volume_id)
 
+    async def begin_detaching(self, volume_id: str) -> VolumesRefused | None:
+        """Say that a volume is taken from a server."""
+        return await self._kept.begin_detaching(volume_id)
+
+    async def roll_detaching(self, volume_id: str) -> None:
+        """Say that a volume stays."""
+        await self._kept.roll_detaching(volume_id)
+
     async def reimage(self, volume_id: str, image_id: str) -> VolumesRefused | None:
         """Begin to fill a volume anew."""
         return await self._kept.reimage(volume_id, image_id)
