@@ -63,6 +63,8 @@ class MemoryVolumes(NoVolumes):
         self.snapshots: dict[str, SnapshotOfUser] = {}
         self.left: list[str] = []
         """Volumes that were made for a server and do not end with it any more."""
+        self.migrating: set[str] = set()
+        """Volumes that the service itself moves."""
         self.detaching: list[str] = []
         """Volumes that are being taken from a server."""
         self.meanwhile: Callable[[], Awaitable[object]] = _nothing
@@ -157,6 +159,7 @@ class MemoryVolumes(NoVolumes):
             volume_type=wanted.volume_type,
             metadata=wanted.metadata,
             attachments=uses,
+            migration_status="migrating" if volume_id in self.migrating else None,
         )
 
     async def make(self, wanted: Sequence[WantedVolumes]) -> list[tuple[DiskVolume, ...] | VolumesRefused]:

@@ -59,17 +59,19 @@ class ApiRequest:
         self.authorized = True
         self.services.policy.enforce(rule or self.rule, self.context, project_id=project_id, user_id=user_id)
 
-    def authorize_seen(self, absent: NotFound, *, project_id: str, user_id: str | None = None) -> None:
-        """Check the route's rule for a thing of some project.
+    def authorize_seen(
+        self, absent: NotFound, *, project_id: str, user_id: str | None = None, rule: str | None = None
+    ) -> None:
+        """Check a policy rule (the route's unless told) for a thing of some project.
 
         What the caller may not touch of another project is not there for him. Raises `absent` then; Forbidden for what
         is his own project's.
         """
         self.authorized = True
         foreign = project_id != self.context.project_id
-        if foreign and not self.allowed(self.rule, project_id=project_id, user_id=user_id):
+        if foreign and not self.allowed(rule or self.rule, project_id=project_id, user_id=user_id):
             raise absent
-        self.authorize(project_id=project_id, user_id=user_id)
+        self.authorize(project_id=project_id, user_id=user_id, rule=rule)
 
     def refuse_overload(self) -> None:
         """Raise Overloaded while as many builds wait as may: nothing is stored then."""

@@ -280,6 +280,9 @@ _WITH_VOLUMES = _WITH_INTERFACES | {
 }
 """States in which a server gets and loses volumes."""
 
+SWAPPED_IN = frozenset({State.ACTIVE, State.PAUSED, State.RESIZED})
+"""States of a server in which a volume may stand in the place of another."""
+
 _TABLE = (
     Action(
         name="start",

@@ -129,6 +129,12 @@ class TestOfTwin(OverTwin, VolumesContractBase):
             found = await world.volumes.choose(AskedVolumes(devices=devices, zone=asked), *world.asking())
             assert found.zone == asked
 
+    async def test_a_volume_that_the_service_itself_moves(self, world: VolumesWorld, twin: ServedTwin) -> None:
+        volume = await world.volume()
+        assert not (await world.volumes.volume(volume, *world.asking())).migration_status
+        twin.store.volumes[volume].migration_status = "migrating"
+        assert (await world.volumes.volume(volume, *world.asking())).migration_status == "migrating"
+
     async def test_a_project_in_which_skep_has_no_role(self, world: VolumesWorld) -> None:
         project = ProjectId(world.place.projects["service"])
         wanted = WantedVolumes(instance=world.server(), project_id=project, devices=(blank(),))

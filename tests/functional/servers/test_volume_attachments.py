@@ -397,6 +397,54 @@ async def test_what_ends_with_a_server_is_changed(cloud: ServersUnderTest, volum
     assert [one["action"] for one in records["instanceActions"]] == ["attach_volume", "create"]
 
 
+async def test_swaps_are_refused_as_by_nova_and_then_by_what_drivers_lack(
+    cloud: ServersUnderTest, volumes: MemoryVolumes
+) -> None:
+    """Only a volume that the service moves may be swapped, for one that is free and large enough; nothing changes."""
+    server, other = await built(cloud), await built(cloud)
+    old, new, small, taken = (volumes.new_volume(size=size) for size in (2, 2, 1, 2))
+    await attach(cloud, server, old)
+    await attach(cloud, other, taken)
+    [before] = (await row(cloud, server)).volumes
+
+    async def swap(volume_id: str, *, token: str = "service", version: int = 84) -> tuple[int, str]:
+        body = {"volumeAttachment": {"volumeId": volume_id}}
+        return await cloud.bad("PUT", path(server, old), body, version=version, token=token)
+
+    for version in (1, 85, NEWEST):
+        assert (await swap(new, token="member", version=version))[0] == 403
+        status, message = await swap(new, version=version)
+        assert (status, "is not migrated" in message) == (409, True)
+    volumes.migrating.add(old)
+    for version in (1, 85, NEWEST):
+        status, message = await swap(new, version=version)
+        assert (status, "`swap_volume`" in message) == (409, True)
+    for volume_id in (new_uuid(), small, taken):
+        status, message = await swap(volume_id)
+        assert (status, "volumeAttachment.volumeId" in message) == (400, True)
+    for values, wanted in (({"state": State.STOPPED.value}, "vm_state stopped"), ({"task": "rebooting"}, "rebooting")):
+        await write(cloud, server, **values)
+        status, message = await swap(new)
+        assert (status, wanted in message) == (409, True)
+        await write(cloud, server, state=State.ACTIVE.value, task=None)
+    await cloud.good("POST", f"/servers/{server}/action", {"lock": None})
+    status, message = await swap(new)
+    assert (status, "is locked" in message) == (409, True)
+    assert (await row(cloud, server)).volumes == (before,)
+    assert (volumes.of(new), volumes.detaching) == ([], [])
+
+
+async def test_a_volume_of_several_servers_is_not_swapped(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    servers = [await built(cloud) for _ in range(2)]
+    shared, new = volumes.new_volume(shared=True), volumes.new_volume()
+    for server in servers:
+        await attach(cloud, server, shared)
+    volumes.migrating.add(shared)
+    body = {"volumeAttachment": {"volumeId": new}}
+    status, message = await cloud.bad("PUT", path(servers[0], shared), body, token="service", version=85)
+    assert (status, "several servers" in message) == (400, True)
+
+
 async def test_a_change_goes_to_the_row_as_it_was_read(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
     server = await built(cloud)
     await attach(cloud, server, volumes.new_volume())

@@ -257,6 +257,7 @@ def _volume(store: VolumeStore, caller: TwinCaller, volume: TwinVolume) -> dict[
         "snapshot_id": volume.snapshot_id,
         "bootable": str(volume.bootable).lower(),
         "multiattach": store.is_shared(volume),
+        "migration_status": volume.migration_status,
         "attachments": [
             {"server_id": one.instance, "attachment_id": one.id, "volume_id": volume.id}
             for one in store.attachments.values()

@@ -56,6 +56,7 @@ class TwinVolume(msgspec.Struct, kw_only=True):
     image: dict[str, Any] = {}
     bootable: bool = False
     snapshot_id: str | None = None
+    migration_status: str | None = None
     looks: int = 0
     """So often it is looked at before its status is what it is to be."""
     becomes: str = ""

@@ -55,8 +55,11 @@ class CellUnreadable(Unavailable):
         )
 
 
-async def find(request: ApiRequest, *, deleted: bool = False, going: bool = False) -> LocatedServer:
-    """Find the server that the path names and check that the caller may do to it what the route's rule is about.
+async def find(
+    request: ApiRequest, *, deleted: bool = False, going: bool = False, rule: str | None = None
+) -> LocatedServer:
+    """Find the server that the path names and check that the caller may do to it what a rule, the route's unless told,
+    is about.
 
     With `going` also one whose guest is gone, and whose ports are not yet: it is still being deleted. Raises NotFound
     (the server is not there, or it is another project's), Forbidden, CellUnreadable.
@@ -65,12 +68,12 @@ async def find(request: ApiRequest, *, deleted: bool = False, going: bool = Fals
     try:
         found = await look_up(request.services, uuid, deleted=deleted, going=going)
     except CellUnreadable as error:
-        request.authorize_seen(not_found(uuid), project_id=error.mapping.project_id)
+        request.authorize_seen(not_found(uuid), project_id=error.mapping.project_id, rule=rule)
         raise
     if found is None:
         raise not_found(uuid)
     owner = found.instance
-    request.authorize_seen(not_found(uuid), project_id=owner.project_id, user_id=owner.user_id)
+    request.authorize_seen(not_found(uuid), project_id=owner.project_id, user_id=owner.user_id, rule=rule)
     return found
 
 

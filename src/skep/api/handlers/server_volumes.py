@@ -12,16 +12,17 @@ import structlog
 
 from skep.api.cells import read_cell, write_cell
 from skep.api.handlers.server_actions import carry_out, check_without_task
-from skep.api.handlers.server_lookup import LocatedServer, find
+from skep.api.handlers.server_lookup import LocatedServer, find, refuse_if_locked
 from skep.api.requests import Answer, ApiRequest
 from skep.database.api import volume_holders
 from skep.database.cell import volumes as cell_volumes
-from skep.domain.actions import ACTIONS, Action
+from skep.domain.actions import ACTIONS, SWAPPED_IN, Action
+from skep.domain.capabilities import Capability
 from skep.domain.errors import BadRequest, Conflict, NotFound, OutcomeUnknown, SkepError, Unavailable
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import Instance, State
 from skep.domain.invalid_input import invalid_field
-from skep.domain.states import vm_state
+from skep.domain.states import task_state, vm_state
 from skep.domain.volumes import NOWHERE, ServerVolume
 from skep.neighbours.volumes.base import AskedAttachment, UsersVolume, VolumesRefused, WantedAttachments
 
@@ -202,16 +203,17 @@ async def detach(request: ApiRequest) -> Answer:
 
 
 async def update(request: ApiRequest) -> Answer:
-    """Change whether a volume is deleted with its server (2.85). Nothing swaps volumes."""
+    """Change whether a volume is deleted with its server (2.85). No driver swaps volumes."""
     asked = request.body[BODY]
-    found = await find(request)
+    swaps = request.version < CHANGED_SINCE or asked["volumeId"] != request.params["volume_id"]
+    found = await find(request, rule=SWAP if swaps else None)
     server = found.instance
     volume = _volume(server, request.params["volume_id"])
-    if request.version < CHANGED_SINCE or asked["volumeId"] != volume.volume_id:
-        request.authorize(rule=SWAP, project_id=server.project_id, user_id=server.user_id)
+    if swaps:
+        await _check_swap(request, server, volume, asked["volumeId"])
         raise Conflict(
-            f"Volume {volume.volume_id} is not migrated by the volume service, and only then another volume can stand "
-            "in its place."
+            f"Cannot 'swap_volume' instance {server.uuid}: the requested functionality is not supported. Its host "
+            f"lacks the capability `{Capability.SWAP_VOLUME}`."
         )
     same = {"device": volume.device, "tag": volume.tag, "serverId": server.uuid, "id": volume.volume_id}
     for key, value in same.items():
@@ -223,6 +225,38 @@ async def update(request: ApiRequest) -> Answer:
             await request.services.server_volumes.let_go(server.project_id, volume.volume_id)
         await _end_with_server(request, found, volume.volume_id, ends=asked["delete_on_termination"])
     return Answer()
+
+
+async def _check_swap(request: ApiRequest, server: Instance, old: ServerVolume, volume_id: str) -> None:
+    """Raise Conflict or BadRequest for what cannot be swapped on any host (Nova's rules).
+
+    Only the volume service swaps volumes, while it moves one that a server uses: of others it would not know.
+    """
+    services, field = request.services, f"{BODY}.volumeId"
+    present = await services.volumes.volume(old.volume_id, request.context, request.token)
+    if not present.migration_status:
+        raise Conflict(
+            f"Volume {old.volume_id} is not migrated by the volume service, and only then another volume can stand "
+            "in its place."
+        )
+    try:
+        new = await services.volumes.volume(volume_id, request.context, request.token)
+    except NotFound:
+        raise invalid_field(field, volume_id, "a volume that is there") from None
+    refuse_if_locked(request, server)
+    if server.state not in SWAPPED_IN:
+        raise Conflict(f"Cannot 'swap_volume' instance {server.uuid} while it is in vm_state {vm_state(server.state)}")
+    if server.task is not None:
+        doing = task_state(server.state, server.task)
+        raise Conflict(f"Cannot 'swap_volume' instance {server.uuid} while it is in task_state {doing}")
+    if new.attachments:
+        raise invalid_field(field, volume_id, "a volume that no server has")
+    if new.size < present.size:
+        raise invalid_field(
+            field, volume_id, f"a volume of at least {present.size} GiB, as the one in whose place it is"
+        )
+    if len(present.attachments) > 1:
+        raise BadRequest(f"Volume {old.volume_id} is that of several servers, and is not swapped for one of them.")
 
 
 async def _end_with_server(request: ApiRequest, found: LocatedServer, volume_id: str, *, ends: bool) -> None:

@@ -1,7 +1,7 @@
-"""Snapshots of volumes that the volume service asks for.
+"""Snapshots of volumes that are files, which the volume service asks for while a guest uses one.
 
-There is no volume service, so no server has a volume: every one that is named is refused, as Nova refuses those that
-it does not know.
+A hypervisor would have to make them, and no driver does: each is refused with the name of the capability, in the status
+that Nova has for a volume of which no server is known.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import msgspec
 
 from skep.api.requests import Answer, ApiRequest
+from skep.domain.capabilities import Capability
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import BadRequest
 
 
 async def create(request: ApiRequest) -> Answer:
     """`POST /os-assisted-volume-snapshots`."""
-    raise _not_attached(request.body["snapshot"]["volume_id"])
+    raise _unable(request.body["snapshot"]["volume_id"])
 
 
 async def delete(request: ApiRequest) -> Answer:
@@ -25,8 +26,11 @@ async def delete(request: ApiRequest) -> Answer:
         volume = json_decoder(dict[str, object]).decode(told or "")["volume_id"]
     except (msgspec.DecodeError, KeyError):
         raise BadRequest("query parameter delete_info: expected a JSON object with volume_id") from None
-    raise _not_attached(str(volume))
+    raise _unable(str(volume))
 
 
-def _not_attached(volume: str) -> BadRequest:
-    return BadRequest(f"No volume Block Device Mapping with id {volume[:80]}.")
+def _unable(volume: str) -> BadRequest:
+    return BadRequest(
+        f"Volume {volume[:80]}: no host assists in snapshots of volumes, since no driver has the capability "
+        f"`{Capability.ASSISTED_SNAPSHOT}`."
+    )

@@ -31,6 +31,8 @@ class VolumeOfUser(msgspec.Struct, frozen=True, kw_only=True):
     volume_type: str | None
     metadata: dict[str, str]
     attachments: tuple[AttachedTo, ...]
+    migration_status: str | None = None
+    """How far the service is that moves it to another place of its own; None, or empty: it does not."""
 
 
 class SnapshotOfUser(msgspec.Struct, frozen=True, kw_only=True):

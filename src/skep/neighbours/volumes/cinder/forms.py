@@ -58,6 +58,7 @@ class CinderVolume(CinderResource, frozen=True, kw_only=True):
     snapshot_id: str | None = None
     volume_type: str | None = None
     attachments: list[CinderUse] = []
+    migration_status: str | None = None
     image: dict[str, Any] = field(name="volume_image_metadata", default={})
     project_id: str | None = field(name="os-vol-tenant-attr:tenant_id", default=None)
 

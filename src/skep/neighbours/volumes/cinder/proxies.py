@@ -110,6 +110,7 @@ def _volume(found: CinderVolume) -> VolumeOfUser:
         volume_type=found.volume_type,
         metadata=found.metadata,
         attachments=tuple(AttachedTo(server_id=one.server_id, device=one.device) for one in found.attachments),
+        migration_status=found.migration_status,
     )
 
 
