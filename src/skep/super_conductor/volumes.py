@@ -30,6 +30,7 @@ from skep.neighbours.volumes.base import (
     ATTACHED,
     CONNECTING,
     DETACHING,
+    FILLING,
     KEPT,
     EndedVolumes,
     VolumeAttachment,
@@ -111,8 +112,11 @@ class VolumesOfServers:
     async def _release_one(self, holder: VolumeHolder) -> bool:
         """Release what a server has; False where some of it goes later. Raises Unavailable."""
         volumes, instance = self._parts.volumes, holder.instance
-        there = await volumes.of_servers([instance])
-        await volumes.detach([one.id for one in there[instance]])
+        there = (await volumes.of_servers([instance]))[instance]
+        filled = await self._filled(there)
+        await volumes.detach([one.id for one in there if one.id not in filled])
+        if filled:
+            return False
         if holder.project_id is None:
             return True
         if not await self._discard(instance, holder.project_id, holder.ends):
@@ -122,6 +126,14 @@ class VolumesOfServers:
             ends = {instance: (holder.project_id, VolumeEnds(kept=holder.ends.kept))}
             await self._parts.api.write(partial(volume_holders.tell_ends, ended=ends))
         return True
+
+    async def _filled(self, there: Sequence[VolumeAttachment]) -> set[str]:
+        """Return those of these attachments whose volume is just filled anew. Raises Unavailable.
+
+        Afterwards it is kept as it was before, also where nothing keeps it any more: so its attachment goes later.
+        """
+        kept = [one for one in there if one.status == KEPT]
+        return {one.id for one in kept if await self._parts.volumes.status(one.volume_id) == FILLING}
 
     async def _discard(self, instance: InstanceUuid, project_id: ProjectId, ends: VolumeEnds) -> bool:
         """Delete volumes that end with a server; False where some are deleted later. Raises Unavailable."""

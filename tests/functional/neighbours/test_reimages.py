@@ -208,12 +208,15 @@ async def filled_after(
 
 
 async def test_a_server_that_is_deleted_meanwhile(tmp_path: Path) -> None:
+    """Its volume is kept until it is filled: Cinder would leave it reserved for ever otherwise."""
     async with beside_cinder(tmp_path) as demo:
         server, root = await booted(demo)
         demo.store.looks = 10**9
         await rebuild(demo, server, await other_image(demo))
         await is_filling(root)
         await demo.delete(server)
+        assert demo.attached(server) == {root.id: [("reserved", "")]}
+        assert root.status == "downloading"
         demo.store.looks = root.looks = 0
         await demo.looked_at(server)
         await demo.left()
