@@ -97,6 +97,14 @@ class AddressPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Empty: the port's own."""
 
 
+class PortBinding(msgspec.Struct, frozen=True, kw_only=True):
+    """That a port is bound to a host, beside the one that has it (Neutron's extension `binding-extended`)."""
+
+    host: str
+    vnic_type: str = "normal"
+    profile: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 class Port(NetworkResource, frozen=True, kw_only=True):
     """A plug of a network with its addresses: of a server, or of the service itself."""
 
@@ -117,6 +125,8 @@ class Port(NetworkResource, frozen=True, kw_only=True):
     made_for_server: bool = False
     """Made for the server, and deleted with it."""
     device_tag: str | None = None
+    other_bindings: tuple[PortBinding, ...] = ()
+    """To hosts that do not have it: inactive ones."""
 
 
 class SecurityGroup(NetworkResource, frozen=True, kw_only=True):

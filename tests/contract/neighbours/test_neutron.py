@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
+import httpx
 import pytest
 
 from skep.contracts.neighbours.attached_interfaces import AttachedInterfacesContract
 from skep.contracts.neighbours.network_ports import NetworkPortsContract
 from skep.contracts.neighbours.networks import NetworksOfUsersContract
 from skep.contracts.neighbours.networks_base import NetworksContractBase
-from skep.contracts.neighbours.networks_world import Networks, NetworksWorld
+from skep.contracts.neighbours.networks_world import HOST, OTHER_HOST, Networks, NetworksWorld
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.database.api import port_holders
 from skep.database.api.holders import FIRST_LOOK
@@ -194,3 +196,95 @@ async def failing(
     ):
         session, ledger = ServiceSession(credentials, client, clock), ApiPortLedger(world.cloud.database, clock)
         yield neutron, FencedNetworks(session, ledger, neutron.url)
+
+
+class Differing(httpx.AsyncBaseTransport):
+    """Carries requests to the service, and answers some of them as another Neutron would."""
+
+    def __init__(self) -> None:
+        self._carrier = httpx.AsyncHTTPTransport()
+        self.answers: Callable[[str, str], tuple[int, Any] | None] = lambda _method, _path: None
+        self.asked: list[str] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer a request, or carry it on."""
+        self.asked.append(f"{request.method} {request.url.path}")
+        answer = self.answers(request.method, request.url.path)
+        if answer is None:
+            return await self._carrier.handle_async_request(request)
+        return httpx.Response(answer[0], json=answer[1], request=request)
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        await self._carrier.aclose()
+
+
+class TestOtherNeutrons(NetworksContractBase):
+    """What a Neutron may answer to second bindings that the embedded service never does."""
+
+    @pytest.fixture
+    def transport(self) -> Differing:
+        return Differing()
+
+    @pytest.fixture
+    async def networks(
+        self, cloud: ServedNeighbours, clock: SteppedClock, credentials: ServiceCredentials, transport: Differing
+    ) -> AsyncIterator[Networks]:
+        async with httpx.AsyncClient(transport=transport) as client:
+            session, ledger = ServiceSession(credentials, client, clock), ApiPortLedger(cloud.database, clock)
+            yield FencedNetworks(session, ledger, cloud.networks_url)
+
+    async def _bound(self, world: NetworksWorld) -> tuple[InstanceUuid, str]:
+        """Make a server with a port; return both."""
+        server = await world.server()
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        [[vif]] = await world.given(world.wanted(server, network))
+        return server, vif.id
+
+    async def test_one_without_second_bindings(self, world: NetworksWorld, transport: Differing) -> None:
+        """Ports follow their servers by `binding:host_id`, and no binding is asked for."""
+        absent = {"NeutronError": {"type": "ExtensionNotFound", "message": "not here", "detail": ""}}
+        transport.answers = lambda _method, path: (404, absent) if "/extensions/" in path else None
+        server, port = await self._bound(world)
+        assert await world.networks.bind_beside({server: OTHER_HOST}) == {}
+        assert await world.bindings(port) == {HOST: "ACTIVE"}
+        await world.networks.bind({server: OTHER_HOST})
+        assert await world.bindings(port) == {OTHER_HOST: "ACTIVE"}
+        assert not [one for one in transport.asked if "/bindings" in one]
+
+    @pytest.mark.parametrize("status", [400, 404, 409])
+    async def test_a_second_binding_that_is_refused(
+        self, world: NetworksWorld, transport: Differing, status: int
+    ) -> None:
+        refusal = {"NeutronError": {"type": "HostNotCompatible", "message": "no such host", "detail": ""}}
+        transport.answers = lambda method, path: (
+            (status, refusal) if (method, path.split("/")[-1]) == ("POST", "bindings") else None
+        )
+        server, port = await self._bound(world)
+        refused = await world.networks.bind_beside({server: OTHER_HOST})
+        assert refused == {server: f"port {port} cannot be bound to host {OTHER_HOST}: no such host"}
+        assert await world.bindings(port) == {HOST: "ACTIVE"}
+
+    async def test_a_host_that_cannot_plug_it(self, world: NetworksWorld, transport: Differing) -> None:
+        failed = {"binding": {"host": OTHER_HOST, "status": "INACTIVE", "vif_type": "binding_failed"}}
+        transport.answers = lambda method, path: (
+            (201, failed) if (method, path.split("/")[-1]) == ("POST", "bindings") else None
+        )
+        server, port = await self._bound(world)
+        refused = await world.networks.bind_beside({server: OTHER_HOST})
+        assert refused == {server: f"port {port} cannot be bound to host {OTHER_HOST}: binding_failed"}
+
+    async def test_an_activation_that_is_refused_deletes_nothing(
+        self, world: NetworksWorld, transport: Differing
+    ) -> None:
+        """The port stays where it is, and it is tried again."""
+        server, port = await self._bound(world)
+        await world.networks.bind_beside({server: OTHER_HOST})
+        refusal = {"NeutronError": {"type": "PortBindingError", "message": "not now", "detail": ""}}
+        transport.answers = lambda _method, path: (409, refusal) if path.endswith("/activate") else None
+        with pytest.raises(Unavailable, match="not now"):
+            await world.networks.bind({server: OTHER_HOST})
+        assert await world.bindings(port) == {HOST: "ACTIVE", OTHER_HOST: "INACTIVE"}
+        transport.answers = lambda _method, _path: None
+        await world.networks.bind({server: OTHER_HOST})
+        assert await world.bindings(port) == {OTHER_HOST: "ACTIVE"}

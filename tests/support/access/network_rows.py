@@ -36,6 +36,7 @@ def network_rows(things: Mapping[str, Thing], project: Thing) -> list[Row]:
         *(row for member in PATHS for row in _of_kind(member, things[member])),
         *_made(things),
         *_routers(things),
+        *_bindings(things["port"]),
         *_of_projects(project),
     ]
     return [dataclasses.replace(row, service="networks") for row in rows]
@@ -109,6 +110,19 @@ def _routers(things: Mapping[str, Thing]) -> Iterator[Row]:
     yield put(path="/v2.0/routers/{id}/remove_router_interface", body=interface, served=404)
     for name in ("add_extraroutes", "remove_extraroutes"):
         yield put(path=f"/v2.0/routers/{{id}}/{name}", body={"router": {"routes": []}})
+
+
+def _bindings(port: Thing) -> Iterator[Row]:
+    """Only an admin binds a port to a second host; the ports of these rows have none."""
+    every, one = "/v2.0/ports/{id}/bindings", "/v2.0/ports/{id}/bindings/{host}"
+    row = partial(Row, right="admin", thing=port, fill={"id": port, "host": "host"})
+    said = {"binding": {"host": "host"}}
+    yield row(method="GET", path=every)
+    yield row(method="POST", path=every, body=said, served=201)
+    yield row(method="GET", path=one, served=404)
+    yield row(method="PUT", path=one, body={"binding": {"profile": {}}}, served=404)
+    yield row(method="DELETE", path=one, served=404)
+    yield row(method="PUT", path=f"{one}/activate", served=404)
 
 
 def _of_projects(project: Thing) -> Iterator[Row]:

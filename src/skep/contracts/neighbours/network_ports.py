@@ -212,6 +212,54 @@ class NetworkPortsContract(NetworksContractBase, abc.ABC):
         await world.networks.release([(one, 1) for one in (raised, placed, held, unknown)])
         assert [len(await world.ports_of(one)) for one in (raised, placed, held)] == [1, 1, 0]
 
+    async def test_two_bindings(self, world: NetworksWorld) -> None:
+        """The second one changes nothing of the port until the port follows its server; then it is the only one."""
+        network = await world.network("10.0.0.0/24")
+        brought = await world.port(network)
+        server, other = [await world.server() for _ in range(2)]
+        named = (RequestedNetwork(network_id=network), RequestedNetwork(port_id=brought["id"]))
+        [vifs, _] = await world.given(world.wanted(server, *named), world.wanted(other, named[0]))
+        for _ in range(2):
+            assert await world.networks.bind_beside({server: OTHER_HOST}) == {}
+            for vif in vifs:
+                assert await world.bindings(vif.id) == {HOST: "ACTIVE", OTHER_HOST: "INACTIVE"}
+            assert {one["binding:host_id"] for one in await world.ports_of(server)} == {HOST}
+        await world.networks.bind({server: HOST}, {server: OTHER_HOST})
+        assert await world.bindings(vifs[0].id) == {HOST: "ACTIVE", OTHER_HOST: "INACTIVE"}
+        for _ in range(2):
+            await world.networks.bind({server: OTHER_HOST})
+            for vif in vifs:
+                assert await world.bindings(vif.id) == {OTHER_HOST: "ACTIVE"}
+        assert (await world.networks.of_servers([server]))[server] == vifs
+        assert {one["binding:host_id"] for one in await world.ports_of(other)} == {HOST}
+
+    async def test_a_second_binding_that_comes_to_nothing(self, world: NetworksWorld) -> None:
+        """It goes, and the port stays where it is; one that nobody made for the host is made then."""
+        network = await world.network("10.0.0.0/24")
+        server = await world.server()
+        [[vif]] = await world.given(world.wanted(server, RequestedNetwork(network_id=network)))
+        await world.networks.bind_beside({server: OTHER_HOST})
+        await world.networks.bind({server: HOST})
+        assert await world.bindings(vif.id) == {HOST: "ACTIVE"}
+        await world.networks.bind_beside({server: OTHER_HOST})
+        await world.networks.bind({server: "third"})
+        assert await world.bindings(vif.id) == {"third": "ACTIVE"}
+        await world.networks.bind_beside({server: OTHER_HOST})
+        await world.networks.bind({server: ""})
+        assert await world.bindings(vif.id) == {}
+        assert await world.networks.bind_beside({InstanceUuid(new_uuid()): HOST}) == {}
+
+    async def test_a_port_that_is_given_back_keeps_no_binding(self, world: NetworksWorld) -> None:
+        network = await world.network("10.0.0.0/24")
+        brought = await world.port(network)
+        server = await world.server()
+        await world.given(world.wanted(server, RequestedNetwork(port_id=brought["id"])))
+        await world.networks.bind_beside({server: OTHER_HOST})
+        await world.ends(server)
+        await world.networks.release([(server, 1)])
+        assert (await world.shown(brought["id"]))["device_id"] == ""
+        assert await world.bindings(brought["id"]) == {}
+
     async def test_the_end_of_a_server(self, world: NetworksWorld) -> None:
         """What was made for it goes, what a user brought stays; before its end is noted, or with that."""
         network = await world.network("10.0.0.0/24")

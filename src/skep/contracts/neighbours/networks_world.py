@@ -80,6 +80,11 @@ class NetworksWorld:
         """Return a port as an admin sees it."""
         return await self.ask("GET", f"ports/{port_id}", by="admin")
 
+    async def bindings(self, port_id: str) -> dict[str, str]:
+        """Return the status of each binding of a port, by its host."""
+        found = await self.ask("GET", f"ports/{port_id}/bindings", by="admin")
+        return {one["host"]: one["status"] for one in found}
+
     async def quota(self, **limits: int) -> None:
         """Set quotas of the project."""
         await self.ask("PUT", f"quotas/{self.project}", {"quota": limits}, by="admin")

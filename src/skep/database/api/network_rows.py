@@ -293,5 +293,9 @@ def _columns(kind: ResourceKind[ResourceT], resource: ResourceT) -> dict[str, An
 def _resource(kind: ResourceKind[ResourceT], row: Any) -> ResourceT:
     values = dict(row._mapping)
     for name, of in kind.encoded.items():
-        values[name] = stored.load(values[name], of)
+        if values[name] is None:
+            # A release wrote it that does not know the column.
+            del values[name]
+        else:
+            values[name] = stored.load(values[name], of)
     return kind.made(**values)

@@ -76,9 +76,11 @@ ports = _resource(
     sa.Column("server_position", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Column("made_for_server", sa.Boolean, nullable=False, default=False, server_default=sa.false()),
     sa.Column("device_tag", sa.Text),
+    json_bytes("other_bindings", nullable=True),
     sa.UniqueConstraint("network_id", "mac_address"),
 )
-"""`server`: of which server it is an interface, by our own word; `device_id` is what its owner says of it."""
+"""`server`: of which server it is an interface, by our own word; `device_id` is what its owner says of it.
+`other_bindings`: those to hosts that do not have it, beside `binding_host_id`; null: none."""
 
 changed_interfaces = sa.Table(
     "changed_interfaces",

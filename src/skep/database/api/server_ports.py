@@ -27,10 +27,16 @@ from skep.database.api.network_tables import changed_interfaces, floating_ips, p
 from skep.database.api.tables import instance_mappings
 from skep.database.upsert import insert
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.networking import FixedIp, Network, Port, Subnet
+from skep.domain.networking import FixedIp, Network, Port, PortBinding, Subnet
 from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet, vif_subnet
 
-NO_SERVER: dict[str, Any] = {"server": None, "server_position": 0, "made_for_server": False, "device_tag": None}
+NO_SERVER: dict[str, Any] = {
+    "server": None,
+    "server_position": 0,
+    "made_for_server": False,
+    "device_tag": None,
+    "other_bindings": (),
+}
 """Of a port that is no interface of a server any more."""
 
 
@@ -105,12 +111,29 @@ def _subnets(
     return tuple(vif_subnet(subnets[subnet_id], tuple(addresses)) for subnet_id, addresses in by_subnet.items())
 
 
-def bind(connection: sa.Connection, hosts: Mapping[InstanceUuid, str], now: int) -> None:
-    """Bind the ports of servers to hosts; to none where the host is empty."""
+def bind(
+    connection: sa.Connection, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str], now: int
+) -> None:
+    """Bind the ports of servers to hosts alone; to none where the host is empty.
+
+    What they are bound to `beside` stays.
+    """
+    for port in ports_of(connection, list(hosts)):
+        server = InstanceUuid(port.server or "")
+        kept = tuple(one for one in port.other_bindings if one.host == beside.get(server) != hosts[server])
+        if port.binding_host_id != hosts[server] or port.other_bindings != kept:
+            bound = _changed(port, now, binding_host_id=hosts[server], other_bindings=kept)
+            network_rows.update(connection, PORTS, bound)
+
+
+def bind_beside(connection: sa.Connection, hosts: Mapping[InstanceUuid, str], now: int) -> None:
+    """Bind the ports of servers to one more host, which does not get them yet."""
     for port in ports_of(connection, list(hosts)):
         host = hosts[InstanceUuid(port.server or "")]
-        if port.binding_host_id != host:
-            network_rows.update(connection, PORTS, _changed(port, now, binding_host_id=host))
+        if host not in {port.binding_host_id, *(one.host for one in port.other_bindings)}:
+            more = PortBinding(host=host, vnic_type=port.binding_vnic_type, profile=port.binding_profile)
+            bound = _changed(port, now, other_bindings=(*port.other_bindings, more))
+            network_rows.update(connection, PORTS, bound)
 
 
 def release(connection: sa.Connection, instances: Sequence[str], now: int) -> None:

@@ -11,6 +11,7 @@ from skep.domain.instances import Instance
 from skep.domain.invalid_input import invalid_field
 from skep.domain.vifs import Vif
 from skep.neighbours.networks.base import (
+    NOT_BESIDE,
     AskedNetworks,
     ChosenNetworks,
     FloatingOfServer,
@@ -166,7 +167,11 @@ class NoNetworks(NoProxies):
     async def release_ended(self, _servers: Mapping[InstanceUuid, bool]) -> None:
         """There is nothing to release."""
 
-    async def bind(self, _hosts: Mapping[InstanceUuid, str]) -> None:
+    async def bind_beside(self, _hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, str]:
+        """There are no ports."""
+        return {}
+
+    async def bind(self, _hosts: Mapping[InstanceUuid, str], _beside: Mapping[InstanceUuid, str] = NOT_BESIDE) -> None:
         """There is nothing to bind."""
 
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -15,6 +16,9 @@ from skep.domain.invalid_input import invalid_field
 from skep.domain.networking import EtherType, SecurityGroupRule
 from skep.domain.subnet_addresses import BadSubnet, block_of
 from skep.domain.vifs import RequestedNetwork, Vif
+
+NOT_BESIDE: Mapping[InstanceUuid, str] = MappingProxyType({})
+"""No server has another host soon."""
 
 NORMAL = "normal"
 """The kind of a port that needs a virtual switch only."""
@@ -396,10 +400,20 @@ class NetworkPorts(Protocol):
         """
         ...
 
-    async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:
+    async def bind(self, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str] = NOT_BESIDE) -> None:
         """Bind the ports of servers to the hosts that have them now; empty: to none.
 
-        Raises Unavailable when the service does not answer.
+        A binding that was made for the host before becomes the active one. All others go, but for those to the hosts
+        that are named `beside`. Raises Unavailable when the service does not answer.
+        """
+        ...
+
+    async def bind_beside(self, hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, str]:
+        """Bind the ports of servers to hosts that are to have them soon, besides those that have them.
+
+        Return why not, of those servers of which it is refused. A service that binds a port to one host only does
+        nothing. What was made stays until `bind`; a repeat changes nothing. Raises Unavailable when the service does
+        not answer: then there may be such bindings.
         """
         ...
 

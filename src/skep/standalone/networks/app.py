@@ -17,7 +17,7 @@ from skep.domain.errors import NotFound
 from skep.http.application import application, paths
 from skep.standalone.networks import floating_ips, networks, ports, routers, security_groups, subnets
 from skep.standalone.networks.callers import NetworksApi
-from skep.standalone.networks.handlers import documents, quotas, topologies
+from skep.standalone.networks.handlers import bindings, documents, quotas, topologies
 from skep.standalone.networks.handlers import routers as of_routers
 from skep.standalone.networks.refusals import form
 from skep.standalone.networks.resources import Route, operations
@@ -42,6 +42,12 @@ ROUTES: tuple[Route, ...] = (
     ("PUT", "/v2.0/routers/{id}/remove_router_interface", of_routers.remove_interface),
     ("PUT", "/v2.0/routers/{id}/add_extraroutes", of_routers.add_routes),
     ("PUT", "/v2.0/routers/{id}/remove_extraroutes", of_routers.remove_routes),
+    ("GET", "/v2.0/ports/{id}/bindings", bindings.list_),
+    ("POST", "/v2.0/ports/{id}/bindings", bindings.create),
+    ("GET", "/v2.0/ports/{id}/bindings/{host}", bindings.show),
+    ("PUT", "/v2.0/ports/{id}/bindings/{host}", bindings.update),
+    ("DELETE", "/v2.0/ports/{id}/bindings/{host}", bindings.delete),
+    ("PUT", "/v2.0/ports/{id}/bindings/{host}/activate", bindings.activate),
     ("GET", "/v2.0/quotas", quotas.list_),
     ("GET", "/v2.0/quotas/{project_id}", quotas.show),
     ("PUT", "/v2.0/quotas/{project_id}", quotas.update),

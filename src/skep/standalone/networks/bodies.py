@@ -133,6 +133,33 @@ class PortChanges(ResourceChanges, frozen=True, kw_only=True):
     profile: Profile | UnsetType | None = field(name="binding:profile", default=UNSET)
 
 
+class NewBinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A binding to be made, to a host that does not have the port."""
+
+    host: Annotated[str, Meta(min_length=1, max_length=255, pattern=TEXT)]
+    vnic_type: Text = "normal"
+    profile: Profile | None = None
+
+
+class BindingChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What changes of a binding."""
+
+    vnic_type: Text | UnsetType = UNSET
+    profile: Profile | UnsetType | None = UNSET
+
+
+class NewBindingBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that makes a binding."""
+
+    binding: NewBinding
+
+
+class ChangedBindingBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that changes a binding."""
+
+    binding: BindingChanges
+
+
 class NewSecurityGroup(NewResource, frozen=True, kw_only=True):
     """A security group to be made."""
 

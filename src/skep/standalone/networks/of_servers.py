@@ -15,6 +15,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 from skep.domain.vifs import Vif
 from skep.neighbours.networks.base import (
+    NOT_BESIDE,
     AskedNetworks,
     ChosenNetworks,
     GroupChange,
@@ -96,9 +97,15 @@ class EmbeddedNetworks(EmbeddedProxies):
     async def release_ended(self, _servers: Mapping[InstanceUuid, bool]) -> None:
         """They go in the transaction that notes the end."""
 
-    async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:
+    async def bind(self, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str] = NOT_BESIDE) -> None:
         """Bind the ports of servers to their hosts."""
-        await self._database.write(partial(server_ports.bind, hosts=hosts, now=self._clock.now()))
+        unit = partial(server_ports.bind, hosts=hosts, beside=beside, now=self._clock.now())
+        await self._database.write(unit)
+
+    async def bind_beside(self, hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, str]:
+        """Bind the ports of servers to one more host."""
+        await self._database.write(partial(server_ports.bind_beside, hosts=hosts, now=self._clock.now()))
+        return {}
 
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
         """Return the interfaces of servers."""

@@ -65,7 +65,7 @@ def create(work: NetworkWork, said: NewPort, base: NetworkResource) -> Port:
         device_id=said.device_id,
         device_owner=said.device_owner,
         binding_host_id=said.host_id or "",
-        binding_vnic_type=_vnic_type(said.vnic_type),
+        binding_vnic_type=vnic_type(said.vnic_type),
         binding_profile=said.profile or {},
         port_security_enabled=network.port_security_enabled if secured is UNSET else secured,
         allowed_address_pairs=_pairs(work, said.allowed_address_pairs or ()),
@@ -110,9 +110,10 @@ def update(work: NetworkWork, port: Port, changes: PortChanges) -> Port:
     if port.device_owner in OF_THE_SERVICE:
         _check_of_service(work, port, changes)
     if changes.host_id is not UNSET:
-        values["binding_host_id"] = changes.host_id or ""
+        values["binding_host_id"] = host = changes.host_id or ""
+        values["other_bindings"] = tuple(one for one in port.other_bindings if one.host != host)
     if changes.vnic_type is not UNSET:
-        values["binding_vnic_type"] = _vnic_type(changes.vnic_type)
+        values["binding_vnic_type"] = vnic_type(changes.vnic_type)
     if changes.profile is not UNSET:
         values["binding_profile"] = changes.profile or {}
     if changes.allowed_address_pairs is not UNSET:
@@ -385,7 +386,8 @@ def _check_owned(work: NetworkWork, network: Network, said: NewPort | PortChange
             raise NotPermitted(f"{what}:{name}")
 
 
-def _vnic_type(said: str) -> str:
+def vnic_type(said: str) -> str:
+    """Return the kind of a port, or of a binding. Raises InvalidInput for none that there is."""
     if said not in VNIC_TYPES:
         raise InvalidInput(f"binding:vnic_type: '{said}' is not in {list(VNIC_TYPES)}")
     return said

@@ -25,7 +25,7 @@ def allocated(work: NetworkWork, wanted: WantedPorts) -> tuple[Vif, ...]:
     if mapping is None or mapping.attempt != wanted.attempt or mapping.delete_intent_at or mapping.deleted_at:
         return ()
     if server_ports.ports_of(work.connection, [wanted.instance]):
-        server_ports.bind(work.connection, {wanted.instance: wanted.host}, work.now)
+        server_ports.bind(work.connection, {wanted.instance: wanted.host}, {}, work.now)
     else:
         for position, one in enumerate(_wanted_networks(work, wanted)):
             take(work, wanted, one, position)

@@ -20,6 +20,7 @@ from skep.domain.networking import (
     Network,
     NetworkResource,
     Port,
+    PortBinding,
     SecurityGroup,
     SecurityGroupRule,
     Subnet,
@@ -27,6 +28,8 @@ from skep.domain.networking import (
 )
 
 Status = Literal["ACTIVE", "DOWN", "BUILD", "ERROR"]
+PLUGGED = "tap"
+"""How a port is plugged on the host that it is bound to (Neutron's `vif_type`)."""
 
 
 class ShownResource(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +97,18 @@ class ShownPort(ShownResource, frozen=True, kw_only=True):
     profile: dict[str, Any] | UnsetType = field(name="binding:profile", default=UNSET)
     vif_type: str | UnsetType = field(name="binding:vif_type", default=UNSET)
     vif_details: dict[str, Any] | UnsetType = field(name="binding:vif_details", default=UNSET)
+
+
+class ShownBinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A binding of a port to a host."""
+
+    host: str
+    vif_type: str
+    vif_details: dict[str, Any]
+    vnic_type: str
+    profile: dict[str, Any]
+    status: Literal["ACTIVE", "INACTIVE"]
+    project_id: str
 
 
 class ShownSecurityGroupRule(ShownResource, frozen=True, kw_only=True):
@@ -240,8 +255,21 @@ def port(value: Port, tags: list[str], addresses: list[FixedIp], groups: list[st
         shown,
         host_id=value.binding_host_id,
         profile=value.binding_profile,
-        vif_type="tap" if value.binding_host_id else "unbound",
+        vif_type=PLUGGED if value.binding_host_id else "unbound",
         vif_details={},
+    )
+
+
+def binding(value: Port, bound: PortBinding, status: Literal["ACTIVE", "INACTIVE"]) -> ShownBinding:
+    """Show a binding of a port."""
+    return ShownBinding(
+        host=bound.host,
+        vif_type=PLUGGED,
+        vif_details={},
+        vnic_type=bound.vnic_type,
+        profile=bound.profile,
+        status=status,
+        project_id=value.project_id,
     )
 
 

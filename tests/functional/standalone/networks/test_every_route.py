@@ -69,6 +69,7 @@ async def test_every_route_answers(net: AskedNetworks) -> None:
         await net.refused(404, "DELETE", one)
     await routers_are_joined(net, subnet["id"])
     await quotas_and_topologies(net, outside["network_id"])
+    await ports_are_bound_twice(net, subnet["network_id"])
     assert {(method, path) for method, path, _ in ROUTES} - asked == set()
 
 
@@ -81,6 +82,25 @@ async def routers_are_joined(net: AskedNetworks, subnet_id: str) -> None:
     assert added["routes"] == [route]
     assert (await net.ask("PUT", f"{at}/remove_extraroutes", {"router": {"routes": [route]}}))["routes"] == []
     await net.ask("PUT", f"{at}/remove_router_interface", {"subnet_id": subnet_id})
+
+
+async def ports_are_bound_twice(net: AskedNetworks, network_id: str) -> None:
+    fields = {"network_id": network_id, "binding:host_id": "one", "binding:profile": {"a": 1}}
+    port = await net.ask("POST", "ports", {"port": fields}, by="admin")
+    at = f"ports/{port['id']}/bindings"
+    said = {"host": "two", "vnic_type": "normal", "profile": {"b": 2}}
+    made = await net.ask("POST", at, {"binding": said}, by="admin")
+    assert made.items() >= {**said, "status": "INACTIVE", "vif_type": "tap", "vif_details": {}}.items()
+    assert await net.ask("GET", f"{at}/two", by="admin") == made
+    changed = await net.ask("PUT", f"{at}/two", {"binding": {"profile": {"c": 3}}}, by="admin")
+    assert changed == {**made, "profile": {"c": 3}}
+    assert [one["host"] for one in await net.ask("GET", at, by="admin")] == ["one", "two"]
+    assert (await net.ask("PUT", f"{at}/two/activate", by="admin"))["status"] == "ACTIVE"
+    shown = await net.ask("GET", f"ports/{port['id']}", by="admin")
+    assert (shown["binding:host_id"], shown["binding:profile"]) == ("two", {"c": 3})
+    assert (await net.ask("GET", f"{at}/one", by="admin"))["profile"] == {"a": 1}
+    await net.ask("DELETE", f"{at}/one", by="admin")
+    assert [one["host"] for one in await net.ask("GET", at, by="admin")] == ["two"]
 
 
 async def quotas_and_topologies(net: AskedNetworks, outside: str) -> None:

@@ -138,7 +138,11 @@ class NeutronCalls:
         Raises NeutronRefused; Unavailable: it may be gone.
         """
         path = f"/{kind.path}/{urllib.parse.quote(resource_id, safe='')}"
-        response = await self._ask("DELETE", path, headers=_only_if(revision))
+        return await self.removed(path, headers=_only_if(revision))
+
+    async def removed(self, path: str, *, headers: dict[str, str] | None = None) -> bool:
+        """Delete what a path names; return whether it was there. Raises as `deleted`."""
+        response = await self._ask("DELETE", path, headers=headers)
         if response.status_code == 204:
             return True
         refusal = self._refused(response)

@@ -15,7 +15,14 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 from skep.domain.vifs import Vif
 from skep.neighbours.at_once import AT_ONCE
-from skep.neighbours.networks.base import GroupChange, PortsAwaited, PortsOutcome, WantedInterface, WantedPorts
+from skep.neighbours.networks.base import (
+    NOT_BESIDE,
+    GroupChange,
+    PortsAwaited,
+    PortsOutcome,
+    WantedInterface,
+    WantedPorts,
+)
 from skep.neighbours.networks.neutron.calls import NeutronCalls
 from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceSession
@@ -143,9 +150,9 @@ class FencedNetworks(NeutronNetworks):
 
         await self.release_those(all_of_them)
 
-    async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:
+    async def bind(self, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str] = NOT_BESIDE) -> None:
         """Bind the ports of servers to their hosts. How they are plugged there is for their rows to say."""
-        await super().bind(hosts)
+        await super().bind(hosts, beside)
         await self._ledger.look_soon(hosts.keys())
 
     async def remake(self, _server: Instance) -> None:

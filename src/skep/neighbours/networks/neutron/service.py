@@ -15,6 +15,7 @@ from skep.domain.vifs import Vif
 from skep.neighbours.answers import NETWORKS as SERVICE
 from skep.neighbours.at_once import at_once
 from skep.neighbours.networks.base import (
+    NOT_BESIDE,
     AskedNetworks,
     ChosenNetworks,
     GroupChange,
@@ -24,6 +25,7 @@ from skep.neighbours.networks.base import (
     WantedPorts,
 )
 from skep.neighbours.networks.neutron import attaching, choosing, groups, interfaces
+from skep.neighbours.networks.neutron.bindings import PortBindings
 from skep.neighbours.networks.neutron.building import Building
 from skep.neighbours.networks.neutron.calls import NeutronCalls, NeutronRefused
 from skep.neighbours.networks.neutron.choosing import Chooser
@@ -49,6 +51,7 @@ class NeutronNetworks(NeutronProxies):
     def __init__(self, skep: NeutronCalls) -> None:
         super().__init__(skep)
         self._building = Building(self.skep, self._ports)
+        self._bindings = PortBindings(self.skep, self._ports)
         self._groups = groups.GroupsOfServers(self.skep, self._ports)
 
     async def choose(self, asked: AskedNetworks, context: RequestContext, token: str) -> ChosenNetworks:
@@ -115,7 +118,10 @@ class NeutronNetworks(NeutronProxies):
     async def _given_up(self, instance: InstanceUuid, port: NeutronPort) -> bool:
         """Give a port up unless it changed; False where it did, or where Neutron keeps it: others go on."""
         try:
-            return await self._ports.give_up_unchanged(instance, port)
+            given_up = await self._ports.give_up_unchanged(instance, port)
+            if given_up and port.label is not None and not port.label.made and await self._bindings.are_many():
+                await self._bindings.clear(port)
+            return given_up
         except NeutronRefused as error:
             log.warning("port not released", instance=instance, port=port.id, error=str(error))
             return False
@@ -130,11 +136,25 @@ class NeutronNetworks(NeutronProxies):
                     found.setdefault(InstanceUuid(port.device_id), []).append(port.id)
         return found
 
-    async def bind(self, hosts: Mapping[InstanceUuid, str]) -> None:
+    async def bind(self, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str] = NOT_BESIDE) -> None:
         """Bind the ports of servers to their hosts."""
         with _told_to_skep():
             found = await interfaces.ports_of(self.skep, list(hosts))
-            await at_once(self._ports.bind(port, hosts[one]) for one, ports in found.items() for port in ports)
+            pairs = [(one, port) for one, ports in found.items() for port in ports]
+            if pairs and await self._bindings.are_many():
+                await at_once(self._bindings.bind(port, hosts[one], beside.get(one)) for one, port in pairs)
+            else:
+                await at_once(self._ports.bind(port, hosts[one]) for one, port in pairs)
+
+    async def bind_beside(self, hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, str]:
+        """Bind the ports of servers to one more host."""
+        with _told_to_skep():
+            found = await interfaces.ports_of(self.skep, list(hosts))
+            pairs = [(one, port) for one, ports in found.items() for port in ports]
+            if not pairs or not await self._bindings.are_many():
+                return {}
+            refused = await at_once(self._bindings.bind_beside(port, hosts[one]) for one, port in pairs)
+        return {one: why for (one, _), why in zip(pairs, refused, strict=True) if why is not None}
 
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
         """Return the interfaces of servers."""

@@ -16,6 +16,7 @@ EXTENSIONS = {
     "allowed-address-pairs": "Allowed Address Pairs",
     "auto-allocated-topology": "Auto Allocated Topology Services",
     "binding": "Port Binding",
+    "binding-extended": "Port Bindings Extended",
     "ext-gw-mode": "Neutron L3 Configurable external gateway mode",
     "external-net": "Neutron external network",
     "extraroute": "Neutron Extra Route",
