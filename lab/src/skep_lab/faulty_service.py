@@ -112,6 +112,7 @@ class FaultyService:
         self._lines: set[asyncio.Task[None]] = set()
         self._fault: Mishap | None = None
         self._refusal: int | None = None
+        self._said: dict[str, Any] | None = None
         self._meets: Callable[[str, str], bool] = every
         self.keeps: int | None = None
         """So many bytes of a body come to the service where its answer is lost; None: all."""
@@ -133,12 +134,18 @@ class FaultyService:
             # The port stays taken, and nobody listens there.
             self._listener = self._bound_again()
 
-    async def refuse(self, status: int, meets: Callable[[str, str], bool] = every) -> None:
-        """Answer with a status that a user's mistake has, as what stands before a service that is away may."""
+    async def refuse(
+        self, status: int, meets: Callable[[str, str], bool] = every, body: dict[str, Any] | None = None
+    ) -> None:
+        """Answer with a status that a user's mistake has, as what stands before a service that is away may.
+
+        `body`: as the service itself does.
+        """
         self._expect(None, status, meets)
+        self._said = body
 
     def _expect(self, fault: Mishap | None, refusal: int | None, meets: Callable[[str, str], bool]) -> None:
-        self._fault, self._refusal, self._meets = fault, refusal, meets
+        self._fault, self._refusal, self._said, self._meets = fault, refusal, None, meets
         self.met.clear()
         self.meeting.clear()
 
@@ -193,7 +200,10 @@ class FaultyService:
             canned = self._canned(path) if self._canned is not None and not (fault or refusal) else None
             if refusal is not None:
                 await _body(head, reader)
-                await _answer(writer, refusal, "text/html", HTML)
+                if self._said is None:
+                    await _answer(writer, refusal, "text/html", HTML)
+                else:
+                    await _answer(writer, refusal, "application/json", msgspec.json.encode(self._said))
             elif canned is not None:
                 await _body(head, reader)
                 await _answer(writer, 200, "application/json", msgspec.json.encode(canned))

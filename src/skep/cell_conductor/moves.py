@@ -31,6 +31,7 @@ from skep.database.cell import (
     move_steps,
     resting,
     row_actions,
+    second_bindings,
 )
 from skep.database.cell.cold_moves import Move, WaitingMove
 from skep.database.cell.move_steps import DueStep, Moved
@@ -58,6 +59,8 @@ log = get_logger(__name__)
 BATCH = 50
 MEETING = frozenset({"prepare", "put_aside"})
 """The steps by which hosts of different cells find out whether they see one exchange."""
+BINDING = frozenset({second_bindings.COPYING, "live_take_up", None})
+"""Steps of a live migration, and its end, before or with which a super conductor binds the ports of the server."""
 WISH_OF_TIMEOUT = {"abort": "abort", "force_complete": "complete"}
 """What the setting for live migrations that take too long wishes of their copying."""
 SILENT = BuildFailure(kind=FailureKind.RESCHEDULE, error=move_steps.SILENT, message="The host did not answer")
@@ -217,6 +220,8 @@ class Moves:
             if looks:
                 live_moves.end_lost(connection)
                 self._end_late(connection, now)
+                if second_bindings.go_on_without(connection, parts.before(parts.settings.scheduled_deadline)):
+                    log.warning("ports of live migrations follow later", cell=parts.cell.name)
             if looks or self._some_wait:
                 self._some_wait = self._begin_queued(connection, now) > 0
             orders = move_steps.due(connection, parts.cell.uuid, now, resend_before, BATCH, parts.progress_before())
@@ -470,6 +475,8 @@ class Moves:
         """Have the pass begin that the step after this one waits for, and that which undoes what is left behind."""
         if moved.step in CHOICES:
             self.choosing.nudge()
+        if moved.before.type == MigrationType.LIVE and moved.step in BINDING and moved.step != moved.before.step:
+            await self._parts.tell_above()
         if moved.before.type == MigrationType.LIVE and moved.step != moved.before.step:
             # Another conductor may have chosen a host for one that waits for this: only the rows know.
             self._some_wait = True

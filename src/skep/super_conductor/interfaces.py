@@ -16,10 +16,15 @@ from skep.database.api import instance_mappings as mappings
 from skep.database.api import port_holders, server_ports
 from skep.database.api.holders import Holder
 from skep.database.api.server_ports import ChangedServer
-from skep.database.cell import interfaces
+from skep.database.cell import interfaces, live_moves, second_bindings
+from skep.database.cell.second_bindings import SecondBinding
+from skep.domain.actions import Over
+from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid
+from skep.neighbours.at_once import at_once
 from skep.super_conductor.parts import CellAccess, Parts
+from skep.telemetry import endings
 from skep.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -106,11 +111,14 @@ class Interfaces:
         return await self._parts.in_each_cell("bindings of ports", self._bind_in)
 
     async def _bind_in(self, access: CellAccess) -> bool:
-        hosts = await access.read(partial(interfaces.misbound, limit=BATCH))
+        if await access.read(second_bindings.are_noted):
+            await self._bind_beside(access)
+            await access.write(partial(second_bindings.look_again, limit=BATCH))
+        hosts, beside = await access.read(_misbound)
         if not hosts:
             return False
         await access.write(partial(interfaces.doubt_bindings, uuids=list(hosts)))
-        await self._parts.networks.bind(hosts)
+        await self._parts.networks.bind(hosts, beside)
         await access.write(await self._noting(access, hosts))
         log.info("ports follow their servers", cell=access.cell.name, members=len(hosts))
         return len(hosts) >= BATCH
@@ -126,3 +134,39 @@ class Interfaces:
         vifs = await self._parts.networks.of_servers(named)
         now = self._parts.clock.now()
         return partial(interfaces.tell_bound, hosts=hosts, vifs=vifs, known=known, now=now)
+
+    async def _bind_beside(self, access: CellAccess) -> None:
+        """Bind the ports of servers that are to be copied to their targets, too, and let the copying begin."""
+        parts = self._parts
+        waiting = await access.write(partial(second_bindings.take, limit=BATCH))
+        if not waiting:
+            return
+        outcomes = await at_once(self._bound_beside(one) for one in waiting)
+        bound = [one.move for one, why in zip(waiting, outcomes, strict=True) if why == ""]
+        refused = [(one, why) for one, why in zip(waiting, outcomes, strict=True) if why]
+
+        def unit(connection: Connection) -> list[Over]:
+            second_bindings.made(connection, bound)
+            ended = (live_moves.refuse_binding(connection, one.move, why, parts.clock.now()) for one, why in refused)
+            return [over for overs in ended for over in overs]
+
+        endings.ended(parts.steps.metrics, parts.notifier, await access.write(unit))
+        for one, why in refused:
+            log.warning("live migration ended: its ports cannot be bound", instance=one.instance, error=why)
+        await parts.nudge(access.cell.uuid, "steps", "deletes")
+
+    async def _bound_beside(self, wanted: SecondBinding) -> str | None:
+        """Bind the ports of one server; return why not, None where that is not known yet, and empty once it is done."""
+        try:
+            refused = await self._parts.networks.bind_beside({wanted.instance: wanted.host})
+        except SkepError as error:
+            log.warning("ports not bound to a target yet", instance=wanted.instance, error=str(error))
+            since = wanted.since + int(self._parts.settings.not_ready_deadline * SECOND)
+            return str(error) if self._parts.clock.now() > since else None
+        return refused.get(wanted.instance, "")
+
+
+def _misbound(connection: Connection) -> tuple[dict[InstanceUuid, str], dict[InstanceUuid, str]]:
+    """Return servers whose ports are not bound to their host alone, and to which other host they are to be bound."""
+    hosts = interfaces.misbound(connection, BATCH)
+    return hosts, second_bindings.beside(connection, list(hosts))

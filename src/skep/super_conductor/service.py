@@ -200,4 +200,5 @@ class SuperConductor:
         self._moves.nudge()
         self._between_cells.nudge()
         self._reimages.nudge()
+        self._bindings.nudge()
         self._recovery.nudge()

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 
 import sqlalchemy as sa
 
-from skep.database.cell import attempts, resting, tasks
-from skep.database.cell.cold_moves import COLUMNS, Move, held, mine, move_of, over_with, told
+from skep.database.cell import attempts, resting, second_bindings, tasks
+from skep.database.cell.cold_moves import COLUMNS, Move, as_it_was, held, mine, move_of, over_with, told
 from skep.database.cell.tables import agents, instances, migrations
 from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.constants import constants
@@ -30,7 +30,7 @@ row = instances.c
 move = migrations.c
 attempt = attempt_rows.c
 
-COPYING = "live_copy"
+COPYING = second_bindings.COPYING
 PREPARING = "live_prepare"
 WAITING = ("live_select", PREPARING)
 """Steps that touch no guest: a conductor ends them by itself."""
@@ -116,7 +116,7 @@ _CANCELLED = (
     sa.select(*COLUMNS)
     .where(
         move.step.is_not(None),
-        move.step.in_(constants(WAITING)),
+        sa.or_(move.step.in_(constants(WAITING)), second_bindings.PENDING),
         move.wish == "abort",
         ~resting.move_rests(move.instance, move.source_host, move.dest_host),
     )
@@ -142,6 +142,24 @@ def cancel(connection: sa.Connection, now: int, limit: int) -> list[Over]:
         )
         over += told(connection, known, why, now)
     return over
+
+
+def refuse_binding(connection: sa.Connection, uuid: str, why: str, now: int) -> list[Over]:
+    """End a live migration whose server's ports cannot be bound to its target: nothing was touched.
+
+    Return what is over with it; nothing where it does not wait for that any more.
+    """
+    waits = sa.and_(move.uuid == uuid, second_bindings.PENDING, move.sent_at.is_(None))
+    found = connection.execute(sa.select(*COLUMNS).where(waits)).first()
+    if found is None:
+        return []
+    known = move_of(found)
+    if held(connection, known) is None:
+        return []
+    if known.dest_attempt is not None:
+        attempts.give_up(connection, known.instance, known.dest_attempt, now)
+    connection.execute(migrations.update().where(move.uuid == uuid).values(over_with("error", now, why)))
+    return as_it_was(connection, known, why, now)
 
 
 def begin_queued(connection: sa.Connection, now: int, at_once: int, nodes: Collection[NodeUuid] | None = None) -> int:

@@ -21,6 +21,7 @@ from skep.database.cell import (
     rebuilds,
     resending,
     resting,
+    second_bindings,
 )
 from skep.database.cell import instances as rows
 from skep.database.cell.actions import ActionEvent
@@ -140,6 +141,7 @@ _DUE = (
                 move.step.is_not(None),
                 _HERE,
                 move.status != QUEUED,
+                second_bindings.MAY_BE_TOLD,
                 sa.or_(resending.due(move.sent_at, move.step_at), live_moves.wished()),
                 ~resting.move_rests(move.instance, move.source_host, move.dest_host),
             )
@@ -251,6 +253,8 @@ def done(
     values: dict[str, Any] = {**anew(now), "step": follows}
     if after is not None:
         values["status"] = after.status
+    if follows == second_bindings.COPYING:
+        values["dest_binding"] = second_bindings.wanted(connection, known.instance)
     change(connection, known, values)
     _write_event(connection, known, host, None, now)
     changed: dict[str, Any] = {"step_at": now, "changed_at": now, "updated_at": now}

@@ -214,6 +214,7 @@ migrations = sa.Table(
     sa.Column("source_cell", sa.Text),
     sa.Column("dest_cell", sa.Text),
     sa.Column("turn", sa.Integer, nullable=False, default=0, server_default="0"),
+    sa.Column("dest_binding", sa.Text),
     *(
         sa.Column(f"{kind}_{part}", sa.BigInteger)
         for kind in ("memory", "disk")
@@ -223,6 +224,7 @@ migrations = sa.Table(
     sa.Index("migrations_unfinished", "step", **where("step IS NOT NULL")),
     sa.Index("migrations_resting", "status", **where("status = 'finished'")),
     sa.Index("migrations_instance", "instance"),
+    sa.Index("migrations_bound", "dest_binding", **where("dest_binding IS NOT NULL")),
 )
 """Moves of servers to other hosts (`domain.server_migrations.ServerMigration`), each by who asked for it. `old_flavor`,
 `new_flavor`: the ids of flavors in the API. Of a cold move the row says how far it is: `step`, one of
@@ -231,7 +233,8 @@ begin the step; `task_id`: the request that asked for what is under way; `was`: 
 it comes to nothing; `tried`: nodes that refused, as JSON; `back_attempt`: the attempt on the source by which a revert
 comes back; `old_size`, `new_size`: what a resize changes (`domain.moves.Size`), null for a plain move. Of a live one
 also `forced`: `wanted_host` is taken unasked; `wish`: what its source is to do with the copying, one of
-`domain.moves.WISHES`; and how many bytes were copied. `elsewhere`: another cell may have the server if this one has no
+`domain.moves.WISHES`; how many bytes were copied; and `dest_binding`: what is known of its server's ports at the target
+(`second_bindings.py`). `elsewhere`: another cell may have the server if this one has no
 room. A move between cells has a row in both: `source_cell`, `dest_cell` name the other one (null: this one), and the
 row of the higher `turn` is the newer."""
 

@@ -1,0 +1,101 @@
+"""Ports of servers that are migrated live: bound to the target, too, before the guest is copied.
+
+A cell reaches no network service. So its row says what is wanted, and a super conductor does it. `dest_binding`:
+
+- `wanted`: the target is ready, and the copying waits for the bindings.
+- `asked`: a super conductor asks for them. There may be some from here on.
+- `made`: they are there, and the copying goes on.
+
+Whatever becomes of the migration, a row that is over says so until the ports of its server are looked at once more:
+they are bound to the host that has the server then, and to no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from skep.database.cell.instances import UNKNOWN
+from skep.database.cell.tables import instances, migrations
+from skep.domain.ids import InstanceUuid
+
+row = instances.c
+move = migrations.c
+
+WANTED, ASKED, MADE = "wanted", "asked", "made"
+
+COPYING = "live_copy"
+
+PENDING = sa.and_(move.step == COPYING, move.dest_binding.in_((WANTED, ASKED)))
+"""Says of a move that its copying waits for bindings: no host is told of it."""
+
+MAY_BE_TOLD = sa.or_(move.step != COPYING, move.dest_binding.is_(None), move.dest_binding == MADE)
+"""Says of a move under way that it does not wait so."""
+
+
+class SecondBinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A live migration that waits for the bindings of its server's ports."""
+
+    move: str
+    instance: InstanceUuid
+    host: str
+    """To which the ports are to be bound besides."""
+    since: int
+
+
+def wanted(connection: sa.Connection, instance: InstanceUuid) -> str | None:
+    """Return what a migration says of the bindings of a server whose target is ready; None: it has no ports."""
+    has_ports = sa.select(row.uuid).where(row.uuid == instance, row.vifs.is_not(None))
+    return None if connection.execute(has_ports).first() is None else WANTED
+
+
+def are_noted(connection: sa.Connection) -> bool:
+    """Tell whether any row says something of bindings."""
+    return connection.execute(sa.select(move.uuid).where(move.dest_binding.is_not(None)).limit(1)).first() is not None
+
+
+def take(connection: sa.Connection, limit: int) -> list[SecondBinding]:
+    """Return migrations that wait for bindings, and note of each that there may be some from now on."""
+    waiting = sa.select(move.uuid).where(move.dest_binding.is_not(None), PENDING).order_by(move.step_at).limit(limit)
+    asking = migrations.update().where(move.uuid.in_(waiting), PENDING).values(dest_binding=ASKED)
+    found = connection.execute(asking.returning(move.uuid, move.instance, move.dest_host, move.step_at)).all()
+    return [
+        SecondBinding(move=one.uuid, instance=InstanceUuid(one.instance), host=one.dest_host, since=one.step_at)
+        for one in found
+        if one.dest_host is not None
+    ]
+
+
+def made(connection: sa.Connection, uuids: Sequence[str]) -> None:
+    """Have guests copied whose ports are bound to both hosts."""
+    connection.execute(migrations.update().where(move.uuid.in_(uuids), PENDING).values(dest_binding=MADE))
+
+
+def go_on_without(connection: sa.Connection, before: int) -> int:
+    """Have guests copied for whose ports nobody has asked since `before`: no super conductor knows how.
+
+    Their ports follow them after the switch. Return how many.
+    """
+    unheard = sa.and_(move.step == COPYING, move.dest_binding == WANTED, move.step_at < before)
+    return connection.execute(migrations.update().where(unheard).values(dest_binding=None)).rowcount
+
+
+def beside(connection: sa.Connection, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, str]:
+    """Return to which hosts the ports of servers are bound besides, for the migrations that are under way."""
+    noted = sa.and_(move.dest_binding.is_not(None), move.step == COPYING)
+    query = sa.select(move.instance, move.dest_host).where(noted, move.instance.in_(servers))
+    return {InstanceUuid(one.instance): one.dest_host for one in connection.execute(query) if one.dest_host}
+
+
+def look_again(connection: sa.Connection, limit: int) -> int:
+    """Have the ports of servers bound anew whose migration is over, however it ended. Return how many."""
+    over = sa.select(move.uuid, move.instance).where(move.dest_binding.is_not(None), move.step.is_(None)).limit(limit)
+    found = connection.execute(over).all()
+    if found:
+        loose = instances.update().where(row.uuid.in_([one.instance for one in found]), row.bound_to.is_not(None))
+        connection.execute(loose.values(bound_to=UNKNOWN))
+        done = migrations.update().where(move.uuid.in_([one.uuid for one in found]), move.step.is_(None))
+        connection.execute(done.values(dest_binding=None))
+    return len(found)

@@ -1,0 +1,149 @@
+"""The copying of a guest waits until the ports of its server are bound to the target, too; or goes on without."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from skep.database.cell import cold_moves, instances, interfaces, live_moves, move_steps, second_bindings
+from skep.database.cell.cold_moves import WaitingMove
+from skep.database.cell.tables import attempts, migrations
+from skep.database.cell.tables import instances as rows
+from skep.domain.actions import ACTIONS
+from skep.domain.clock import SECOND
+from skep.domain.ids import CellUuid
+from skep.domain.instances import Instance, PowerState, State
+from skep.domain.vifs import Vif
+from tests.support.rows import HOST, ME, ONE, bring_to, context, placed
+
+NOW = 100
+OTHER = "host2"
+VIF = Vif(id="port", mac_address="fa:16:3e:00:00:01", network_id="net", network_name="private", mtu=1500)
+
+
+def server(cell: sa.Connection) -> Instance:
+    found = instances.get(cell, ONE)
+    assert found is not None
+    return found
+
+
+def ready(cell: sa.Connection, *, ports: bool = True) -> WaitingMove:
+    """Begin a live migration, up to where its target is ready."""
+    bring_to(cell, State.ACTIVE)
+    if ports:
+        interfaces.tell(cell, {ONE: (VIF,)}, 5)
+        interfaces.note_bound(cell, {ONE: HOST})
+    assert live_moves.begin(cell, server(cell), ACTIONS["live_migrate"], context("req-move"), NOW) is not None
+    [waiting] = cold_moves.take(cell, ME, NOW, 5)
+    assert cold_moves.placed(cell, waiting, placed(OTHER), NOW)
+    live_moves.begin_queued(cell, NOW, 0)
+    assert ends(cell, waiting, "live_prepare", waiting.attempt, OTHER)
+    return waiting
+
+
+def ends(cell: sa.Connection, waiting: WaitingMove, step: str, attempt: int, host: str) -> bool:
+    power, task_id = PowerState.RUNNING, waiting.move.context.request_id
+    moved = move_steps.done(cell, waiting.move.uuid, step, attempt, host, power, NOW, 3, task_id=task_id)
+    return moved is not None
+
+
+def told(cell: sa.Connection) -> list[str | None]:
+    """Return the steps of which hosts are told now."""
+    orders = move_steps.due(cell, CellUuid("cell"), NOW, NOW, 5, NOW)
+    return [one.move.step for one in orders]
+
+
+def said(cell: sa.Connection) -> str | None:
+    found: str | None = cell.scalar(sa.select(migrations.c.dest_binding))
+    return found
+
+
+def test_a_server_without_ports_waits_for_nothing(cell: sa.Connection) -> None:
+    ready(cell, ports=False)
+    assert not second_bindings.are_noted(cell)
+    assert told(cell) == ["live_copy"]
+
+
+def test_no_host_is_told_before_the_bindings_are_there(cell: sa.Connection) -> None:
+    waiting = ready(cell)
+    assert told(cell) == []
+    for _ in range(2):
+        [one] = second_bindings.take(cell, 5)
+        assert (one.move, one.instance, one.host) == (waiting.move.uuid, ONE, OTHER), "another may have died with it"
+        assert told(cell) == []
+    assert interfaces.misbound(cell, 5) == {}
+    assert second_bindings.beside(cell, [ONE]) == {ONE: OTHER}
+    second_bindings.made(cell, [waiting.move.uuid])
+    assert second_bindings.take(cell, 5) == []
+    assert told(cell) == ["live_copy"]
+    assert second_bindings.look_again(cell, 5) == 0, "it is under way"
+
+
+def test_once_it_is_over_the_ports_are_looked_at_again(cell: sa.Connection) -> None:
+    waiting = ready(cell)
+    second_bindings.take(cell, 5)
+    second_bindings.made(cell, [waiting.move.uuid])
+    assert ends(cell, waiting, "live_copy", 1, HOST)
+    assert second_bindings.beside(cell, [ONE]) == {}, "the source has nothing of the server any more"
+    assert interfaces.misbound(cell, 5) == {ONE: OTHER}
+    interfaces.note_bound(cell, {ONE: OTHER})
+    assert second_bindings.look_again(cell, 5) == 0
+    assert ends(cell, waiting, "live_take_up", waiting.attempt, OTHER)
+    assert second_bindings.look_again(cell, 5) == 1
+    assert interfaces.misbound(cell, 5) == {ONE: OTHER}
+    assert not second_bindings.are_noted(cell)
+
+
+def test_a_refused_binding_ends_it_with_the_server_untouched(cell: sa.Connection) -> None:
+    waiting = ready(cell)
+    second_bindings.take(cell, 5)
+    [_] = live_moves.refuse_binding(cell, waiting.move.uuid, "no segment reaches it", NOW)
+    after = server(cell)
+    assert (after.state, after.task, after.host, after.attempt) == (State.ACTIVE, None, HOST, 1)
+    assert after.fault is not None
+    assert after.fault.message == "no segment reaches it"
+    assert cell.scalar(sa.select(migrations.c.status)) == "error"
+    outcome = sa.select(attempts.c.outcome).where(attempts.c.attempt == waiting.attempt)
+    assert cell.scalar(outcome) is not None, "its target is undone"
+    assert second_bindings.look_again(cell, 5) == 1
+    assert interfaces.misbound(cell, 5) == {ONE: HOST}, "what was made of bindings goes"
+
+
+def test_a_refusal_that_comes_late_ends_nothing(cell: sa.Connection) -> None:
+    """Another conductor has had the bindings made by then."""
+    waiting = ready(cell)
+    second_bindings.take(cell, 5)
+    second_bindings.made(cell, [waiting.move.uuid])
+    assert live_moves.refuse_binding(cell, waiting.move.uuid, "late", NOW) == []
+    assert told(cell) == ["live_copy"]
+
+
+def test_an_abort_while_bindings_are_awaited_is_the_conductor_s_alone(cell: sa.Connection) -> None:
+    waiting = ready(cell)
+    second_bindings.take(cell, 5)
+    live_moves.abort(cell, ONE, waiting.move.uuid, ("running",))
+    assert told(cell) == []
+    [_] = live_moves.cancel(cell, NOW, 5)
+    assert cell.scalar(sa.select(migrations.c.status)) == "cancelled"
+    assert server(cell).task is None
+    assert second_bindings.look_again(cell, 5) == 1
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_where_nobody_above_knows_of_bindings_it_goes_on_without(cell: sa.Connection, *, asked: bool) -> None:
+    ready(cell)
+    if asked:
+        second_bindings.take(cell, 5)
+    assert second_bindings.go_on_without(cell, NOW) == 0, "it has just begun"
+    assert second_bindings.go_on_without(cell, NOW + 60 * SECOND) == (0 if asked else 1)
+    assert told(cell) == ([] if asked else ["live_copy"])
+    assert said(cell) == ("asked" if asked else None)
+
+
+def test_a_server_that_is_gone_is_not_bound(cell: sa.Connection) -> None:
+    ready(cell)
+    second_bindings.take(cell, 5)
+    cell.execute(migrations.update().values(step=None))
+    cell.execute(rows.update().values(deleted_at=NOW))
+    assert second_bindings.look_again(cell, 5) == 1
+    assert interfaces.misbound(cell, 5) == {}
