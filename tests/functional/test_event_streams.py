@@ -211,3 +211,17 @@ async def test_a_reader_that_missed_something_is_told_when_it_comes_again(
             await heard.end()
         async with stream(cloud, demo, **{"Last-Event-ID": heard.cursor}) as again:
             assert again.answer.status_code == 410
+
+
+async def test_reads_of_events_and_of_servers_have_one_measure(tmp_path: Path) -> None:
+    config = http_config(tmp_path)
+    config = replace(config, api=replace(config.api, requests_per_second=0.001, requests_burst=3))
+    async with serving_cloud(config, cells=1, hosts=1) as cloud, signed_in(cloud, "demo", "demo") as session:
+        url = cloud.api_url.removesuffix("/v2.1") + "/v1/events"
+        for _ in range(2):
+            assert (await session.ask("GET", "/servers")).status_code == 200
+        statuses = [
+            (await session.client.get(url, headers={"X-Auth-Token": session.token})).status_code for _ in range(2)
+        ]
+        assert statuses == [200, 429]
+        assert (await session.ask("GET", "/servers")).status_code == 429

@@ -8,6 +8,7 @@ credential that is bound to a cell or a namespace.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 
 import structlog
 from starlette.requests import Request
@@ -35,7 +36,7 @@ from skep.admin import (
     plans,
     recovery,
 )
-from skep.admin.callers import Caller, authenticate, bearer
+from skep.admin.callers import Caller, authenticate, authenticate_counted, bearer
 from skep.admin.event_streams import LAST_EVENT, is_wanted
 from skep.admin.requests import AdminRequest, Handler
 from skep.admin.services import AdminServices
@@ -104,6 +105,9 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
 
 USER_ROUTES: tuple[tuple[str, str, Handler], ...] = (("GET", "/events", events.of_project),)
 """What Skep serves to users beside the compute API: method, path below `USER_PREFIX`, what answers."""
+
+OF_USERS = frozenset(does for _method, _path, does in USER_ROUTES)
+"""Handlers whose requests count for the limits of the compute API: those of projects and of addresses."""
 
 FOR_OWNERS = frozenset({placement.show, events.of_project})
 """Handlers that decide themselves who may see what; all others are for admins."""
@@ -177,11 +181,15 @@ def _endpoint(handler: Handler) -> Callable[[AdminServices, Request], Awaitable[
 
     async def answer(services: AdminServices, request: Request) -> Response:
         if handler in FOR_NEW_HOSTS:
-            caller = bearer(request)
-        else:
-            caller = await authenticate(services, request)
-            request.state.caller = caller.context
+            return await answered(services, request, bearer(request))
+        counts = handler in OF_USERS
+        caller = await (authenticate_counted if counts else authenticate)(services, request)
+        request.state.caller = caller.context
+        with services.limits.project(caller.context) if counts else nullcontext():
             _authorize(handler, caller)
+            return await answered(services, request, caller)
+
+    async def answered(services: AdminServices, request: Request, caller: Caller) -> Response:
         asked = AdminRequest(
             services=services,
             context=caller.context,

@@ -50,6 +50,22 @@ async def authenticate(services: AdminServices, request: Request) -> Caller:
     return Caller(identity.context(request_id))
 
 
+async def authenticate_counted(services: AdminServices, request: Request) -> Caller:
+    """Return who asks; a request without a valid token or credential counts for its address.
+
+    Raises Unauthenticated as `authenticate`, TooManyRequests for an address that made up too many.
+    """
+    token = request.headers.get("x-auth-token")
+    if "authorization" in request.headers or (token is not None and not services.identity.remembers(token)):
+        # An address that made up so many has no further one looked up.
+        services.limits.check_address(request.scope)
+    try:
+        return await authenticate(services, request)
+    except Unauthenticated:
+        services.limits.count_address(request.scope)
+        raise
+
+
 def bearer(request: Request) -> Caller:
     """Return who asks with a token that is no credential; its handler judges it."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")

@@ -18,6 +18,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, NotFound
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid, ProjectId
 from skep.domain.nested.aliases import DeviceAlias
+from skep.http.request_limits import RequestLimits, RequestLimitSettings
 from skep.neighbours.identity.base import IdentityService
 from skep.neighbours.images.base import ImageService
 from skep.neighbours.networks.base import NetworkPorts
@@ -109,6 +110,9 @@ class AdminServices:
     """Where dry runs find images; None: they know of none."""
     filters: Collection[str] = ()
     """Filters that the operator has chosen, as to the compute API: some hints are taken only where one reads them."""
+    limits: RequestLimits = field(default_factory=lambda: RequestLimits(RequestLimitSettings()))
+    """What each project, and each address without a token, may ask of the routes of users: one measure with the compute
+    API."""
     audit_pause: float = 2.0
     """Seconds between the two looks of the audit: what only one of them saw was work under way."""
 

@@ -12,7 +12,6 @@ from skep.api.background import Background
 from skep.api.key_generation import KeyGenerator
 from skep.api.lookups import Lookups
 from skep.api.policy import Policy
-from skep.api.request_limits import RequestLimits, RequestLimitSettings
 from skep.api.unified_quotas import UnifiedQuotas
 from skep.domain.actions import Over
 from skep.domain.clock import Clock
@@ -21,6 +20,7 @@ from skep.domain.ids import CellUuid, ProjectId
 from skep.domain.instances import Instance
 from skep.domain.nested.aliases import DeviceAlias
 from skep.http.limits import MAX_JSON_BODY
+from skep.http.request_limits import RequestLimits, RequestLimitSettings
 from skep.transport.base import Transport
 
 if TYPE_CHECKING:

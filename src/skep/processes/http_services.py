@@ -16,7 +16,6 @@ from skep.api.background import Background
 from skep.api.console_proxy import ConsoleProxy
 from skep.api.openapi import document
 from skep.api.policy import Policy
-from skep.api.request_limits import RequestLimits
 from skep.api.routes import ROUTES
 from skep.api.services import ApiServices
 from skep.database.api import cells as cell_rows
@@ -27,6 +26,7 @@ from skep.domain.cells import Cell
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, NodeUuid, ProjectId
 from skep.domain.instances import Instance
+from skep.http.request_limits import RequestLimits
 from skep.neighbours.images.tickets import image_of
 from skep.processes import addresses, mapping, seeds
 from skep.processes.directory import StateDirectory
@@ -73,6 +73,9 @@ class HttpServices:
         self._listeners: dict[str, Listener] = {}
         config = process.config
         self._policy = Policy(config.api.policy_file or None)
+        self._limits = RequestLimits(
+            mapping.request_limits(config), tell=lambda limit: process.metrics.requests_refused.labels(limit).inc()
+        )
         check_bind(config.api.bind_host, tls=False)
         try:
             self._bind("api", config.api.port)
@@ -270,10 +273,7 @@ class HttpServices:
             runs_on=self.process.host,
             backlog=lambda: self._gauges.backlog if self._gauges is not None else 0,
             running=Roster(self._api, cells, names, transport, self.process.clock).running,
-            limits=RequestLimits(
-                mapping.request_limits(config),
-                tell=lambda limit: self.process.metrics.requests_refused.labels(limit).inc(),
-            ),
+            limits=self._limits,
             observe=self._observe,
             image_cachings=self._image_cachings,
             count_precached=lambda outcome: self.process.metrics.images_precached.labels(outcome).inc(),
@@ -312,6 +312,7 @@ class HttpServices:
             volumes=self.neighbours.own_services.volumes,
             images=self.neighbours.images,
             streams=streams,
+            limits=self._limits,
             filters=self.process.config.scheduler.enabled_filters,
             fence_grace_seconds=self.process.config.conductor.fence_grace_seconds,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from skep.api.console_proxy import ConsoleLimits
-from skep.api.request_limits import RequestLimitSettings
 from skep.api.services import ApiSettings, QuotaDefaults
 from skep.api.unified_quotas import LimitsService, UnifiedQuotas
 from skep.config.pci import PciSettings
@@ -11,6 +10,7 @@ from skep.config.sections import Config, ConsolesSettings, QuotaSettings
 from skep.domain.nested.aliases import DeviceAlias
 from skep.domain.nested.wanted import DeviceMatch
 from skep.http.rates import RateSettings
+from skep.http.request_limits import RequestLimitSettings
 from skep.processes.directory import StateDirectory
 from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
 from skep.standalone.images.settings import UNLIMITED, ImagesSettings

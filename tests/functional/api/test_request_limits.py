@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from skep.api.request_limits import RequestLimits, RequestLimitSettings
 from skep.api.requests import Answer, ApiRequest
 from skep.api.roles import ANY_TOKEN
 from skep.api.routing import Route
 from skep.domain.clock import Clock
 from skep.http.rates import RateSettings
+from skep.http.request_limits import RequestLimits, RequestLimitSettings
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.service_session import ServiceCredentials
 from skep_lab.compute_api.api import ApiUnderTest, api_under_test

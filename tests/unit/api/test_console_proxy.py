@@ -13,13 +13,13 @@ from starlette.types import Message
 from skep.api import console_proxy
 from skep.api.console_proxy import ConsoleLimits, ConsoleProxy
 from skep.api.console_tokens import ConsoleToken, end_of, write_token
-from skep.api.request_limits import RequestLimits, RequestLimitSettings
 from skep.api.services import ApiServices
 from skep.contracts.eventually import PATIENCE
 from skep.domain.consoles import SerialDoor
 from skep.domain.errors import Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.http.rates import RateSettings
+from skep.http.request_limits import RequestLimits, RequestLimitSettings
 
 NOW = 1_800_000_000_000_000
 SECRET = "a" * 64

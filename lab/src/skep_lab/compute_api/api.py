@@ -13,7 +13,6 @@ import httpx
 
 from skep.api.app import ComputeApi
 from skep.api.policy import Policy
-from skep.api.request_limits import RequestLimits, RequestLimitSettings
 from skep.api.routes import ROUTES
 from skep.api.routing import Route
 from skep.api.services import ApiServices, ApiSettings
@@ -29,6 +28,7 @@ from skep.domain.hosts import HostState, HostUsage
 from skep.domain.ids import CELL0, CellUuid, NodeUuid, ProjectId, UserId, new_uuid
 from skep.domain.images import Discarded, Image, NewImage, backup_properties
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
+from skep.http.request_limits import RequestLimits, RequestLimitSettings
 from skep.messages.base import Done
 from skep.messages.to_scheduler import GetHostStates, GetHostStatesReply, PublishOperatorState
 from skep.messages.to_super_conductor import OperatorStateChanged

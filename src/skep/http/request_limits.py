@@ -1,5 +1,6 @@
 """How much one project, or one address without a token, may ask of the compute API: 429 beyond, as Nova words it.
 
+What Skep serves to users beside it (`/v1`) counts too.
 Each project has its own measure, so one that asks too much takes nothing from the others. Each API process counts for
 itself.
 """
