@@ -24,6 +24,8 @@ from skep.database.api.images import Viewer
 from skep.domain.clock import Clock
 from skep.domain.errors import NotFound
 from skep.processes.all_in_one import AllInOneCloud
+from skep.processes.seeds import clouds_yaml
+from skep.standalone.identity.settings import ServiceEntry, standard_catalogue
 from skep.standalone.images.service import EVERYBODY
 from skep_lab.cinder_twin.served import served_twin
 from skep_lab.cinder_twin.store import VolumeStore
@@ -69,6 +71,20 @@ class CloudBeside:
         await self.running.aclose()
         self.cloud, self.client = await _begun(self.config, self.running, self.hosts)
 
+    def for_clients(self, folder: Path) -> Path:
+        """Have the catalogue name this cloud and its neighbours; return a file by which clients sign in to it.
+
+        What it names is behind the ports that can fail, but for the identity service.
+        """
+        identity = self.behind.identity
+        url = identity.settings.public_url
+        catalogue = standard_catalogue(self.cloud.api_url, url, self.glance.url, self.neutron.url)
+        cinder = ServiceEntry(type="volumev3", name="cinder", public=f"{self.cinder.url}/v3")
+        identity.settings = msgspec.structs.replace(identity.settings, catalogue=(*catalogue, cinder))
+        file = folder / "clouds.yaml"
+        file.write_text(clouds_yaml(url, PASSWORDS))
+        return file
+
     async def token(self, user: str = "demo", project: str = "demo") -> str:
         """Sign in without the port that can fail."""
         async with self.behind.identity_client() as client:
@@ -88,6 +104,7 @@ class CloudBeside:
             yield DATA
 
         await self.behind.images.upload(made.id, pieces(), Viewer(project_id=project, is_admin=True))
+        self.volumes.images[made.id] = {"image_name": name, "min_disk": 1}
         return made.id
 
     async def images(self) -> list[str]:

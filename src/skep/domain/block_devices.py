@@ -35,7 +35,7 @@ MOST_LOCAL = 3
 DISK_BUSES = ("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml")
 DEVICE_TYPES = ("cdrom", "disk", "floppy", "fs", "lun")
 
-MIB_PER_GIB, GIB = 1024, 1024**3
+GIB = 1024**3
 USUAL_ROOT = "/dev/vda"
 """Name of the disk that a server boots from, where its image gives it no other."""
 SWAP = "swap"
@@ -54,7 +54,7 @@ class BlockDevice(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str | None = None
     """Of the image, snapshot or volume."""
     volume_size: int | None = None
-    """GiB"""
+    """GiB; of a swap disk MiB, as flavors say it (Nova's `swap_size`)."""
     guest_format: str | None = None
     device_name: str | None = None
     device_type: str | None = None
@@ -403,9 +403,9 @@ def _check_room(devices: Sequence[AskedDevice], flavor: Flavor) -> None:
         raise invalid_field(swaps[1].where, f"{len(swaps)} swap disks", "at most one swap disk")
     for one in swaps:
         size = one.device.volume_size or 0
-        if size * MIB_PER_GIB > flavor.swap_mb:
+        if size > flavor.swap_mb:
             expected = f"the flavor's {flavor.swap_mb} MiB at most"
-            raise invalid_field(f"{one.where}.volume_size", f"a swap disk of {size} GiB", expected)
+            raise invalid_field(f"{one.where}.volume_size", f"a swap disk of {size} MiB", expected)
     taken = 0
     for one in devices:
         if one.device.is_ephemeral:
@@ -419,5 +419,5 @@ def _sized(device: BlockDevice, flavor: Flavor) -> BlockDevice:
     """Return a disk with its size, where the flavor gives it one."""
     if device.volume_size or not (device.is_swap or device.is_ephemeral):
         return device
-    size = flavor.swap_mb // MIB_PER_GIB if device.is_swap else flavor.ephemeral_gb
+    size = flavor.swap_mb if device.is_swap else flavor.ephemeral_gb
     return msgspec.structs.replace(device, volume_size=size)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from skep.config.networks import NetworksSettings
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import http_config, serving_cloud
+from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.processes.all_in_one import AllInOneCloud
 from tests.support.openstack import openstack, openstack_quiet, refusal
 from tests.support.written_commands import commands_of
@@ -158,6 +159,99 @@ async def test_interfaces_of_a_server_that_is_there(cloud: AllInOneCloud) -> Non
     assert await addresses() == []
     left = await openstack(yaml, "port", "list", "--network", "mine", cloud="skep-demo")
     assert [one["Name"] for one in left] == ["brought"]
+
+
+NICS = {
+    "--network mine": ["mine"],
+    "--network mine --network other": ["mine", "other"],
+    "--port brought": ["10.7.0.7"],
+    "--port also --network other": ["10.7.0.8", "other"],
+    "--nic net-id=other": ["other"],
+    "--nic net-id=mine,v4-fixed-ip=10.7.0.9": ["10.7.0.9"],
+    "--nic net-id=six,v6-fixed-ip=fd07::9": ["fd07::9"],
+    "--nic port-id=third --nic net-id=mine": ["10.7.0.10", "mine"],
+    "--nic net-id=mine,tag=red --os-compute-api-version 2.43": ["mine"],
+    "--nic none": [],
+    "--no-network": [],
+}
+"""What a create says -> an address, or the network of an address, for each interface."""
+ON_THE_ONLY_NETWORK = {"--nic auto": [FIRST], "--auto-network": [FIRST], "": [FIRST]}
+AMBIGUOUS = "More than one possible network found"
+REFUSED_NICS = {
+    "--nic none --network mine": "cannot be used with any other",
+    "--nic net-id=mine,v4-fixed-ip=10.8.0.9": "an address of a subnet of network",
+    "--nic net-id=mine,v4-fixed-ip=10.7.0.7": "10.7.0.7",
+    "--nic net-id=absent": "No Network found for absent",
+    "--port absent": "No Port found for absent",
+    "--port brought": "in use",
+    **dict.fromkeys(ON_THE_ONLY_NETWORK, AMBIGUOUS),
+}
+
+
+async def test_each_form_of_interfaces(cloud: AllInOneCloud) -> None:
+    yaml = cloud.clouds_yaml
+    create = "server create --image tiny --flavor m1.tiny"
+
+    async def listed() -> dict[str, Any]:
+        return {one["Name"]: one for one in await openstack(yaml, "server", "list", cloud="skep-demo")}
+
+    async def are_given(forms: dict[str, list[str]]) -> None:
+        names = {nics: f"of-{number}" for number, nics in enumerate(forms)}
+        for nics, name in names.items():
+            await _run(yaml, f"openstack {create} {nics} {name}")
+
+        async def all_active() -> bool:
+            return {one["Status"] for one in (await listed()).values()} == {"ACTIVE"}
+
+        await eventually(all_active, "all servers are ACTIVE")
+        servers = await listed()
+        for nics, wanted in forms.items():
+            addresses = servers[names[nics]]["Networks"]
+            networks = {address: network for network, of_it in addresses.items() for address in of_it}
+            given = [address if address in wanted else networks[address] for address in networks]
+            assert sorted(given) == sorted(wanted), nics
+        await _run(yaml, f"openstack server delete --wait {' '.join(names.values())}")
+
+    await _run(yaml, "openstack --os-cloud skep quota set --instances 20 --cores 20 demo")
+    await are_given(ON_THE_ONLY_NETWORK)
+    for network, subnet in (
+        ("mine", "--subnet-range 10.7.0.0/24"),
+        ("other", "--subnet-range 10.8.0.0/24"),
+        ("six", "--ip-version 6 --subnet-range fd07::/64"),
+    ):
+        await _run(yaml, f"openstack network create {network}")
+        await _run(yaml, f"openstack subnet create --network {network} {subnet} {network}-subnet")
+    for port, last in (("brought", 7), ("also", 8), ("third", 10)):
+        await _run(yaml, f"openstack port create --network mine --fixed-ip ip-address=10.7.0.{last} {port}")
+    await are_given(NICS)
+    await _run(yaml, f"openstack {create} --wait --port brought has")
+    for nics, words in REFUSED_NICS.items():
+        assert words in await refusal(yaml, *f"{create} {nics} refused".split(), cloud="skep-demo"), nics
+    assert set(await listed()) == {"has"}
+
+
+async def test_groups_and_tags_of_interfaces(cloud: AllInOneCloud) -> None:
+    yaml = cloud.clouds_yaml
+    newest = "--os-compute-api-version 2.100"
+    await _run(yaml, "openstack security group create web")
+    await _run(yaml, "openstack network create mine")
+    await _run(yaml, "openstack subnet create --network mine --subnet-range 10.7.0.0/24 mine-v4")
+    await _run(yaml, "openstack port create --network mine brought")
+    create = "openstack server create --image tiny --flavor m1.tiny --wait"
+    await _run(yaml, f"{create} --network mine --security-group web --security-group default one")
+    shown = await openstack(yaml, "server", "show", "one", cloud="skep-demo")
+    assert {one["name"] for one in shown["security_groups"]} == {"web", "default"}
+    # The client asks for an empty list, and that is as good as nothing: the port has the default group, as with Nova.
+    await _run(yaml, f"{create} --network mine --no-security-group none")
+    none = await openstack(yaml, "server", "show", "none", cloud="skep-demo")
+    assert [one["name"] for one in none["security_groups"]] == ["default"]
+    await _run(yaml, f"openstack server add port {newest} --tag blue one brought")
+    await _run(yaml, f"openstack server add network {newest} --tag green one mine")
+    await _run(yaml, f"openstack server add fixed ip {newest} --tag red --fixed-ip-address 10.7.0.99 one mine")
+    async with signed_in(cloud, "demo", "demo") as session:
+        answer = await session.ask("GET", f"/servers/{shown['id']}/os-interface", version="2.70")
+        tags = {one["tag"] for one in answer.json()["interfaceAttachments"]}
+    assert tags == {None, "blue", "green", "red"}
 
 
 async def test_a_cloud_can_do_without(tmp_path: Path) -> None:

@@ -62,14 +62,15 @@ def test_what_the_flavor_has_comes_last_with_its_sizes() -> None:
     root, ephemeral, swap = devices(flavor=LARGE)
     assert root.uuid == IMAGE
     assert (ephemeral.is_ephemeral, ephemeral.volume_size) == (True, 4)
-    assert (swap.is_swap, swap.volume_size) == (True, 2)
+    assert (swap.is_swap, swap.volume_size) == (True, 2048)
 
 
 def test_what_is_asked_for_replaces_what_the_flavor_has() -> None:
-    swap = {"source_type": "blank", "guest_format": "swap", "volume_size": 1}
+    """A swap disk is so many MiB, any other disk so many GiB."""
+    swap = {"source_type": "blank", "guest_format": "swap", "volume_size": 1024}
     asked = {"source_type": "blank", "volume_size": 3}
     for given in ((ROOT, asked, swap), (swap, asked, ROOT)):
-        assert [one.volume_size for one in devices(*given, flavor=LARGE)] == [None, 3, 1]
+        assert [one.volume_size for one in devices(*given, flavor=LARGE)] == [None, 3, 1024]
 
 
 def test_volumes_of_each_source() -> None:
@@ -132,7 +133,7 @@ def test_a_device_that_is_none_is_left_out() -> None:
         ("v2", [ROOT] * (MOST_DEVICES + 1)),
         ("v2", [ROOT, *[{"source_type": "blank", "volume_size": 1}] * 3]),
         ("v2[2]", [ROOT, *[{"source_type": "blank", "guest_format": "swap"}] * 2]),
-        ("v2[1].volume_size", [ROOT, {"source_type": "blank", "guest_format": "swap", "volume_size": 3}]),
+        ("v2[1].volume_size", [ROOT, {"source_type": "blank", "guest_format": "swap", "volume_size": 2049}]),
         ("v2[2].volume_size", [ROOT, *[{"source_type": "blank", "volume_size": 3}] * 2]),
     ],
 )
@@ -179,7 +180,7 @@ def test_the_older_form_beside_an_image() -> None:
     assert root.uuid == IMAGE
     assert (volume.uuid, volume.device_name, volume.delete_on_termination) == (THING, "/dev/vdb", True)
     assert (snapshot.source_type, snapshot.uuid, snapshot.volume_size) == ("snapshot", OTHER, 5)
-    assert (swap.is_swap, swap.volume_size, ephemeral.is_ephemeral, ephemeral.volume_size) == (True, 2, True, 2)
+    assert (swap.is_swap, swap.volume_size, ephemeral.is_ephemeral, ephemeral.volume_size) == (True, 2048, True, 2)
     assert [one.boot_index for one in (volume, snapshot, swap, ephemeral)] == [None] * 4
 
 

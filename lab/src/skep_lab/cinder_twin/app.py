@@ -28,10 +28,19 @@ FAULTS = {400: "badRequest", 401: "unauthorized", 404: "itemNotFound", 409: "con
 PAGE = 50
 """Most volumes of one answer."""
 NEWEST = 71
+FILTERS = ("name", "status")
+"""What lists are told to choose by, beside metadata."""
 ATTACHMENTS, COMPLETION = 27, 44
 """Minor microversions since which there is such a thing."""
 
 Handler: TypeAlias = Callable[[VolumeStore, TwinCaller, Request], Awaitable[Response]]
+
+
+def _versions(request: Request) -> JSONResponse:
+    """Say which versions there are, to whom it may concern: clients look here first, without a token."""
+    links = [{"rel": "self", "href": f"{request.base_url}v3/"}]
+    said = {"id": "v3.0", "status": "CURRENT", "version": f"3.{NEWEST}", "min_version": "3.0", "links": links}
+    return JSONResponse({"versions": [said]}, 200 if request.url.path.startswith("/v3") else 300)
 
 
 async def _types(store: VolumeStore, _caller: TwinCaller, _request: Request) -> Response:
@@ -49,7 +58,7 @@ async def _list_volumes(store: VolumeStore, caller: TwinCaller, request: Request
     except (ValueError, SyntaxError) as error:
         raise TwinRefuses(400, "Invalid filter metadata") from error
     of_all = "all_tenants" in request.query_params
-    found = list(store.listed(caller, of_all=of_all, metadata=metadata))
+    found = [one for one in store.listed(caller, of_all=of_all, metadata=metadata) if _is_wanted(request, one)]
     marker = request.query_params.get("marker")
     begins = next((index + 1 for index, one in enumerate(found) if one.id == marker), 0)
     page = found[begins : begins + PAGE]
@@ -57,6 +66,10 @@ async def _list_volumes(store: VolumeStore, caller: TwinCaller, request: Request
     if begins + PAGE < len(found):
         answer["volumes_links"] = [{"rel": "next", "href": f"{request.url}&marker={page[-1].id}"}]
     return JSONResponse(answer)
+
+
+def _is_wanted(request: Request, one: TwinVolume | TwinSnapshot) -> bool:
+    return all(request.query_params.get(key, getattr(one, key)) == getattr(one, key) for key in FILTERS)
 
 
 async def _show_volume(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
@@ -139,9 +152,9 @@ async def _show_quota(store: VolumeStore, _caller: TwinCaller, request: Request)
     return JSONResponse({"quota_set": {"volumes": volumes}})
 
 
-async def _list_snapshots(store: VolumeStore, caller: TwinCaller, _request: Request) -> Response:
+async def _list_snapshots(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
     mine = [one for one in store.snapshots.values() if one.project_id == caller.project_id]
-    return JSONResponse({"snapshots": [_snapshot(one) for one in mine]})
+    return JSONResponse({"snapshots": [_snapshot(one) for one in mine if _is_wanted(request, one)]})
 
 
 async def _create_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
@@ -209,9 +222,8 @@ def cinder_app(store: VolumeStore, identity: IdentityService) -> Starlette:
             said = {"code": error.status, "message": str(error)}
             return JSONResponse({FAULTS.get(error.status, "forbidden"): said}, error.status)
 
-    return Starlette(
-        routes=[Route(f"/v3{path}", partial(answer, of_it), methods=list(of_it)) for path, of_it in ROUTES.items()]
-    )
+    routes = [Route(f"/v3{path}", partial(answer, of_it), methods=list(of_it)) for path, of_it in ROUTES.items()]
+    return Starlette(routes=[*(Route(path, _versions) for path in ("/", "/v3", "/v3/")), *routes])
 
 
 async def _caller(identity: IdentityService, request: Request) -> TwinCaller:
@@ -259,7 +271,13 @@ def _volume(store: VolumeStore, caller: TwinCaller, volume: TwinVolume) -> dict[
         "multiattach": store.is_shared(volume),
         "migration_status": volume.migration_status,
         "attachments": [
-            {"server_id": one.instance, "attachment_id": one.id, "volume_id": volume.id}
+            {
+                "id": volume.id,
+                "server_id": one.instance,
+                "attachment_id": one.id,
+                "volume_id": volume.id,
+                "device": one.connector.get("mountpoint"),
+            }
             for one in store.attachments.values()
             if one.volume_id == volume.id
         ],
@@ -274,6 +292,7 @@ def _volume(store: VolumeStore, caller: TwinCaller, volume: TwinVolume) -> dict[
 def _snapshot(snapshot: TwinSnapshot) -> dict[str, Any]:
     return {
         "id": snapshot.id,
+        "name": snapshot.name,
         "status": snapshot.status,
         "size": snapshot.size,
         "volume_id": snapshot.volume_id,

@@ -71,6 +71,7 @@ class TwinSnapshot(msgspec.Struct, kw_only=True):
     volume_id: str
     size: int
     created_at: str
+    name: str = ""
     status: str = "available"
 
 
@@ -236,7 +237,12 @@ class VolumeStore:
         if volume.status != "available" and not fields.get("force"):
             raise TwinRefuses(400, f"Invalid volume: Volume {volume.id} status must be available.")
         snapshot = TwinSnapshot(
-            id=new_uuid(), project_id=volume.project_id, volume_id=volume.id, size=volume.size, created_at=_now()
+            id=new_uuid(),
+            project_id=volume.project_id,
+            volume_id=volume.id,
+            size=volume.size,
+            created_at=_now(),
+            name=fields.get("name") or "",
         )
         self.snapshots[snapshot.id] = snapshot
         return snapshot

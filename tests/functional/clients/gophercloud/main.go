@@ -1,7 +1,10 @@
 // Command gophercloud leads servers through a life as a Go program does: it signs in by the OS_* variables, and prints
 // one JSON object with what it saw. It ends with 1 and the error of the library where a request is refused.
 //
-//	gophercloud FLAVOR LARGER-FLAVOR IMAGE NUMBER
+//	gophercloud servers FLAVOR LARGER-FLAVOR IMAGE NUMBER
+//	gophercloud attached FLAVOR IMAGE OUTSIDE-NETWORK
+//
+// The second story is about what servers are attached to: ports, floating addresses and volumes.
 package main
 
 import (
@@ -35,14 +38,16 @@ func must(step string, err error) {
 	}
 }
 
-// cloud is what a story needs: both services, and the ids of flavors and image.
+// cloud is what a story needs: both services, how others are found, and the ids of flavor and image.
 type cloud struct {
-	compute, image         *gophercloud.ServiceClient
-	flavor, larger, source string
+	provider       *gophercloud.ProviderClient
+	endpoint       gophercloud.EndpointOpts
+	compute, image *gophercloud.ServiceClient
+	flavor, source string
 }
 
 // signIn reads the OS_* variables and looks up what the names on the command line mean.
-func signIn(flavor, larger, image string) cloud {
+func signIn(flavor, image string) cloud {
 	options, err := openstack.AuthOptionsFromEnv()
 	must("environment", err)
 	provider, err := openstack.AuthenticatedClient(options)
@@ -56,7 +61,7 @@ func signIn(flavor, larger, image string) cloud {
 	must("image", err)
 	all, err := images.ExtractImages(found)
 	must("image", err)
-	return cloud{compute, store, flavorID(compute, flavor), flavorID(compute, larger), all[0].ID}
+	return cloud{provider, endpoint, compute, store, flavorID(compute, flavor), all[0].ID}
 }
 
 // flavorID returns the id of the flavor with a name.
@@ -141,7 +146,7 @@ func together(number int, work func(int) (string, error)) []string {
 }
 
 // one leads a server from its key pair to its end.
-func (c cloud) one() {
+func (c cloud) one(larger string) {
 	pair, err := keypairs.Create(c.compute, keypairs.CreateOpts{Name: "go"}).Extract()
 	must("key pair", err)
 	saw["private key"] = pair.PrivateKey != ""
@@ -156,13 +161,13 @@ func (c cloud) one() {
 	saw["key of the server"] = shown.KeyName
 	saw["metadata"] = shown.Metadata
 
-	must("resize", servers.Resize(c.compute, id, servers.ResizeOpts{FlavorRef: c.larger}).ExtractErr())
+	must("resize", servers.Resize(c.compute, id, servers.ResizeOpts{FlavorRef: larger}).ExtractErr())
 	must("resized", servers.WaitForStatus(c.compute, id, "VERIFY_RESIZE", patience))
 	must("confirm", servers.ConfirmResize(c.compute, id).ExtractErr())
 	must("confirmed", servers.WaitForStatus(c.compute, id, "ACTIVE", patience))
 	shown, err = servers.Get(c.compute, id).Extract()
 	must("show", err)
-	saw["resized"] = shown.Flavor["id"] == c.larger
+	saw["resized"] = shown.Flavor["id"] == larger
 
 	picture, err := servers.CreateImage(c.compute, id, servers.CreateImageOpts{Name: "of-life"}).ExtractImageID()
 	must("image of the server", err)
@@ -191,14 +196,19 @@ func (c cloud) many(number int) {
 }
 
 func main() {
-	if len(os.Args) != 5 {
-		fmt.Fprintln(os.Stderr, "usage: gophercloud FLAVOR LARGER-FLAVOR IMAGE NUMBER")
+	switch words := os.Args[1:]; {
+	case len(words) == 5 && words[0] == "servers":
+		number, err := strconv.Atoi(words[4])
+		must("NUMBER", err)
+		c := signIn(words[1], words[3])
+		c.one(flavorID(c.compute, words[2]))
+		c.many(number)
+	case len(words) == 4 && words[0] == "attached":
+		attached(signIn(words[1], words[2]), words[3])
+	default:
+		fmt.Fprintln(os.Stderr, "usage: gophercloud servers FLAVOR LARGER-FLAVOR IMAGE NUMBER")
+		fmt.Fprintln(os.Stderr, "       gophercloud attached FLAVOR IMAGE OUTSIDE-NETWORK")
 		os.Exit(2)
 	}
-	number, err := strconv.Atoi(os.Args[4])
-	must("NUMBER", err)
-	c := signIn(os.Args[1], os.Args[2], os.Args[3])
-	c.one()
-	c.many(number)
 	must("output", json.NewEncoder(os.Stdout).Encode(saw))
 }
