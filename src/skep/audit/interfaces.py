@@ -7,6 +7,7 @@ from functools import partial
 
 from skep.audit.difference import Difference
 from skep.audit.sources import Sources
+from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import server_ports
 from skep.database.cell import instances, interfaces
@@ -25,6 +26,7 @@ async def differences(sources: Sources, cell: Cell) -> list[Difference]:
     after = ""
     while page := await sources.api.read(partial(mappings.living_in_cell, cell=cell.uuid, after=after, limit=PAGE)):
         found += await _of(sources, cell.uuid, cell.name, page)
+        found += await _bound(sources, cell.uuid, cell.name, page)
         after = page[-1]
     return found
 
@@ -57,6 +59,37 @@ async def tell(sources: Sources, difference: Difference) -> bool:
         await sources.networks.remake(server)
     await sources.api.write(partial(server_ports.note_server, now=Clock().now(), instance=difference.subject))
     return True
+
+
+async def bind(sources: Sources, difference: Difference) -> bool:
+    """Have the ports of a server bound to the host that its row names, and to no other."""
+    name = difference.evidence["cell"]
+    cell = next((one for one, known in sources.names.items() if known.name == name), None)
+    if cell is None or not await _bound(sources, cell, name, [InstanceUuid(difference.subject)]):
+        return False
+    doubt = partial(interfaces.doubt_bindings, uuids=[InstanceUuid(difference.subject)])
+    return bool(await sources.cell_named(name).write(doubt))
+
+
+async def _bound(sources: Sources, cell: CellUuid, name: str, servers: Sequence[InstanceUuid]) -> list[Difference]:
+    """Compare the hosts of servers with those that their ports are bound to; what is to be bound anyhow is none."""
+
+    def said(connection: Connection) -> tuple[dict[InstanceUuid, str], set[InstanceUuid]]:
+        return interfaces.settled(connection, servers), interfaces.migrated_live(connection, servers)
+
+    hosts, moved = await sources.read_cell(cell, said)
+    bound = await sources.networks.bound_to([*hosts], [one for one in hosts if one in moved])
+    wrong = {
+        server: {port: list(found) for port, found in ports.items() if found != (hosts[server],)}
+        for server, ports in bound.items()
+    }
+    return [
+        Difference(
+            kind="bindings_differ", subject=server, evidence={"cell": name, "host": hosts[server], "ports": ports}
+        )
+        for server, ports in wrong.items()
+        if ports
+    ]
 
 
 async def _of(sources: Sources, cell: CellUuid, name: str, servers: Sequence[InstanceUuid]) -> list[Difference]:

@@ -200,6 +200,7 @@ AUTOMATIC: dict[Kind, Mend] = {
     "quota_charge_differs": _recharge,
     "port_without_server": interfaces.release,
     "interfaces_differ": interfaces.tell,
+    "bindings_differ": interfaces.bind,
     "attachment_without_server": volumes.look,
     "volumes_differ": volumes.look,
 }

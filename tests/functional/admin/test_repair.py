@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from skep.audit.difference import MEANINGS
 from skep.audit.look import look_once
 from skep.audit.repair import AUTOMATIC, NEVER, ON_DEMAND, repair
-from skep.database.api import network_rows, quotas
+from skep.database.api import network_rows, quotas, server_ports
 from skep.database.api.metadata import metadata as api_metadata
 from skep.database.api.network_rows import NETWORKS, PORTS
 from skep.database.api.tables import (
@@ -26,6 +26,7 @@ from skep.database.api.tables import (
     server_group_members,
     server_groups,
 )
+from skep.database.cell import interfaces
 from skep.database.cell.resting import MISSING
 from skep.database.cell.tables import attempts, found_guests, instances, recovering_hosts, recovering_instances
 from skep.database.cell.tables import metadata as cell_metadata
@@ -242,6 +243,15 @@ async def _port_without_server(admin: Admin) -> None:
 async def _interfaces_differ(admin: Admin) -> None:
     server = await admin.server(CELL1)
     await _ports_of(admin, server.uuid)
+
+
+@drift("bindings_differ")
+async def _bindings_differ(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    await _ports_of(admin, server.uuid)
+    vifs = await admin.services.database.read(partial(server_ports.vifs_of, instances=[server.uuid]))
+    stored = {**interfaces.columns(vifs[server.uuid]), "bound_to": server.host}
+    await admin.write_cell(instances.update().where(of(server, instances)).values(stored))
 
 
 async def _ports_of(admin: Admin, server: str) -> None:

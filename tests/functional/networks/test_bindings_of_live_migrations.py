@@ -289,3 +289,40 @@ async def test_a_server_that_is_deleted_while_it_is_copied(tmp_path: Path) -> No
             return await mover.bindings() == [{}]
 
         await eventually(free, "it is bound nowhere")
+
+
+async def test_what_is_left_of_bindings_is_found_and_put_right(tmp_path: Path) -> None:
+    """By the audit: a binding that a lost request made late, and a port that follows another host."""
+    async with beside_neutron(tmp_path) as (demo, mover):
+        await mover.begin()
+        await mover.ends_as("completed")
+        host = await mover.host()
+        await mover.bound_to(host)
+        first, second = (f"{demo.networks_url}/v2.0/ports/{one}" for one in mover.ports)
+        headers = {"X-Auth-Token": mover.admin.token}
+        late = {"binding": {"host": "elsewhere"}}
+        made = await mover.admin.client.post(f"{first}/bindings", json=late, headers=headers)
+        assert made.status_code == 201, made.text
+        moved = {"port": {"binding:host_id": "elsewhere"}}
+        answer = await mover.admin.client.put(second, json=moved, headers=headers)
+        assert answer.status_code == 200, answer.text
+        audit = f"{demo.cloud.api_url.removesuffix('/v2.1')}/admin/v1/audit"
+
+        async def found() -> Any:
+            said = (await mover.admin.client.get(audit, headers=headers)).json()["audit"]["differences"]
+            return next((one for one in said if one["kind"] == "bindings_differ"), None)
+
+        difference = await eventually(found, "the audit finds it")
+        assert difference["subject"] == mover.uuid
+        assert difference["evidence"]["host"] == host
+        assert difference["evidence"]["ports"] == dict(
+            zip(mover.ports, [[host, "elsewhere"], ["elsewhere"]], strict=True)
+        )
+
+        async def repaired() -> bool:
+            mended = await mover.admin.client.post(f"{audit}/repair", headers=headers, json={"dry_run": False})
+            assert mended.status_code == 200, mended.text
+            return await mover.bindings() == [{host: "ACTIVE"}] * 2
+
+        await eventually(repaired, "the ports are where the server is")
+        await demo.no_differences()

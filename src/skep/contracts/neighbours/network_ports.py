@@ -233,6 +233,23 @@ class NetworkPortsContract(NetworksContractBase, abc.ABC):
         assert (await world.networks.of_servers([server]))[server] == vifs
         assert {one["binding:host_id"] for one in await world.ports_of(other)} == {HOST}
 
+    async def test_hosts_of_ports(self, world: NetworksWorld) -> None:
+        """The host that has a port first; other bindings of those servers only for which they are asked for."""
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        one, other, without = [await world.server() for _ in range(3)]
+        [[first], [second]] = await world.given(world.wanted(one, network), world.wanted(other, network))
+        await world.networks.bind_beside({one: OTHER_HOST, other: OTHER_HOST})
+        assert await world.networks.bound_to([one, other, without], [one]) == {
+            one: {first.id: (HOST, OTHER_HOST)},
+            other: {second.id: (HOST,)},
+            without: {},
+        }
+        await world.networks.bind({one: OTHER_HOST, other: ""})
+        assert await world.networks.bound_to([one, other], [one, other]) == {
+            one: {first.id: (OTHER_HOST,)},
+            other: {second.id: ("",)},
+        }
+
     async def test_a_second_binding_that_comes_to_nothing(self, world: NetworksWorld) -> None:
         """It goes, and the port stays where it is; one that nobody made for the host is made then."""
         network = await world.network("10.0.0.0/24")

@@ -6,7 +6,7 @@ interfaces is noted in the same transaction (`changed_interfaces`), until the se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -134,6 +134,18 @@ def bind_beside(connection: sa.Connection, hosts: Mapping[InstanceUuid, str], no
             more = PortBinding(host=host, vnic_type=port.binding_vnic_type, profile=port.binding_profile)
             bound = _changed(port, now, other_bindings=(*port.other_bindings, more))
             network_rows.update(connection, PORTS, bound)
+
+
+def bound_to(
+    connection: sa.Connection, instances: Sequence[InstanceUuid], several: Collection[InstanceUuid]
+) -> dict[InstanceUuid, dict[str, tuple[str, ...]]]:
+    """Return to which hosts the ports of servers are bound; of `several` also to which ones that do not have them."""
+    found: dict[InstanceUuid, dict[str, tuple[str, ...]]] = {one: {} for one in instances}
+    for port in ports_of(connection, instances):
+        server = InstanceUuid(port.server or "")
+        others = (one.host for one in port.other_bindings if one.host != port.binding_host_id)
+        found[server][port.id] = (port.binding_host_id, *(others if server in several else ()))
+    return found
 
 
 def release(connection: sa.Connection, instances: Sequence[str], now: int) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from skep.database.cell.instances import ELSEWHERE, UNBOUND, UNKNOWN
-from skep.database.cell.tables import MISBOUND, instances
+from skep.database.cell.tables import MISBOUND, instances, migrations
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
+from skep.domain.server_migrations import MigrationType
 from skep.domain.vifs import Unwired, Vif, unwired
 
 row = instances.c
@@ -101,12 +102,15 @@ def misbound(connection: sa.Connection, limit: int) -> dict[InstanceUuid, str]:
     return {InstanceUuid(one.uuid): one.host or UNBOUND for one in connection.execute(query)}
 
 
-def doubt_bindings(connection: sa.Connection, uuids: Sequence[str]) -> None:
-    """Note that ports of these servers are about to be bound to other hosts. Until it is known that they are, it is
-    not known where they are: the request may be done although its answer never came, and the server be back by then.
+def doubt_bindings(connection: sa.Connection, uuids: Sequence[str]) -> int:
+    """Note that it is not known to which hosts the ports of these servers are bound: they are bound anew. Return how many
+    of them this is news of.
+
+    So it is before ports are to follow their servers, too: a request may be done although its answer never came, and
+    the server be back by then.
     """
-    bound = row.uuid.in_(uuids), row.bound_to.is_not(None), row.deleted_at.is_(None)
-    connection.execute(instances.update().where(*bound).values(bound_to=UNKNOWN))
+    known = row.uuid.in_(uuids), row.deleted_at.is_(None), row.bound_to.is_not(None), row.bound_to != UNKNOWN
+    return connection.execute(instances.update().where(*known).values(bound_to=UNKNOWN)).rowcount
 
 
 def tell_bound(
@@ -122,6 +126,28 @@ def tell_bound(
     """
     left = set(tell_unchanged(connection, vifs, known, now))
     note_bound(connection, {one: host for one, host in hosts.items() if one not in left})
+
+
+def settled(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, str]:
+    """Return to which host the ports of servers are said to be bound; empty: to none.
+
+    Left out are those that are to be bound anew, and those with ports at the target of a migration.
+    """
+    moves = sa.select(migrations.c.instance).where(migrations.c.dest_binding.is_not(None))
+    query = sa.select(row.uuid, row.bound_to).where(
+        row.uuid.in_(uuids),
+        row.deleted_at.is_(None),
+        ~ELSEWHERE,
+        row.bound_to == sa.func.coalesce(row.host, UNBOUND),
+        row.uuid.not_in(moves),
+    )
+    return {InstanceUuid(one.uuid): one.bound_to for one in connection.execute(query)}
+
+
+def migrated_live(connection: sa.Connection, uuids: Sequence[str]) -> set[InstanceUuid]:
+    """Return those of servers that were migrated live: their ports may be bound to hosts that they have left."""
+    moved = sa.and_(migrations.c.instance.in_(uuids), migrations.c.type == MigrationType.LIVE.value)
+    return {InstanceUuid(one) for one in connection.scalars(sa.select(migrations.c.instance).where(moved).distinct())}
 
 
 def note_bound(connection: sa.Connection, hosts: Mapping[InstanceUuid, str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, NotFound
@@ -166,6 +166,12 @@ class NoNetworks(NoProxies):
 
     async def release_ended(self, _servers: Mapping[InstanceUuid, bool]) -> None:
         """There is nothing to release."""
+
+    async def bound_to(
+        self, servers: Sequence[InstanceUuid], _several: Collection[InstanceUuid]
+    ) -> dict[InstanceUuid, dict[str, tuple[str, ...]]]:
+        """There are no ports."""
+        return {one: {} for one in servers}
 
     async def bind_beside(self, _hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, str]:
         """There are no ports."""

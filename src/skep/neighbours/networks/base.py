@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, Protocol, TypeAlias
 
@@ -414,6 +414,16 @@ class NetworkPorts(Protocol):
         Return why not, of those servers of which it is refused. A service that binds a port to one host only does
         nothing. What was made stays until `bind`; a repeat changes nothing. Raises Unavailable when the service does
         not answer: then there may be such bindings.
+        """
+        ...
+
+    async def bound_to(
+        self, servers: Sequence[InstanceUuid], several: Collection[InstanceUuid]
+    ) -> dict[InstanceUuid, dict[str, tuple[str, ...]]]:
+        """Return to which hosts the ports of servers are bound, by the ids of ports; every server has an entry.
+
+        The first host of a port is the one that has it, empty: none. The others are told of the servers of `several`
+        only: a service may tell of those port by port. Raises Unavailable when the service does not answer.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from skep.database import Connection
@@ -106,6 +106,12 @@ class EmbeddedNetworks(EmbeddedProxies):
         """Bind the ports of servers to one more host."""
         await self._database.write(partial(server_ports.bind_beside, hosts=hosts, now=self._clock.now()))
         return {}
+
+    async def bound_to(
+        self, servers: Sequence[InstanceUuid], several: Collection[InstanceUuid]
+    ) -> dict[InstanceUuid, dict[str, tuple[str, ...]]]:
+        """Return to which hosts the ports of servers are bound."""
+        return await self._database.read(partial(server_ports.bound_to, instances=servers, several=several))
 
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
         """Return the interfaces of servers."""

@@ -95,6 +95,15 @@ class PortBindings:
             return f"port {port.id} cannot be bound to host {host}: {FAILED}"
         return None
 
+    async def hosts(self, port: NeutronPort) -> tuple[str, ...]:
+        """Return to which hosts a port is bound, first the one that has it; empty: none.
+
+        Raises NeutronRefused, Unavailable.
+        """
+        found = await self._of(port) or ()
+        active = next((one.host for one in found if one.status == ACTIVE), "")
+        return (active, *(one.host for one in found if one.status != ACTIVE and one.host))
+
     async def clear(self, port: NeutronPort) -> None:
         """Take all bindings from a port that is no server's any more. Raises NeutronRefused, Unavailable."""
         for one in await self._of(port) or ():

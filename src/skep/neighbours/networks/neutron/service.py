@@ -156,6 +156,22 @@ class NeutronNetworks(NeutronProxies):
             refused = await at_once(self._bindings.bind_beside(port, hosts[one]) for one, port in pairs)
         return {one: why for (one, _), why in zip(pairs, refused, strict=True) if why is not None}
 
+    async def bound_to(
+        self, servers: Sequence[InstanceUuid], several: Collection[InstanceUuid]
+    ) -> dict[InstanceUuid, dict[str, tuple[str, ...]]]:
+        """Return to which hosts the ports of servers are bound."""
+        with _told_to_skep():
+            found = await interfaces.ports_of(self.skep, servers)
+            bound: dict[InstanceUuid, dict[str, tuple[str, ...]]] = {
+                one: {port.id: (port.host_id or "",) for port in ports} for one, ports in found.items()
+            }
+            looked_at = [(one, port) for one in several for port in found.get(one, ())]
+            if looked_at and await self._bindings.are_many():
+                hosts = await at_once(self._bindings.hosts(port) for _, port in looked_at)
+                for (one, port), of_it in zip(looked_at, hosts, strict=True):
+                    bound[one][port.id] = of_it
+            return bound
+
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
         """Return the interfaces of servers."""
         with _told_to_skep():
