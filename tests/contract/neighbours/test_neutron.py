@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,12 +20,12 @@ from skep.contracts.neighbours.networks_world import HOST, OTHER_HOST, Networks,
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.database.api import port_holders
 from skep.database.api.holders import FIRST_LOOK
-from skep.domain.errors import Unauthenticated, Unavailable
-from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.errors import BadRequest, Unauthenticated, Unavailable
+from skep.domain.ids import InstanceUuid, ProjectId, new_uuid
 from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.answers import new_client
 from skep.neighbours.at_once import AT_ONCE
-from skep.neighbours.networks.base import PortsAwaited
+from skep.neighbours.networks.base import GroupChange, PortsAwaited, WantedInterface
 from skep.neighbours.networks.neutron import service
 from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.networks.neutron.service import NeutronNetworks
@@ -219,12 +220,8 @@ class Differing(httpx.AsyncBaseTransport):
         await self._carrier.aclose()
 
 
-class TestOtherNeutrons(NetworksContractBase):
-    """What a Neutron may answer to second bindings that the embedded service never does."""
-
-    @pytest.fixture
-    def transport(self) -> Differing:
-        return Differing()
+class OverTransport(NetworksContractBase):
+    """Networks whose requests go by the transport of the test."""
 
     @pytest.fixture
     async def networks(
@@ -233,6 +230,14 @@ class TestOtherNeutrons(NetworksContractBase):
         async with httpx.AsyncClient(transport=transport) as client:
             session, ledger = ServiceSession(credentials, client, clock), ApiPortLedger(cloud.database, clock)
             yield FencedNetworks(session, ledger, cloud.networks_url)
+
+
+class TestOtherNeutrons(OverTransport):
+    """What a Neutron may answer to second bindings that the embedded service never does."""
+
+    @pytest.fixture
+    def transport(self) -> Differing:
+        return Differing()
 
     async def _bound(self, world: NetworksWorld) -> tuple[InstanceUuid, str]:
         """Make a server with a port; return both."""
@@ -288,3 +293,76 @@ class TestOtherNeutrons(NetworksContractBase):
         transport.answers = lambda _method, _path: None
         await world.networks.bind({server: OTHER_HOST})
         assert await world.bindings(port) == {OTHER_HOST: "ACTIVE"}
+
+
+class Routed(Differing):
+    """Has one port whose address Neutron gives when it is bound: it is on a routed network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.port = self.subnet = ""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Carry a request on; a binding of the port gives it an address of the host's segment."""
+        body = json.loads(request.content) if request.method == "PUT" and self._is_mine(request) else {}
+        if body.get("port", {}).get("binding:host_id"):
+            body["port"]["fixed_ips"] = [{"subnet_id": self.subnet}]
+            headers = [one for one in request.headers.multi_items() if one[0] != "content-length"]
+            request = httpx.Request("PUT", request.url, headers=headers, content=json.dumps(body))
+        response = await super().handle_async_request(request)
+        await response.aread()
+        said = response.json() if "/ports" in request.url.path and response.content else {}
+        for port in [*said.get("ports", ()), *filter(None, [said.get("port")])]:
+            if port["id"] == self.port:
+                port["ip_allocation"] = "deferred"
+        return httpx.Response(response.status_code, json=said, request=request) if said else response
+
+    def _is_mine(self, request: httpx.Request) -> bool:
+        return bool(self.port) and request.url.path.endswith(f"/ports/{self.port}")
+
+
+class TestRoutedNetworks(OverTransport):
+    """A port without an address is taken where it gets one with its host."""
+
+    @pytest.fixture
+    def transport(self) -> Differing:
+        return Routed()
+
+    @pytest.fixture
+    async def port(self, world: NetworksWorld, transport: Routed) -> RequestedNetwork:
+        """Make the port."""
+        network = await world.network()
+        transport.subnet = await world.subnet(network, "10.0.0.0/24")
+        transport.port = (await world.port(network, fixed_ips=[]))["id"]
+        return RequestedNetwork(port_id=transport.port)
+
+    async def test_a_build(self, world: NetworksWorld, port: RequestedNetwork) -> None:
+        """The interfaces that the row is told of have the address."""
+        chosen = await world.choose("named", port)
+        server = await world.server()
+        assert (await world.shown(port.port_id or ""))["fixed_ips"] == []
+        [[vif]] = await world.given(world.wanted(server, *chosen.named))
+        shown = await world.shown(vif.id)
+        assert [one.address for subnet in vif.subnets for one in subnet.addresses] == [
+            one["ip_address"] for one in shown["fixed_ips"]
+        ]
+        assert len(shown["fixed_ips"]) == 1
+
+    async def test_an_interface_of_a_server_that_is_there(self, world: NetworksWorld, port: RequestedNetwork) -> None:
+        server = await world.server(cell="c")
+        wanted = WantedInterface(
+            instance=server, project_id=ProjectId(world.project), host=HOST, zone="nova", network=port
+        )
+        vif = await world.networks.attach(wanted, *world.asking())
+        assert [len(subnet.addresses) for subnet in vif.subnets] == [1]
+        groups = await world.networks.set_group(
+            GroupChange(instance=server, group="default", added=False), *world.asking()
+        )
+        assert [one.groups for one in groups] == [()]
+
+    async def test_a_port_that_never_has_an_address_is_refused(
+        self, world: NetworksWorld, transport: Routed, port: RequestedNetwork
+    ) -> None:
+        transport.port = ""
+        with pytest.raises(BadRequest, match="a port with a fixed IP address"):
+            await world.choose("named", port)

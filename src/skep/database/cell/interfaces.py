@@ -103,8 +103,8 @@ def misbound(connection: sa.Connection, limit: int) -> dict[InstanceUuid, str]:
 
 
 def doubt_bindings(connection: sa.Connection, uuids: Sequence[str]) -> int:
-    """Note that it is not known to which hosts the ports of these servers are bound: they are bound anew. Return how many
-    of them this is news of.
+    """Note that it is not known to which hosts the ports of these servers are bound: they are bound anew. Return of how
+    many of them it was known.
 
     So it is before ports are to follow their servers, too: a request may be done although its answer never came, and
     the server be back by then.

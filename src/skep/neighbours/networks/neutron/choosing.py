@@ -198,7 +198,7 @@ def check_port(where: str, port: NeutronPort) -> None:
         raise invalid_field(where, port.id, expected)
     if port.numa_affinity_policy:
         raise invalid_field(where, port.id, "a port without a numa_affinity_policy: none is part of this release")
-    if not port.fixed_ips:
+    if not port.has_address:
         raise invalid_field(where, port.id, "a port with a fixed IP address")
 
 

@@ -17,6 +17,9 @@ LABEL = "skep"
 """Key of `binding:profile`, which only admins change, that says what of a server a port is."""
 
 
+DEFERRED = "deferred"
+
+
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
     """What all have."""
 
@@ -97,6 +100,13 @@ class NeutronPort(LabelledPort, frozen=True, kw_only=True):
     resource_request: dict[str, Any] | None = None
     """What the placement of its server would have to consider."""
     numa_affinity_policy: str | None = None
+    ip_allocation: str = "immediate"
+    """`deferred`: its address depends on the segment of its host, so it has one once it is bound (routed networks)."""
+
+    @property
+    def has_address(self) -> bool:
+        """Whether it has an address, or gets one with its host."""
+        return bool(self.fixed_ips) or self.ip_allocation == DEFERRED
 
     @property
     def wiring(self) -> Wiring:

@@ -112,7 +112,7 @@ class GroupsOfServers:
 
     async def _check_may_have(self, concerned: Sequence[NeutronPort], group: NeutronGroup) -> None:
         """Raise BadRequest for a port that can have no groups, Conflict where groups do not go together."""
-        if any(not port.port_security_enabled or not port.fixed_ips for port in concerned):
+        if any(not port.port_security_enabled or not port.has_address for port in concerned):
             raise BadRequest(f"Network requires port_security_enabled and subnet to apply security group {group.name}.")
         others = [one for port in concerned for one in port.security_groups]
         if any(other.stateful != group.stateful for other in await self._skep.listed(GROUPS, values=others)):
