@@ -151,12 +151,17 @@ def settled(servers: int, hosts: int, cells: int, seconds: float, form: Format) 
 @bench.command()
 @click.option("--servers", type=click.IntRange(100, 1_000_000), default=10_000, show_default=True, help="Servers.")
 @click.option("--projects", type=click.IntRange(1, 1000), default=100, show_default=True, help="Projects.")
+@click.option(
+    "--ports", type=click.IntRange(0, 10), default=0, show_default=True, help="Ports of each server, each on a network."
+)
 @click.option("--hosts", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Fake hosts in all.")
 @click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells.")
 @click.option("--rate", type=click.FloatRange(1, 10_000), default=200, show_default=True, help="Requests a second.")
 @click.option("--seconds", type=click.FloatRange(1, 3600), default=30, show_default=True, help="How long to ask.")
 @format_option
-def reads(servers: int, projects: int, hosts: int, cells: int, rate: float, seconds: float, form: Format) -> None:
+def reads(
+    servers: int, projects: int, ports: int, hosts: int, cells: int, rate: float, seconds: float, form: Format
+) -> None:
     """Ask one process with many servers for lists and single things at an even rate, and measure the answers.
 
     A request that finds the former ones unanswered is sent all the same, and waiting counts. Exit status 1: not all
@@ -165,10 +170,11 @@ def reads(servers: int, projects: int, hosts: int, cells: int, rate: float, seco
     \b
     Example: skep bench reads --json
              skep bench reads --servers 1000 --projects 10 --rate 50 --seconds 10
+             skep bench reads --ports 2
     """
     from skep.cli.benchmarks.reads import run
 
-    figures = run(servers=servers, projects=projects, hosts=hosts, cells=cells, rate=rate, seconds=seconds)
+    figures = run(servers=servers, projects=projects, ports=ports, hosts=hosts, cells=cells, rate=rate, seconds=seconds)
     _show(figures, form)
     sys.exit(1 if figures.failed else 0)
 

@@ -137,6 +137,32 @@ async def test_statements_do_not_grow_with_what_is_listed(tmp_path: Path) -> Non
     assert _grown(few, many) == {}
 
 
+async def test_addresses_of_a_hundred_servers_take_no_more_statements_than_those_of_one(tmp_path: Path) -> None:
+    quotas = {"quota_set": {"instances": -1, "cores": -1, "ram": -1}}
+    lists = ("/servers/detail", "/servers/detail?ip=10.0", "/servers/detail?sort_key=display_name", "/servers")
+    with watching() as watch:
+        async with servers_under_test(tmp_path, routes=ROUTES) as cloud:
+            await cloud.good("PUT", f"/os-quota-sets/{PROJECT}", quotas, token="admin")
+            taken: list[dict[str, int]] = []
+            for first, last in ((0, 1), (1, 100)):
+                for number in range(first, last):
+                    server = await cloud.create()
+                    await cloud.build(server, CELL1)
+                    told = {InstanceUuid(server): (_interface(2 * number), _interface(2 * number + 1))}
+                    await cloud.services.cells[CELL1].write(partial(interfaces.tell, vifs=told, now=1))
+                listed = (await cloud.good("GET", "/servers/detail"))["servers"]
+                assert [len(one["addresses"]) for one in listed] == [2] * last
+                counted = {}
+                for path in lists:
+                    watch.begin()
+                    await cloud.good("GET", path)
+                    counted[path] = watch.end().statements
+                taken.append(counted)
+    one, hundred = taken
+    assert min(one.values()) > 0
+    assert one == hundred
+
+
 class _Both:
     """The embedded services, as an admin asks them."""
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from click.testing import CliRunner
 
 from skep.cli.benchmarks.reads import MIX
 from skep.cli.main import skep
 
 
-def test_all_reads_of_a_filled_cloud_are_answered() -> None:
-    size = ["--servers", "100", "--projects", "3", "--hosts", "2", "--cells", "1"]
+@pytest.mark.parametrize("ports", [0, 2])
+def test_all_reads_of_a_filled_cloud_are_answered(ports: int) -> None:
+    size = ["--servers", "100", "--projects", "3", "--hosts", "2", "--cells", "1", "--ports", str(ports)]
     result = CliRunner().invoke(skep, ["bench", "reads", *size, "--rate", "40", "--seconds", "4", "--json"])
     assert result.exit_code == 0, result.output
     found = msgspec.json.decode(result.stdout)
-    assert (found["requests"], found["failed"]) == (160, 0)
+    assert (found["requests"], found["failed"], found["ports"]) == (160, 0, ports)
     assert found["servers"] >= 100
     assert set(found["p99_ms_of"]) <= set(MIX)
     assert len(found["p99_ms_of"]) >= 6

@@ -56,7 +56,7 @@ async def offer(cloud: CloudProcess, compute: str, token: str, offered: Offered,
     async with aiohttp.ClientSession(
         base_url=f"{compute}/", headers=headers, connector=connector, timeout=timeout
     ) as client:
-        networks = [await _network(client, cloud, number) for number in range(offered.ports)]
+        networks = [await make_network(client, cloud, number) for number in range(offered.ports)]
         body = await create_body(client, cloud, offered.servers if offered.together else 1, networks)
         watch = _Watch(client, offered, isoformat(Clock().now()))
         cloud.begin_counting()
@@ -165,7 +165,7 @@ class _Watch:
             marker = page["servers"][-1]["id"]
 
 
-async def _network(client: aiohttp.ClientSession, cloud: CloudProcess, number: int) -> str:
+async def make_network(client: aiohttp.ClientSession, cloud: CloudProcess, number: int) -> str:
     """Make a network with room for all servers that a run may have; return its id."""
     networks = cloud.networks_url.rstrip("/").removesuffix("/v2.0")
 

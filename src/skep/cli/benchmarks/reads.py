@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import httpx
 import msgspec
 
+from skep.cli.benchmarks.build_load import make_network
 from skep.cli.benchmarks.process import CloudProcess, cloud_process
 from skep.cli.benchmarks.settled import Filling, first_server, roomy_config
+from skep.domain.errors import Unavailable
 
 KNOWN_SERVERS = 20
 """Of each project, which are asked for by their ids."""
@@ -45,6 +48,8 @@ class ReadFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     servers: int
     projects: int
+    ports: int
+    """Of each server."""
     rate: float
     requests: int
     failed: int
@@ -69,22 +74,33 @@ class _Came:
     failed: int = 0
 
 
-def run(*, servers: int, projects: int, hosts: int, cells: int, rate: float, seconds: float) -> ReadFigures:
-    """Fill a cloud with running servers of many projects, start it, and ask it at an even rate."""
+def run(*, servers: int, projects: int, ports: int, hosts: int, cells: int, rate: float, seconds: float) -> ReadFigures:
+    """Fill a cloud with running servers of many projects, start it, and ask it at an even rate.
+
+    Servers with ports are copies of one that has them, as their rows keep them: nothing else is read of addresses.
+    Raises Unavailable where they have another number of addresses.
+    """
     per_cell = math.ceil(hosts / cells)
     each = math.ceil(servers / (per_cell * cells))
     with tempfile.TemporaryDirectory(prefix="skep-bench-") as name:
         root = Path(name)
-        config = roomy_config(root, each)
+        config = roomy_config(root, each, networks=ports > 0)
         with cloud_process(root, config, cells=cells, hosts=per_cell) as cloud:
             compute, token = cloud.wait_ready(per_cell * cells)
-            template = asyncio.run(first_server(cloud, compute, token))
+            networks = asyncio.run(_make_networks(cloud, token, ports))
+            template = asyncio.run(first_server(cloud, compute, token, networks))
             ids = asyncio.run(_make_projects(cloud, token, projects))
         filled = Filling(root / "state", template, ids).fill(servers)
         with cloud_process(root, config, cells=cells, hosts=per_cell) as cloud:
             compute, token = cloud.wait_ready(per_cell * cells)
-            came, cpu = asyncio.run(_measure(cloud, compute, token, ids, rate, seconds))
-    return _figures(came, cpu, servers=filled, projects=projects, rate=rate)
+            came, cpu = asyncio.run(_measure(cloud, compute, token, ids, rate, seconds, ports))
+    return _figures(came, cpu, servers=filled, projects=projects, ports=ports, rate=rate)
+
+
+async def _make_networks(cloud: CloudProcess, token: str, count: int) -> list[str]:
+    """Make the networks on which each server has a port; return their ids."""
+    async with aiohttp.ClientSession(headers={"X-Auth-Token": token}) as client:
+        return [await make_network(client, cloud, number) for number in range(count)]
 
 
 async def _make_projects(cloud: CloudProcess, token: str, count: int) -> list[str]:
@@ -102,7 +118,7 @@ async def _make_projects(cloud: CloudProcess, token: str, count: int) -> list[st
 
 
 async def _measure(
-    cloud: CloudProcess, compute: str, token: str, ids: list[str], rate: float, seconds: float
+    cloud: CloudProcess, compute: str, token: str, ids: list[str], rate: float, seconds: float, ports: int
 ) -> tuple[_Came, float]:
     """Ask for some seconds; return what came and the seconds of processor that the cloud took meanwhile."""
     limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
@@ -111,7 +127,18 @@ async def _measure(
         await _ask(client, projects, rate, WARM_SECONDS)
         cpu = cloud.cpu_seconds()
         came = await _ask(client, projects, rate, seconds)
-        return came, cloud.cpu_seconds() - cpu
+        spent = cloud.cpu_seconds() - cpu
+        for one in projects:
+            await _check_addresses(client, one, ports)
+        return came, spent
+
+
+async def _check_addresses(client: httpx.AsyncClient, project: _Project, ports: int) -> None:
+    """Raise Unavailable where the servers of a project have another number of addresses."""
+    listed = (await _good(client, "GET", "/servers/detail?limit=20", headers=project.headers))["servers"]
+    counts = {sum(len(of_network) for of_network in one["addresses"].values()) for one in listed}
+    if counts != {ports}:
+        raise Unavailable(f"servers have {sorted(counts)} addresses, not {ports}")
 
 
 async def _project(cloud: CloudProcess, client: httpx.AsyncClient, token: str, project: str) -> _Project:
@@ -157,11 +184,12 @@ async def _good(client: httpx.AsyncClient, method: str, url: str, **more: Any) -
     return answer.json() if answer.content else None
 
 
-def _figures(came: _Came, cpu: float, *, servers: int, projects: int, rate: float) -> ReadFigures:
+def _figures(came: _Came, cpu: float, *, servers: int, projects: int, ports: int, rate: float) -> ReadFigures:
     everything = [one for took in came.took.values() for one in took]
     return ReadFigures(
         servers=servers,
         projects=projects,
+        ports=ports,
         rate=rate,
         requests=len(everything),
         failed=came.failed,

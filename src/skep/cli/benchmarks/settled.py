@@ -64,12 +64,15 @@ def run(*, servers: int, hosts: int, cells: int, seconds: float) -> SettledFigur
     )
 
 
-async def first_server(cloud: CloudProcess, compute: str, token: str) -> str:
-    """Create one real server, whose rows the others are copies of; return its id."""
+async def first_server(cloud: CloudProcess, compute: str, token: str, networks: Sequence[str] = ()) -> str:
+    """Create one real server, whose rows the others are copies of; return its id. It has a port on each network."""
     headers = {"X-Auth-Token": token}
     async with httpx.AsyncClient(headers=headers, timeout=60) as client:
         images = (await client.get(f"{cloud.images_url.removesuffix('/v2')}/v2/images")).json()["images"]
-        body = {"server": {"name": "settled", "imageRef": images[0]["id"], "flavorRef": "1"}}
+        wanted: dict[str, object] = {"name": "settled", "imageRef": images[0]["id"], "flavorRef": "1"}
+        if networks:
+            wanted["networks"] = [{"uuid": network} for network in networks]
+        body = {"server": wanted}
         server = (await client.post(f"{compute}/servers", json=body)).raise_for_status().json()["server"]["id"]
         shown = {"status": "BUILD"}
         for _ in range(TRIES):
@@ -194,9 +197,9 @@ def _body(table: str, instance: dict[str, Any], uuid: str, here: dict[str, Any])
     return {"body": json.dumps({**instance, "uuid": uuid, **here}).encode()} if table == "instances" else {}
 
 
-def roomy_config(root: Path, each: int) -> str:
+def roomy_config(root: Path, each: int, *, networks: bool = False) -> str:
     """Return a configuration whose hosts have room for `each` servers, and whose log is short."""
-    return f"""{benchmark_config(root)}
+    return f"""{benchmark_config(root, networks=networks)}
 vcpus = {each + 10}
 memory_mb = {(each + 10) * 1024}
 disk_gb = {(each + 10) * 2}
