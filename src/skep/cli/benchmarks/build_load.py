@@ -35,6 +35,8 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     """One request for all."""
     ports: int = 0
     """Networks on which each server gets a port."""
+    volumes: int = 0
+    """Volumes that are made for each server and go with it."""
 
 
 class BuildLoad(msgspec.Struct, kw_only=True):
@@ -57,7 +59,8 @@ async def offer(cloud: CloudProcess, compute: str, token: str, offered: Offered,
         base_url=f"{compute}/", headers=headers, connector=connector, timeout=timeout
     ) as client:
         networks = [await make_network(client, cloud, number) for number in range(offered.ports)]
-        body = await create_body(client, cloud, offered.servers if offered.together else 1, networks)
+        members = offered.servers if offered.together else 1
+        body = await create_body(client, cloud, members, networks, offered.volumes)
         watch = _Watch(client, offered, isoformat(Clock().now()))
         cloud.begin_counting()
         began = time.perf_counter()
@@ -180,7 +183,11 @@ async def make_network(client: aiohttp.ClientSession, cloud: CloudProcess, numbe
 
 
 async def create_body(
-    client: aiohttp.ClientSession, cloud: CloudProcess, members: int = 1, networks: Sequence[str] = ()
+    client: aiohttp.ClientSession,
+    cloud: CloudProcess,
+    members: int = 1,
+    networks: Sequence[str] = (),
+    volumes: int = 0,
 ) -> bytes:
     """Return the body of a create of so many servers: image by id, as clients send it."""
     images = cloud.images_url.removesuffix("/v2")
@@ -190,6 +197,10 @@ async def create_body(
     server: dict[str, object] = {"name": "bench", "imageRef": image, "flavorRef": "1"}
     if networks:
         server["networks"] = [{"uuid": network} for network in networks]
+    if volumes:
+        root = {"source_type": "image", "uuid": image, "destination_type": "local", "boot_index": 0}
+        new = {"source_type": "blank", "destination_type": "volume", "volume_size": 1, "delete_on_termination": True}
+        server["block_device_mapping_v2"] = [root, *[new] * volumes]
     if members > 1:
         server |= {"min_count": members, "max_count": members}
     return msgspec.json.encode({"server": server})
