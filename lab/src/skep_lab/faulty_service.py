@@ -194,6 +194,9 @@ class FaultyService:
             method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
             met = self._meets(method, path)
             fault, refusal = (self._fault, self._refusal) if met else (None, None)
+            if fault is Mishap.REFUSES:
+                # It came just before the port was closed.
+                return
             if fault is not None or refusal is not None:
                 self.met.append(f"{method} {path}")
                 self.meeting.set()
