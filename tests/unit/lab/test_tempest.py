@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import msgspec
 
+from skep_lab.tempest.__main__ import chosen
 from skep_lab.tempest.known import known
 from skep_lab.tempest.outcomes import Came, SuiteLine, SuiteOutcome, counted, page, read
 from skep_lab.tempest.settings import Surroundings, sections, written
@@ -17,6 +19,18 @@ SELECTED = [f"{CLASS}.test_a[id-1,smoke]", f"{CLASS}.test_b[id-2]", f"{OTHER}.te
 
 def _lines(*told: SuiteLine) -> list[str]:
     return [msgspec.json.encode(one).decode() for one in told]
+
+
+def test_a_list_names_tests_of_every_folder(tmp_path: Path) -> None:
+    """Without one only those of the compute API run; a pattern narrows both."""
+    scenario = "tempest.scenario.test_three.ThreeTest.test_e[id-5]"
+    everything = [*SELECTED, scenario]
+    assert chosen(everything, Namespace(regex="", exclude="", list=None)) == SELECTED
+    names = tmp_path / "names"
+    names.write_text(f"{CLASS}  # a class\n\n{scenario.partition('[')[0]}\n")
+    assert chosen(everything, Namespace(regex="", exclude="", list=names)) == [*SELECTED[:2], scenario]
+    assert chosen(everything, Namespace(regex="scenario", exclude="", list=names)) == [scenario]
+    assert chosen(everything, Namespace(regex="", exclude="test_b", list=names)) == [SELECTED[0], scenario]
 
 
 def test_each_selected_test_has_an_outcome() -> None:

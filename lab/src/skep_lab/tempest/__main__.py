@@ -63,7 +63,11 @@ def main() -> int:
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--bare", action="store_true", help="beside Keystone and Glance, without networks and volumes")
     ways.add_argument("--own", action="store_true", help="with Skep's own identity, images and networks")
-    parser.add_argument("--regex", default=COMPUTE, help="tests that are run, by their names")
+    parser.add_argument(
+        "--regex",
+        default="",
+        help="tests that are run, by their names; default: of the compute API, or all of the list",
+    )
     parser.add_argument("--exclude", default="", help="tests that are left out")
     parser.add_argument("--list", type=Path, help="a file with names of tests or classes; no others are run")
     parser.add_argument("--concurrency", type=int, default=2)
@@ -98,7 +102,7 @@ async def _run(asked: argparse.Namespace, work: Path, way: Way) -> list[SuiteOut
         await _suite(work, "list", "init", seconds=TEST_SECONDS)
         await _suite(work, "all.txt", "list", seconds=TEST_SECONDS)
         everything = [line for line in (work / "all.txt").read_text().splitlines() if line.startswith("tempest.")]
-        selected = _selected(everything, asked)
+        selected = chosen(everything, asked)
         (work / "selected.txt").write_text("".join(f"{test}\n" for test in selected))
         _print(f"{len(selected)} tests; logs and results: {work}")
         running = ("run", "--subunit", "--load-list", "selected.txt", "--concurrency", str(asked.concurrency))
@@ -108,9 +112,10 @@ async def _run(asked: argparse.Namespace, work: Path, way: Way) -> list[SuiteOut
     return read((work / "told.json").read_text().splitlines(), selected)
 
 
-def _selected(everything: Sequence[str], asked: argparse.Namespace) -> list[str]:
+def chosen(everything: Sequence[str], asked: argparse.Namespace) -> list[str]:
     """Return the tests that are asked for, each with the tags that the runner knows it by."""
-    found = [test for test in everything if re.search(asked.regex, test)]
+    pattern = asked.regex or (COMPUTE if asked.list is None else "")
+    found = [test for test in everything if re.search(pattern, test)]
     if asked.exclude:
         found = [test for test in found if not re.search(asked.exclude, test)]
     if asked.list is None:
