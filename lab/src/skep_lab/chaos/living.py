@@ -79,8 +79,10 @@ class LivingServers:
         return answer.json()["server"] if answer is not None and answer.is_success else None
 
     def _write(self, server: dict[str, Any] | None, asked: int) -> None:
-        """Have a guest write that runs, and to which nothing is done."""
-        if server is not None and server["status"] == "ACTIVE" and server["OS-EXT-STS:task_state"] is None:
+        """Have a guest write that runs, and to which nothing is done. One that boots from a volume keeps it there."""
+        if server is None or server["image"] == "":
+            return
+        if server["status"] == "ACTIVE" and server["OS-EXT-STS:task_state"] is None:
             self._contents.write(server["id"], server["OS-EXT-SRV-ATTR:host"], asked)
 
     async def act(self, uuid: str, action: Action) -> httpx.Response | None:
