@@ -42,6 +42,11 @@ def test_no_source_file_is_two_nouns() -> None:
     assert set(LONGER_FOR_A_REASON) <= set(long), "an exception that is no longer needed"
 
 
+def test_no_package_lies_among_the_sources() -> None:
+    """Packages come from an index, by the lock file."""
+    assert [path.name for path in ROOT.iterdir() if path.suffix in {".whl", ".gz", ".zip"}] == []
+
+
 def test_names_tell_what_is_in_a_module() -> None:
     assert [str(path) for path in OURS if {path.stem, path.parent.name} & MISLEADING] == []
 
