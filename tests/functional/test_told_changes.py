@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.database.api import flavors, server_groups
+from skep.domain.errors import StorageUnavailable
 from skep.telemetry.notifier import Notification
 
 VERSION = "2.90"
@@ -161,6 +164,25 @@ async def test_server_groups_and_servers(tmp_path: Path) -> None:
         await admin.refused("DELETE", f"{path}/tags/red")
         _, told = await admin.does("DELETE", f"/os-server-groups/{group}")
         assert names(told) == ["server_group.delete"]
+
+
+async def test_what_cannot_be_read_to_be_told_fails_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done by then: who got an error would ask for a second server."""
+
+    def away(*_args: object, **_named: object) -> None:
+        raise StorageUnavailable("the database is away")
+
+    async with world(tmp_path) as admin:
+        wanted = {"name": "apart", "policy": "soft-anti-affinity"}
+        group = (await admin.does("POST", "/os-server-groups", {"server_group": wanted}))[0]["server_group"]["id"]
+        body = {"name": "one", "flavorRef": "1", "networks": "none", "imageRef": await first_image(admin)}
+        monkeypatch.setattr(server_groups, "members", away)
+        _, told = await admin.does("POST", "/servers", {"server": body, "os:scheduler_hints": {"group": group}})
+        assert [name for name in names(told) if name.startswith("server_group.")] == []
+        flavor = {"name": "own", "id": "own", "ram": 64, "disk": 1, "vcpus": 1, "os-flavor-access:is_public": False}
+        monkeypatch.setattr(flavors, "projects", away)
+        _, told = await admin.does("POST", "/flavors", {"flavor": flavor})
+        assert [(name, data["projects"]) for name, data in told] == [("flavor.create", None)]
 
 
 async def first_image(admin: World) -> str:

@@ -35,14 +35,13 @@ from skep.database.api import (
 )
 from skep.database.api.build_requests import NewRequest
 from skep.database.api.kept_answers import KeptAnswer, KeyedCreate
-from skep.database.api.server_groups import ServerGroup
 from skep.domain.block_devices import BlockDevice, boot_device, check_volume_of_image, root_name
 from skep.domain.destinations import Destination, check_one_way
 from skep.domain.errors import Forbidden, OutcomeUnknown, QuotaExceeded, SkepError
 from skep.domain.flavors import Flavor
 from skep.domain.given_hints import cells_named
 from skep.domain.groups import GroupRule
-from skep.domain.ids import CellUuid, InstanceUuid, ProjectId, reservation_id
+from skep.domain.ids import CellUuid, ProjectId, reservation_id
 from skep.domain.images import Image
 from skep.domain.instances import Instance
 from skep.domain.invalid_input import InvalidHint, invalid_field, invalid_hint
@@ -291,20 +290,8 @@ async def _store(
         unknown.servers = tuple(instance.uuid for instance in new.instances)
         raise unknown from error
     if spec.group is not None and isinstance(stored, Given):
-        await _tell_joined(request, spec.group.uuid)
+        await telling.joined(request, spec.group.uuid)
     return stored
-
-
-async def _tell_joined(request: ApiRequest, group_id: str) -> None:
-    """Tell that servers were asked for in a group. One that is deleted by now has told so itself."""
-
-    def unit(connection: Connection) -> tuple[ServerGroup | None, Sequence[InstanceUuid]]:
-        group = server_groups.get(connection, group_id)
-        return group, () if group is None else server_groups.members(connection, [group.uuid])[group.uuid]
-
-    group, members = await request.services.database.read(unit)
-    if group is not None:
-        telling.server_group(request, "add_member", group, members)
 
 
 def _write_unless_kept(
