@@ -246,6 +246,24 @@ class TestOtherNeutrons(OverTransport):
         [[vif]] = await world.given(world.wanted(server, network))
         return server, vif.id
 
+    async def test_a_port_that_is_given_back_is_left_alone_from_then_on(
+        self, world: NetworksWorld, transport: Differing
+    ) -> None:
+        """Another server may have it at once: what is done to its bindings is done before."""
+        brought = await world.port(await world.network("10.0.0.0/24"))
+        server = await world.server()
+        await world.given(world.wanted(server, RequestedNetwork(port_id=brought["id"])))
+        await world.networks.bind_beside({server: OTHER_HOST})
+        transport.asked.clear()
+        await world.ends(server)
+        await world.networks.release([(server, 1)])
+        assert (await world.shown(brought["id"]))["device_id"] == ""
+        assert await world.bindings(brought["id"]) == {}
+        given_back = f"PUT /v2.0/ports/{brought['id']}"
+        assert given_back in transport.asked
+        after = transport.asked[len(transport.asked) - transport.asked[::-1].index(given_back) :]
+        assert [one for one in after if brought["id"] in one] == []
+
     async def test_one_without_second_bindings(self, world: NetworksWorld, transport: Differing) -> None:
         """Ports follow their servers by `binding:host_id`, and no binding is asked for."""
         absent = {"NeutronError": {"type": "ExtensionNotFound", "message": "not here", "detail": ""}}

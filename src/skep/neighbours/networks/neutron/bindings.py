@@ -104,11 +104,15 @@ class PortBindings:
         active = next((one.host for one in found if one.status == ACTIVE), "")
         return (active, *(one.host for one in found if one.status != ACTIVE and one.host))
 
-    async def clear(self, port: NeutronPort) -> None:
-        """Take all bindings from a port that is no server's any more. Raises NeutronRefused, Unavailable."""
-        for one in await self._of(port) or ():
-            if one.host:
-                await self._delete(port, one.host)
+    async def clear(self, port: NeutronPort) -> bool:
+        """Take the bindings to other hosts than its own from a port; return whether there were any.
+
+        Raises NeutronRefused, Unavailable.
+        """
+        others = [one.host for one in await self._of(port) or () if one.status != ACTIVE and one.host]
+        for host in others:
+            await self._delete(port, host)
+        return bool(others)
 
     async def _of(self, port: NeutronPort) -> Sequence[NeutronBinding] | None:
         """Return the bindings of a port; None where it is gone."""

@@ -118,10 +118,11 @@ class NeutronNetworks(NeutronProxies):
     async def _given_up(self, instance: InstanceUuid, port: NeutronPort) -> bool:
         """Give a port up unless it changed; False where it did, or where Neutron keeps it: others go on."""
         try:
-            given_up = await self._ports.give_up_unchanged(instance, port)
-            if given_up and port.label is not None and not port.label.made and await self._bindings.are_many():
-                await self._bindings.clear(port)
-            return given_up
+            brought = port.label is not None and not port.label.made
+            # Before: a port that is given back may be another server's at once.
+            if brought and await self._bindings.are_many() and await self._bindings.clear(port):
+                return False
+            return await self._ports.give_up_unchanged(instance, port)
         except NeutronRefused as error:
             log.warning("port not released", instance=instance, port=port.id, error=str(error))
             return False
