@@ -118,10 +118,39 @@ class Interfaces:
         if not hosts:
             return False
         await access.write(partial(interfaces.doubt_bindings, uuids=list(hosts)))
-        await self._parts.networks.bind(hosts, beside)
-        await access.write(await self._noting(access, hosts))
-        log.info("ports follow their servers", cell=access.cell.name, members=len(hosts))
-        return len(hosts) >= BATCH
+        bound = await self._bound(hosts, beside)
+        await access.write(await self._noting(access, bound))
+        log.info("ports follow their servers", cell=access.cell.name, members=len(bound))
+        return len(bound) >= BATCH
+
+    async def _bound(
+        self, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str]
+    ) -> Mapping[InstanceUuid, str]:
+        """Bind the ports of servers; return those that are bound. A port that is refused holds up its server alone.
+
+        Raises what holds up all of them.
+        """
+        try:
+            await self._parts.networks.bind(hosts, beside)
+        except SkepError:
+            if len(hosts) == 1:
+                raise
+            done = await at_once(self._is_bound(one, host, beside) for one, host in hosts.items())
+            bound = {one: host for (one, host), is_done in zip(hosts.items(), done, strict=True) if is_done}
+            if not bound:
+                raise
+            return bound
+        return hosts
+
+    async def _is_bound(self, instance: InstanceUuid, host: str, beside: Mapping[InstanceUuid, str]) -> bool:
+        """Bind the ports of one server; False where that is to be tried again."""
+        other = {one: where for one, where in beside.items() if one == instance}
+        try:
+            await self._parts.networks.bind({instance: host}, other)
+        except SkepError as error:
+            log.warning("ports do not follow their server yet", instance=instance, host=host, error=str(error))
+            return False
+        return True
 
     async def _noting(self, access: CellAccess, hosts: Mapping[InstanceUuid, str]) -> Callable[[Connection], None]:
         """Return what writes that ports are bound. A service that wires them on each host is asked how they are now:

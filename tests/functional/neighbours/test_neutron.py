@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession
 from skep.database import Connection
 from skep.database.api import port_holders
+from skep.database.cell import interfaces
 from skep.domain.ids import InstanceUuid
 from skep_lab.faulty_service import OF_A_CLOUD, Mishap
 from tests.functional.neighbours.test_faulty_keystone import unavailable
@@ -163,6 +165,39 @@ async def test_ports_come_back_with_a_server_whose_move_was_undone(tmp_path: Pat
             return await bound_to() == first
 
         await eventually(back, "its ports are bound to its host")
+
+
+async def test_a_port_that_neutron_does_not_bind_holds_up_its_server_alone(tmp_path: Path) -> None:
+    """The others are known to be bound: builds on other hosts wait for that."""
+    async with cloud_beside(tmp_path, networks=True, hosts=2) as beside:
+        demo = BesideNeutron(beside, await beside.session(), await beside.image())
+        admin = await beside.session("admin", "admin")
+        network = await demo.network("10.1.0.0/24")
+        servers = [await demo.built([{"uuid": network["id"]}]) for _ in range(3)]
+        sick = min(one["id"] for one in servers)
+        [port] = await demo.ports(sick)
+        said = {"NeutronError": {"type": "HostNotConnectedToAnySegment", "message": "no segment", "detail": ""}}
+        await demo.neutron.refuse(409, lambda method, path: method == "PUT" and port["id"] in path, said)
+        for server in servers:
+            answer = await admin.ask("POST", f"/servers/{server['id']}/action", {"migrate": None})
+            assert answer.status_code == 202, answer.text
+            await beside.calm(admin, server["id"], "VERIFY_RESIZE")
+        cell = demo.cloud.plane.databases.cells["cell1"]
+
+        async def left() -> list[str]:
+            return sorted(await cell.read(partial(interfaces.misbound, limit=10)))
+
+        async def only_the_sick_one() -> bool:
+            return await left() == [sick]
+
+        await eventually(only_the_sick_one, "the ports of the others follow them")
+        await demo.neutron.heal()
+
+        async def none() -> bool:
+            return not await left()
+
+        await eventually(none, "all ports follow their servers")
+        await demo.no_differences()
 
 
 @pytest.mark.parametrize("fault", OF_A_CLOUD, ids=lambda fault: fault.name)
