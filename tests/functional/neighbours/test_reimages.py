@@ -39,6 +39,8 @@ async def other_image(demo: BesideCinder, *, known: bool = True) -> str:
     image = await demo.beside.image("other")
     if known:
         demo.store.images[image] = {"image_name": "other"}
+    else:
+        demo.store.images.pop(image, None)
     return image
 
 
