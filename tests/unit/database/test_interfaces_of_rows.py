@@ -175,6 +175,17 @@ def test_ports_that_are_bound_are_told_with_it(cell: sa.Connection) -> None:
     assert unwired_of(cell) == Unwired(awaited=("port",))
 
 
+def test_a_port_that_came_while_others_were_bound_is_bound_with_the_next_try(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    interfaces.tell(cell, {ONE: (VIF,)}, 5)
+    both = (VIF, msgspec.structs.replace(VIF, id="second"))
+    interfaces.tell_bound(cell, {ONE: HOST}, {ONE: both}, interfaces.stored(cell, [ONE]), 6)
+    assert interfaces.told(cell, [ONE]) == {ONE: both}
+    assert interfaces.misbound(cell, 10) == {ONE: HOST}
+    interfaces.tell_bound(cell, {ONE: HOST}, {ONE: both}, interfaces.stored(cell, [ONE]), 7)
+    assert interfaces.misbound(cell, 10) == {}
+
+
 def test_ports_of_which_others_told_meanwhile_are_bound_once_more(cell: sa.Connection) -> None:
     """What they told may have been true on the host before."""
     bring_to(cell, State.BUILDING)

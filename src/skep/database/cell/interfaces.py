@@ -122,9 +122,11 @@ def tell_bound(
 ) -> None:
     """Write what the ports of servers are since they are bound to these hosts, as `tell_unchanged`, and note the hosts.
 
-    A row that was told by others meanwhile is not bound, for it may say of a port what was true on another host.
+    A row that was told by others meanwhile is not bound, for it may say of a port what was true on another host. Nor is
+    one that is told of a port more: the port may have come after the others were bound.
     """
     left = set(tell_unchanged(connection, vifs, known, now))
+    left |= {uuid for uuid, before in known.items() if _has_more(vifs[uuid], before)}
     note_bound(connection, {one: host for one, host in hosts.items() if one not in left})
 
 
