@@ -12,6 +12,7 @@ from skep.domain.ids import InstanceUuid, ProjectId, new_uuid
 from skep.domain.invalid_input import invalid_field
 from skep.neighbours.volumes.absent import NoVolumes
 from skep.neighbours.volumes.base import (
+    DETACHING,
     AskedAttachment,
     AskedVolumes,
     BootVolume,
@@ -237,8 +238,18 @@ class MemoryVolumes(NoVolumes):
             for server in servers
         }
 
+    async def status(self, volume_id: str) -> str | None:
+        self._fail("status")
+        if volume_id not in self.volumes:
+            return None
+        if volume_id in self.detaching:
+            return DETACHING
+        return "in-use" if self.of(volume_id) else "available"
+
     async def begin_detaching(self, volume_id: str) -> VolumesRefused | None:
         self._fail("begin_detaching")
+        if volume_id not in self.volumes:
+            return VolumesRefused(f"Volume {volume_id} could not be found.")
         if volume_id in self.detaching:
             return VolumesRefused(f"Invalid volume: volume {volume_id} status must be in-use")
         self.detaching.append(volume_id)

@@ -346,6 +346,17 @@ async def test_a_volume_in_use_is_seen_to_be_detached(cloud: ServersUnderTest, v
     assert (volumes.detaching, volumes.of(volume_id)) == ([volume_id], [])
 
 
+async def test_a_volume_that_is_gone_is_taken_from_its_server(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    """The service knows it no more, so it cannot show that it is being detached."""
+    server, volume_id = await built(cloud), volumes.new_volume()
+    await attach(cloud, server, volume_id)
+    [kept] = (await row(cloud, server)).volumes
+    await has(cloud, server, msgspec.structs.replace(kept, host="host-1"))
+    del volumes.volumes[volume_id]
+    assert await detach(cloud, server, volume_id) == 202
+    assert (await row(cloud, server)).volumes == ()
+
+
 async def test_the_volume_that_a_server_boots_from_stays(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
     server, root, made = await built(cloud), volumes.new_volume(), volumes.new_volume()
     data = ServerVolume(id=new_uuid(), volume_id=made, attachment_id=new_uuid(), device="/dev/vdb", is_made=True)
