@@ -173,13 +173,14 @@ async def cloud_beside(
     breaker_failures: int = 0,
     breaker_seconds: float = 5.0,
     reimage_seconds: float = 20.0,
+    not_ready_seconds: float = 300.0,
 ) -> AsyncIterator[CloudBeside]:
     """Run a cloud of one host for the length of a block; with `unified` Keystone's limits are its quotas.
 
     With `networks` its servers have their ports from the network service behind the third port, with `volumes` their
     volumes from the twin of Cinder behind the fourth. `of_hosts` are settings of `[compute]`. Without
     `breaker_failures` no service ever counts as away: it is asked as soon as it is healed. `reimage_seconds`: in which
-    a volume is filled anew.
+    a volume is filled anew; `not_ready_seconds`: for which conductors wait for what others have to answer.
     """
     async with AsyncExitStack() as stack:
         folder = root / "neighbours"
@@ -217,6 +218,7 @@ async def cloud_beside(
             images=ImagesSettings(kind="glance", endpoint=glance.url),
             networks=NetworksSettings(kind="neutron", endpoint=neutron.url) if networks else NetworksSettings(),
             volumes=of_volumes,
+            conductor=msgspec.structs.replace(config.conductor, not_ready_deadline=not_ready_seconds),
             compute=msgspec.structs.replace(config.compute, images=host_images, **(of_hosts or {})),
         )
         running = await stack.enter_async_context(AsyncExitStack())

@@ -83,7 +83,7 @@ class Reimages:
             kept = await self._kept(access, one, root)
             if isinstance(kept, VolumesRefused):
                 return await self._failed(access, one, kept.message)
-            refused = await parts.volumes.reimage(kept.volume_id, one.image.id)
+            refused = await self._asked(one, kept)
         except SkepError:
             await access.write(partial(reimages.leave, known=one.move))
             raise
@@ -92,6 +92,20 @@ class Reimages:
             return await self._done(access, one)
         await self._connected(access, one, kept)
         return await self._failed(access, one, refused.message)
+
+    async def _asked(self, one: Reimage, kept: ServerVolume) -> VolumesRefused | None:
+        """Ask the service to fill the volume. Raises Unavailable.
+
+        What has no answer for too long counts as refused, where the service tells what the volume is: the guest is put
+        aside all the while.
+        """
+        parts = self._parts
+        try:
+            return await parts.volumes.reimage(kept.volume_id, one.image.id)
+        except SkepError as error:
+            if parts.clock.now() < one.since + round(parts.settings.not_ready_deadline * SECOND):
+                raise
+            return VolumesRefused(str(error))
 
     async def _is_begun(self, root: ServerVolume) -> bool:
         """Tell whether a question before this one, of which no answer is known, was heard."""

@@ -188,6 +188,25 @@ async def test_requests_that_have_no_answer_are_repeated(tmp_path: Path) -> None
         await demo.left()
 
 
+async def test_a_volume_that_cinder_never_begins_to_fill(tmp_path: Path) -> None:
+    """Cinder answers all else: the server is as it was, once that has lasted too long."""
+    async with beside_cinder(tmp_path, not_ready_seconds=0.5) as demo:
+        server, root = await booted(demo)
+        image = await other_image(demo)
+        await demo.beside.cinder.fail(
+            Mishap.ERROR, lambda _method, path: "/volumes/" in path and path.endswith("/action")
+        )
+        await rebuild(demo, server, image)
+        shown = await demo.becomes(server, "ACTIVE")
+        assert shown["name"] == "one"
+        assert "volume service" in await said_of_the_action(demo, server)
+        assert root.image.get("image_id") != image
+        await demo.beside.cinder.heal()
+        await is_attached(demo, server, root.id)
+        await demo.delete(server)
+        await demo.left()
+
+
 async def filled_after(
     demo: BesideCinder, server: str, root: TwinVolume, fault: Mishap, method: str, part: str
 ) -> None:
