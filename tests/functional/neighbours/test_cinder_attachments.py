@@ -203,3 +203,27 @@ async def has_it_in_its_row(demo: BesideCinder, server: str) -> None:
         return all(one.host == HOST for one in rows[InstanceUuid(server)].volumes)
 
     await eventually(connected, "the row says that the volume is connected")
+
+
+async def test_a_volume_that_is_about_to_follow_its_server_can_be_detached(tmp_path: Path) -> None:
+    """Between a move and its connection there Cinder calls it reserved or attaching, and would refuse to begin."""
+    async with beside_cinder(tmp_path, hosts=2) as demo:
+        server, volume = await demo.built(), demo.volume()
+        assert (await attach(demo, server, volume)).status_code == 202
+        await is_attached(demo, server, volume, (await has_host(demo, server)) or HOST)
+        await demo.beside.cinder.fail(Mishap.ERROR, lambda method, path: method == "POST" and "attachments" in path)
+        admin = await demo.beside.session("admin", "admin")
+        moved = await admin.ask("POST", f"/servers/{server}/action", {"migrate": None})
+        assert moved.status_code == 202, moved.text
+        await demo.beside.calm(admin, server, "VERIFY_RESIZE")
+        assert (await admin.ask("POST", f"/servers/{server}/action", {"confirmResize": None})).is_success
+        await demo.beside.calm(admin, server, "ACTIVE")
+        await demo.beside.cinder.meeting.wait()
+        demo.store.volumes[volume].status = "attaching"
+        assert await detach(demo, server, volume) == 202
+        await demo.beside.cinder.heal()
+
+        async def gone() -> bool:
+            return await has(demo, server) == [] and demo.attached(server) == {}
+
+        await eventually(gone, "the server has no volume")

@@ -185,7 +185,8 @@ async def detach(request: ApiRequest) -> Answer:
     await _hold(request, server.uuid)
     volumes = request.services.server_volumes
     try:
-        if volume.host != NOWHERE:
+        # One that is about to follow its server is not in use as its service sees it.
+        if volume.host != NOWHERE and volume.host == server.host:
             refused = await volumes.begin_detaching(volume.volume_id)
             # One that is gone is taken from the row: nothing else ever would.
             if refused is not None and await volumes.status(volume.volume_id) is not None:
