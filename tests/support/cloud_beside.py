@@ -170,6 +170,7 @@ async def cloud_beside(
     volumes: bool = False,
     hosts: int = 1,
     of_hosts: Mapping[str, Any] | None = None,
+    plugs: bool = False,
     breaker_failures: int = 0,
     breaker_seconds: float = 5.0,
     reimage_seconds: float = 20.0,
@@ -178,9 +179,10 @@ async def cloud_beside(
     """Run a cloud of one host for the length of a block; with `unified` Keystone's limits are its quotas.
 
     With `networks` its servers have their ports from the network service behind the third port, with `volumes` their
-    volumes from the twin of Cinder behind the fourth. `of_hosts` are settings of `[compute]`. Without
-    `breaker_failures` no service ever counts as away: it is asked as soon as it is healed. `reimage_seconds`: in which
-    a volume is filled anew; `not_ready_seconds`: for which conductors wait for what others have to answer.
+    volumes from the twin of Cinder behind the fourth. `of_hosts` are settings of `[compute]`; hosts that `plug` make
+    interfaces. Without `breaker_failures` no service ever counts as away: it is asked as soon as it is healed.
+    `reimage_seconds`: in which a volume is filled anew; `not_ready_seconds`: for which conductors wait for what others
+    have to answer.
     """
     async with AsyncExitStack() as stack:
         folder = root / "neighbours"
@@ -198,6 +200,7 @@ async def cloud_beside(
         host_images = HostImagesSettings(
             auth_url=behind.identity_url, endpoint=glance.url, store=True, timeout=SECONDS, **own
         )
+        fake = msgspec.structs.replace(config.compute.fake, plugs=plugs)
         of_volumes = VolumesSettings()
         if volumes:
             of_volumes = VolumesSettings(
@@ -219,7 +222,7 @@ async def cloud_beside(
             networks=NetworksSettings(kind="neutron", endpoint=neutron.url) if networks else NetworksSettings(),
             volumes=of_volumes,
             conductor=msgspec.structs.replace(config.conductor, not_ready_deadline=not_ready_seconds),
-            compute=msgspec.structs.replace(config.compute, images=host_images, **(of_hosts or {})),
+            compute=msgspec.structs.replace(config.compute, images=host_images, fake=fake, **(of_hosts or {})),
         )
         running = await stack.enter_async_context(AsyncExitStack())
         cloud, client = await _begun(config, running, hosts)

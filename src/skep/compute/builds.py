@@ -296,7 +296,7 @@ class Builds:
     async def _spawn_permission(self, run: Run) -> tuple[BuildFailure | None, Moment | None]:
         """Ask until the ports of the server are wired, or need not be. A build that waits gives its turn to others."""
         host, order = self._host, run.order
-        wiring = WiringWait(order.instance, host.settings, host.clock)
+        wiring = WiringWait(order.instance, order.prepares, host.settings, host.clock)
         asked = MaySpawn(instance=run.instance, attempt=order.attempt, host=host.name)
         while True:
             answer = await self._permission(run, msgspec.structs.replace(asked, waits=wiring.waits))

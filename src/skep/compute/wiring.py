@@ -6,8 +6,11 @@ process, and none can come too early. The host asks again and again, ever less o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import structlog
 
+from skep.compute.drivers.base import NamedResource
 from skep.compute.settings import ComputeSettings
 from skep.domain.builds import BuildFailure, failure
 from skep.domain.clock import Clock
@@ -26,13 +29,17 @@ FAILED = "VirtualInterfaceCreateException"
 class WiringWait:
     """How long one build waits. A host that restarts begins anew."""
 
-    def __init__(self, instance: Instance, settings: ComputeSettings, clock: Clock) -> None:
+    def __init__(
+        self, instance: Instance, made: Iterable[NamedResource], settings: ComputeSettings, clock: Clock
+    ) -> None:
+        """`made` has been made for the guest: without interfaces among it there is nothing to be wired."""
         self._instance = instance.uuid
         self._settings = settings
         self._clock = clock
         self._since: float | None = None
         self._pause = FIRST_PAUSE / 2
-        self.waits = bool(instance.vifs) and settings.vif_plugging_seconds > 0
+        plugs = any(one.interfaces for one in made)
+        self.waits = plugs and bool(instance.vifs) and settings.vif_plugging_seconds > 0
         """False: the guest is made whether its ports are wired or not."""
 
     def next_pause(self) -> float:

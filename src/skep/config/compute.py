@@ -142,6 +142,12 @@ class FakeDriverSettings(Section, frozen=True, kw_only=True):
     copy_delay: Annotated[
         float, Meta(ge=0, description="Seconds that each of four slices takes in which a guest that runs is copied")
     ] = 0.5
+    plugs: Annotated[
+        bool,
+        Meta(
+            description="Whether each host makes interfaces, on paper: builds wait until Neutron has wired their ports"
+        ),
+    ] = False
     failures: Annotated[
         tuple[FakeFailure, ...], Meta(description="Faults to show, each a table `[[compute.fake.failures]]`")
     ] = ()

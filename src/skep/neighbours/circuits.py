@@ -57,6 +57,8 @@ class ServiceCircuit(msgspec.Struct, frozen=True, kw_only=True):
     probe_at: float | None = None
     """When the next probe may be sent; None: it is not away."""
     probing: bool = False
+    probed: str = ""
+    """What the last probe asked for, which had no answer: it may be that alone which has none."""
 
 
 class Permit(msgspec.Struct, frozen=True):
@@ -66,16 +68,33 @@ class Permit(msgspec.Struct, frozen=True):
     """In which it was sent: what fails after the service came back says nothing of it."""
     probe: float | None = None
     """Until when it is the only one; None: it is no probe."""
+    what: str = ""
+    """What it asks for."""
 
 
-def admit(circuit: ServiceCircuit, rules: CircuitRules, now: float) -> tuple[ServiceCircuit, Permit | None]:
-    """Return the permit of a request, and what is thought then; None: it is not to be sent. `now` is in seconds."""
-    if circuit.probe_at is None:
-        return circuit, Permit(circuit.era)
-    if now < circuit.probe_at:
+def may_probe_at(circuit: ServiceCircuit, rules: CircuitRules, what: str) -> float | None:
+    """Return when a request may be sent as a probe; None: the service is not away, it may be sent now.
+
+    What had no answer lets others go first for a pause, so that one thing which never has one keeps no other from it.
+    """
+    again = bool(what) and what == circuit.probed and not circuit.probing
+    return None if circuit.probe_at is None else circuit.probe_at + rules.pause * again
+
+
+def admit(
+    circuit: ServiceCircuit, rules: CircuitRules, now: float, what: str = ""
+) -> tuple[ServiceCircuit, Permit | None]:
+    """Return the permit of a request, and what is thought then; None: it is not to be sent.
+
+    `now` is in seconds, `what` names what is asked for.
+    """
+    at = may_probe_at(circuit, rules, what)
+    if at is None:
+        return circuit, Permit(circuit.era, what=what)
+    if now < at:
         return circuit, None
     until = now + rules.patience + rules.pause
-    return msgspec.structs.replace(circuit, probe_at=until, probing=True), Permit(circuit.era, until)
+    return msgspec.structs.replace(circuit, probe_at=until, probing=True), Permit(circuit.era, until, what)
 
 
 def settle(
@@ -91,7 +110,7 @@ def settle(
         if permit.probe is None or permit.probe != circuit.probe_at:
             return circuit  # sent before, or a probe that is forgotten
         pause = rules.pause if outcome is CircuitOutcome.FAILED else 0.0
-        return msgspec.structs.replace(circuit, probe_at=now + pause, probing=False)
+        return msgspec.structs.replace(circuit, probe_at=now + pause, probing=False, probed=permit.what)
     if outcome is CircuitOutcome.UNKNOWN or not rules.failures:
         return circuit
     if circuit.failures + 1 < rules.failures:
@@ -142,12 +161,12 @@ class Circuits:
         self._of: dict[str, ServiceCircuit] = {}
 
     @contextlib.contextmanager
-    def asking(self, service: str) -> Iterator[Asking]:
+    def asking(self, service: str, what: str = "") -> Iterator[Asking]:
         """Send a request in the block, which tells of a response. Unavailable that leaves it counts as no answer.
 
-        Raises NotAsked where the service is away.
+        `what` names what is asked for, such as its method and URL. Raises NotAsked where the service is away.
         """
-        permit = self._permit(service)
+        permit = self._permit(service, what)
         asking = Asking(lambda outcome: self._settle(service, permit, outcome))
         try:
             yield asking
@@ -157,14 +176,15 @@ class Circuits:
         finally:
             asking.tell(CircuitOutcome.UNKNOWN)
 
-    def _permit(self, service: str) -> Permit:
+    def _permit(self, service: str, what: str) -> Permit:
         now = self._elapsed()
-        circuit, permit = admit(self._of.get(service, ServiceCircuit()), self._rules, now)
+        circuit, permit = admit(self._of.get(service, ServiceCircuit()), self._rules, now, what)
         self._of[service] = circuit
         if permit is not None:
             return permit
         self._spared(service)
-        seconds = 1 if circuit.probing or circuit.probe_at is None else max(1, math.ceil(circuit.probe_at - now))
+        at = may_probe_at(circuit, self._rules, what)
+        seconds = 1 if circuit.probing or at is None else max(1, math.ceil(at - now))
         error = NotAsked(f"{service} does not answer, and is not asked again before {seconds} s have passed")
         error.retry_after = seconds
         raise error

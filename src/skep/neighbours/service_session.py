@@ -85,6 +85,10 @@ class _TokenBody(msgspec.Struct):
     token: _Token
 
 
+AWAY = frozenset({502, 503, 504})
+"""Statuses by which a service says, or a proxy for it, that it cannot answer now."""
+
+
 class _Session(msgspec.Struct, frozen=True):
     token: str
     expires_at: int
@@ -164,7 +168,7 @@ class ServiceSession:
         session = await self._current()
         headers = {**PLAIN, "X-Auth-Token": session.token}
         service, seconds = self._service(url), self.credentials.timeout
-        with self._circuits.asking(service) as asking:
+        with self._circuits.asking(service, f"GET {url}") as asking:
             try:
                 async with self._client.stream("GET", url, headers=headers, timeout=seconds) as response:
                     _tell(asking, response)
@@ -181,7 +185,7 @@ class ServiceSession:
         session = await self._current()
         headers = {"X-Auth-Token": session.token, "Content-Type": "application/octet-stream"}
         service, seconds = self._service(url), self.credentials.timeout
-        with self._circuits.asking(service) as asking:
+        with self._circuits.asking(service, f"PUT {url}") as asking:
             response = await send(service, self._client, "PUT", url, seconds=seconds, headers=headers, content=pieces)
             _tell(asking, response)
         self._check(response, session)
@@ -331,7 +335,7 @@ class ServiceSession:
         self, method: str, url: str, headers: dict[str, str] | None, json: Any, service: str = ""
     ) -> httpx.Response:
         asked, seconds = service or self._service(url), self.credentials.timeout
-        with self._circuits.asking(asked) as asking:
+        with self._circuits.asking(asked, f"{method} {url}") as asking:
             response = await ask(asked, self._client, method, url, seconds=seconds, headers=headers, json=json)
             _tell(asking, response)
         return response
@@ -342,12 +346,13 @@ def _tell(asking: Asking, response: httpx.Response) -> None:
 
 
 def outcome_of(response: httpx.Response) -> CircuitOutcome:
-    """Return what a response says of its service. A refusal is an answer; a page for people is none, nor is an error.
+    """Return what a response says of its service. A refusal is an answer; a page for people is none.
 
-    OpenStack's services call the type of an answer without a body `text/html`, too.
+    Nor is what a proxy says for a service that is away (502, 503, 504). Another error may concern the one thing that
+    was asked for, and says nothing. OpenStack's services call the type of an answer without a body `text/html`, too.
     """
     if response.status_code >= 500:
-        return CircuitOutcome.FAILED
+        return CircuitOutcome.FAILED if response.status_code in AWAY else CircuitOutcome.UNKNOWN
     empty = response.status_code == 204 or response.headers.get("Content-Length") == "0"
     is_page = response.headers.get("Content-Type", "").startswith("text/html")
     page = is_page and not empty and response.status_code < 400

@@ -23,7 +23,7 @@ from skep_lab.faulty_service import FaultyService, Mishap, faulty_service
 
 FAILURES, PAUSE, SECONDS = 3, 5.0, 1.0
 
-ABSENCES = (Mishap.REFUSES, Mishap.SILENT, Mishap.ERROR, Mishap.BUSY, Mishap.HTML, Mishap.CUT, Mishap.LOST)
+ABSENCES = (Mishap.REFUSES, Mishap.SILENT, Mishap.BUSY, Mishap.HTML, Mishap.CUT, Mishap.LOST)
 
 
 class TimedClock(SteppedClock):
@@ -106,7 +106,7 @@ async def test_a_service_goes_away_and_comes_back(asked: Asked, fault: Mishap) -
 
 
 async def test_one_request_at_a_time_tries_it(asked: Asked) -> None:
-    await asked.goes_away(Mishap.ERROR)
+    await asked.goes_away(Mishap.BUSY)
     await asked.service.fail(Mishap.SILENT)
     asked.clock.steady += PAUSE
     outcomes = await asyncio.gather(*(asked.ask() for _ in range(20)), return_exceptions=True)
@@ -125,7 +125,7 @@ async def test_a_refusal_never_sends_a_service_away(asked: Asked, status: int) -
 
 
 async def test_a_refusal_is_an_answer_of_a_service_that_was_away(asked: Asked) -> None:
-    await asked.goes_away(Mishap.ERROR)
+    await asked.goes_away(Mishap.BUSY)
     await asked.service.refuse(409)
     asked.clock.steady += PAUSE
     assert (await asked.ask()).status_code == 409
@@ -134,7 +134,7 @@ async def test_a_refusal_is_an_answer_of_a_service_that_was_away(asked: Asked) -
 
 async def test_failures_with_answers_between_them_are_not_in_a_row(asked: Asked) -> None:
     for _ in range(FAILURES):
-        await asked.service.fail(Mishap.ERROR)
+        await asked.service.fail(Mishap.BUSY)
         for _ in range(FAILURES - 1):
             with pytest.raises(Unavailable, match="answered 500"):
                 await asked.ask()
@@ -144,7 +144,7 @@ async def test_failures_with_answers_between_them_are_not_in_a_row(asked: Asked)
 
 async def test_other_services_and_other_projects_of_the_same_user(asked: Asked) -> None:
     """Whatever project it is asked for, it is the same service; another one is not."""
-    await asked.goes_away(Mishap.ERROR)
+    await asked.goes_away(Mishap.BUSY)
     with pytest.raises(NotAsked):
         await asked.session.of_project("another").as_user(
             "GET", f"{asked.service.url}/v2.0/ports", "a token", {}, service=NETWORKS

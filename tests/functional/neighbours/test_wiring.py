@@ -47,10 +47,14 @@ class Wires:
 
 @asynccontextmanager
 async def unwired(
-    root: Path, *failures: FakeFailure, hosts: int = 1, of_hosts: Mapping[str, Any] | None = None
+    root: Path,
+    *failures: FakeFailure,
+    hosts: int = 1,
+    of_hosts: Mapping[str, Any] | None = None,
+    plugs: bool = True,
 ) -> AsyncIterator[tuple[BesideNeutron, Wires]]:
     """Run a cloud beside a Neutron that has no agent which wires anything."""
-    async with cloud_beside(root, *failures, networks=True, hosts=hosts, of_hosts=of_hosts) as beside:
+    async with cloud_beside(root, *failures, networks=True, hosts=hosts, of_hosts=of_hosts, plugs=plugs) as beside:
         demo = BesideNeutron(beside, await beside.session(), await beside.image())
         yield demo, Wires(demo)
 
@@ -156,6 +160,13 @@ async def test_where_it_is_not_fatal_the_guest_is_made_all_the_same(tmp_path: Pa
 
 async def test_without_a_timeout_nothing_waits(tmp_path: Path) -> None:
     async with unwired(tmp_path, of_hosts={"vif_plugging_timeout": 0.0}) as (demo, _wires):
+        network = await demo.network("10.1.0.0/24")
+        assert (await demo.built([{"uuid": network["id"]}]))["status"] == "ACTIVE"
+
+
+async def test_hosts_that_make_no_interfaces_do_not_wait(tmp_path: Path) -> None:
+    """Nothing would ever be wired for them."""
+    async with unwired(tmp_path, plugs=False) as (demo, _wires):
         network = await demo.network("10.1.0.0/24")
         assert (await demo.built([{"uuid": network["id"]}]))["status"] == "ACTIVE"
 

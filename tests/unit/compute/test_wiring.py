@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from skep.compute.drivers.base import NamedResource
+from skep.compute.drivers.fake import PLUGS
 from skep.compute.settings import ComputeSettings
 from skep.compute.wiring import FIRST_PAUSE, LONGEST_PAUSE, WiringWait
 from skep.domain.builds import FailureKind
@@ -47,11 +49,15 @@ class Elapsing(Clock):
 
 
 def wait(
-    seconds: float = 10.0, *, fatal: bool = True, vifs: tuple[Vif, ...] = (vif("awaited"),)
+    seconds: float = 10.0,
+    *,
+    fatal: bool = True,
+    vifs: tuple[Vif, ...] = (vif("awaited"),),
+    made: tuple[NamedResource, ...] = (PLUGS,),
 ) -> tuple[WiringWait, Elapsing]:
     clock = Elapsing()
     settings = ComputeSettings(vif_plugging_seconds=seconds, vif_plugging_is_fatal=fatal)
-    return WiringWait(msgspec.structs.replace(instance(), vifs=vifs), settings, clock), clock
+    return WiringWait(msgspec.structs.replace(instance(), vifs=vifs), made, settings, clock), clock
 
 
 def test_the_time_counts_from_the_first_answer() -> None:
@@ -87,6 +93,7 @@ def test_without_interfaces_or_a_time_it_does_not_wait() -> None:
     assert wait()[0].waits
     assert not wait(0.0)[0].waits
     assert not wait(vifs=())[0].waits
+    assert not wait(made=(NamedResource(name="disk", kind="disk"),))[0].waits
 
 
 def test_it_asks_ever_less_often() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from skep.domain.errors import BadRequest, Unavailable, Unreachable
@@ -36,6 +38,44 @@ class Watched:
         with pytest.raises(NotAsked) as raised, self.circuits.asking(service):
             raise AssertionError("it is sent")
         return raised.value
+
+
+def test_what_never_has_an_answer_keeps_nothing_else_from_it() -> None:
+    """A pass may begin with the one thing that a service cannot read: it is the probe once, then others are."""
+    watched = Watched()
+
+    def sick() -> None:
+        with contextlib.suppress(Unavailable), watched.circuits.asking("one", "sick"):
+            raise Unreachable("silence")
+
+    for _ in range(2):
+        sick()
+    assert watched.changes == [("one", True)]
+    for _ in range(11):
+        watched.now += 1.0
+        sick()
+    with watched.circuits.asking("one", "healthy") as asking:
+        asking.tell(CircuitOutcome.ANSWERED)
+    assert watched.changes == [("one", True), ("one", False)]
+
+
+def test_what_had_no_answer_is_asked_for_again_where_nothing_else_is() -> None:
+    watched = Watched()
+    with pytest.raises(Unavailable), watched.circuits.asking("one", "sick"):
+        raise Unreachable("silence")
+    with pytest.raises(Unavailable), watched.circuits.asking("one", "sick"):
+        raise Unreachable("silence")
+    watched.now = 5.0
+    with pytest.raises(Unavailable, match="silence"), watched.circuits.asking("one", "sick"):
+        raise Unreachable("silence")
+    watched.now = 14.0
+    with pytest.raises(NotAsked) as raised, watched.circuits.asking("one", "sick"):
+        raise AssertionError("it is sent")
+    assert raised.value.retry_after == 1
+    watched.now = 15.0
+    with watched.circuits.asking("one", "sick") as asking:
+        asking.tell(CircuitOutcome.ANSWERED)
+    assert watched.changes == [("one", True), ("one", False)]
 
 
 def test_each_service_is_judged_by_itself() -> None:

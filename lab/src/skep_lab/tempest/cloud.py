@@ -53,6 +53,7 @@ username = "skep"
 password = "{password}"
 store = true
 [compute.fake]
+plugs = true
 spawn_delay = 0.1
 destroy_delay = 0.1
 power_delay = 0.1

@@ -46,6 +46,9 @@ class NamedResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     from_image: bool = False
     """It is made from the bytes of the server's image, by `ImageDriver.prepare_from`. Where the host gets no images, a
     server whose plan has such a resource is built on another host."""
+    interfaces: bool = False
+    """It makes interfaces of the guest on its host. Before `spawn` the agent waits until the network service has wired
+    the server's ports."""
 
 
 class DriverError(Exception):

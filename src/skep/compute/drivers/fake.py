@@ -36,6 +36,7 @@ GUESTS_FILE = "guests.log"
 INSIDES = "guests"
 DISKS = "disks"
 EPHEMERALS = "ephemeral/disks"
+INTERFACES = "interfaces"
 DRIVES = "config-drives"
 RESCUE = "rescue"
 """The directory with `disks` and `guests` of rescue systems."""
@@ -46,6 +47,7 @@ HYPERVISOR_VERSION = 1_000_000
 PLAN = (NamedResource(name="disk", kind="disk"),)
 PLAN_FROM_IMAGE = (NamedResource(name="disk", kind="disk", from_image=True),)
 EPHEMERAL = NamedResource(name="ephemeral", kind="ephemeral")
+PLUGS = NamedResource(name="interfaces", kind="interfaces", interfaces=True)
 
 TRAITS = (
     "COMPUTE_ACCELERATORS",
@@ -96,6 +98,8 @@ class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     copy_delay: float = 0.0
     """Of each of the slices in which a guest that runs is copied."""
     failures: tuple[FailureRule, ...] = ()
+    plugs: bool = False
+    """Whether it makes interfaces, on paper: builds wait until their ports are wired."""
     images: bool = False
     """Whether disks have the bytes of the servers' images; otherwise they are empty."""
 
@@ -115,6 +119,7 @@ class FakeDriver(FakeLiveMigration):
         self._disks = FakeDisks(directory / DISKS)
         self._drives = FakeDrives(directory / DRIVES)
         self._ephemerals = FakeDisks(directory / EPHEMERALS)
+        self._interfaces = FakeDisks(directory / INTERFACES)
         self._rescue_disks = FakeDisks(directory / RESCUE / DISKS)
         self._rescue_inside = GuestInsides(directory / RESCUE / INSIDES)
         self._opened_at = self._clock.now()
@@ -185,9 +190,10 @@ class FakeDriver(FakeLiveMigration):
         return tuple(self._log.guests.values())
 
     def plan(self, instance: Instance, attempt: int) -> tuple[NamedResource, ...]:  # noqa: ARG002 - labels name them
-        """Name the root disk of a guest, and the ephemeral one of a flavor that has it."""
+        """Name the root disk of a guest, the ephemeral one of a flavor that has it, and interfaces that are plugged."""
         root = PLAN_FROM_IMAGE if self.settings.images and instance.image is not None else PLAN
-        return (*root, EPHEMERAL) if instance.flavor.ephemeral_gb else root
+        disks = (*root, EPHEMERAL) if instance.flavor.ephemeral_gb else root
+        return (*disks, PLUGS) if self.settings.plugs and instance.vifs else disks
 
     async def prepare(self, instance: Instance, attempt: int, resource: NamedResource) -> None:
         """Make a disk and take the time that this takes."""
@@ -252,7 +258,7 @@ class FakeDriver(FakeLiveMigration):
         guest = self._log.guests.get(instance)
         if guest is not None and attempt in (None, guest.attempt):
             self._inside.remove(instance)
-            for disks in (self._disks, self._ephemerals, self._drives):
+            for disks in (self._disks, self._ephemerals, self._drives, self._interfaces):
                 disks.remove(instance, guest.attempt)
             self._end_rescue(instance, guest.attempt)
             self._write("destroyed", instance, guest.attempt)
@@ -487,7 +493,7 @@ class FakeDriver(FakeLiveMigration):
         return guest
 
     def _kind(self, resource: NamedResource) -> FakeDisks:
-        return self._ephemerals if resource.kind == EPHEMERAL.kind else self._disks
+        return {EPHEMERAL.kind: self._ephemerals, PLUGS.kind: self._interfaces}.get(resource.kind, self._disks)
 
     def _write(
         self,

@@ -45,6 +45,7 @@ def fake_settings(section: FakeDriverSettings, images: bool = False) -> FakeSett
         destroy_delay=section.destroy_delay,
         power_delay=section.power_delay,
         copy_delay=section.copy_delay,
+        plugs=section.plugs,
         failures=tuple(
             FailureRule(
                 operation=rule.operation,
