@@ -28,7 +28,7 @@ async def start_double(cloud: Cloud, host: str, directory: Path) -> tuple[Agent,
     shutil.copy(plane.directory.host(cell.name, host) / IDENTITY_FILE, directory)
     clock = Clock()
     driver = FakeDriver(directory, host, FakeSettings(spawn_delay=0, destroy_delay=0), clock)
-    settings = compute_settings(plane.config)
+    settings = compute_settings(plane.config, host)
     agent = Agent(settings, cell.uuid, host, directory, driver, plane.cell_transports[cell.uuid], clock)
     await agent.start()
     return agent, driver

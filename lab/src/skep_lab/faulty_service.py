@@ -84,6 +84,9 @@ Passes = Callable[[str, str, Moment], None]
 Retold = Callable[[str, str, bytes], bytes]
 """Method, path and a piece of an answer -> what is sent in its place, of the same length."""
 
+Reworded = Callable[[str, str, Any], Any]
+"""Method, path and what an answer says -> what it is to say."""
+
 
 def _look_away(_method: str, _path: str, _moment: Moment) -> None:
     """Do nothing about a request."""
@@ -125,6 +128,8 @@ class FaultyService:
         answer goes back."""
         self.retold: Retold = _as_it_is
         """Changes what the service answers."""
+        self.reworded: Reworded | None = None
+        """Changes what the service answers, in JSON, whole; None: nothing."""
 
     async def fail(self, fault: Mishap, meets: Callable[[str, str], bool] = every) -> None:
         """Fail from now on where `meets` says so of a method and a path. Refused is every connection."""
@@ -239,8 +244,10 @@ class FaultyService:
             kept = [one for one in kept if not one.lower().startswith(b"content-length:")]
             sized = b"Content-Length: %d" % len(body)
             to_service.write(b"\r\n".join([first, *kept, b"Connection: close", sized, b"", b""]) + body)
-            piece = await from_service.read(PIECE)
+            piece = await from_service.read(-1 if self.reworded is not None else PIECE)
             self.passes(*of, "after")
+            if self.reworded is not None:
+                piece = _reworded(self.reworded, of, piece)
             while piece:
                 if not lost:
                     writer.write(self.retold(*of, piece))
@@ -248,6 +255,16 @@ class FaultyService:
                 piece = await from_service.read(PIECE)
         finally:
             to_service.close()
+
+
+def _reworded(said: Reworded, of: tuple[str, str], answer: bytes) -> bytes:
+    """Return an answer that says something else; one that has no body stays as it is."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if not body:
+        return answer
+    changed = msgspec.json.encode(said(*of, msgspec.json.decode(body)))
+    kept = [one for one in head.split(b"\r\n") if not one.lower().startswith(b"content-length:")]
+    return b"\r\n".join([*kept, b"Content-Length: %d" % len(changed), b"", changed])
 
 
 async def _body(head: bytes, reader: asyncio.StreamReader) -> bytes:

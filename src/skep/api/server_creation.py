@@ -137,6 +137,7 @@ def spec_of(
         now=now,
         config_drive=has_config_drive(wanted, found, settings),
         boot_from_volume=found.is_volume_backed,
+        ports=found.networks.ports,
     )
 
 

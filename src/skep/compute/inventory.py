@@ -8,8 +8,9 @@ import msgspec
 
 from skep.compute.settings import ComputeSettings
 from skep.domain.capabilities import CONFIG_DRIVE_TRAIT, Capability
+from skep.domain.errors import Misconfigured
 from skep.domain.hosts import HostFacts, HostUsage
-from skep.domain.providers import Allocation
+from skep.domain.providers import Allocation, Topology
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 
 
@@ -28,7 +29,35 @@ def offered(facts: HostFacts, settings: ComputeSettings) -> dict[str, Inventory]
         if resource_class in inventory:
             total = inventory[resource_class].total
             inventory[resource_class] = Inventory(total=total, reserved=min(reserved, total), allocation_ratio=ratio)
+    for provider in settings.providers:
+        for resource_class, one in provider.inventory.items():
+            inventory[resource_class] = _with(inventory.get(resource_class), one)
     return inventory
+
+
+def _with(other: Inventory | None, one: Inventory) -> Inventory:
+    """Return what two providers have of a class: where their ratios differ, as what may be promised."""
+    if other is None:
+        return one
+    if other.allocation_ratio == one.allocation_ratio == 1.0:
+        return Inventory(total=other.total + one.total, reserved=other.reserved + one.reserved)
+    return Inventory(total=other.capacity + one.capacity)
+
+
+def _inside(facts: HostFacts, settings: ComputeSettings) -> Topology | None:
+    """Return the inside of a host as its driver says it, with the providers that the operator gives it.
+
+    Raises Misconfigured where two have one name.
+    """
+    if not settings.providers:
+        return facts.topology
+    found = facts.topology or Topology()
+    names = {one.name for one in found.providers}
+    for one in settings.providers:
+        if one.name in names:
+            raise Misconfigured(f"compute.providers: name: the host has another provider `{one.name}`")
+        names.add(one.name)
+    return msgspec.structs.replace(found, providers=(*found.providers, *settings.providers))
 
 
 def idle_usage(
@@ -41,6 +70,7 @@ def idle_usage(
     """Return what the host reports when nothing runs on it. What placement has to know of its driver is a trait."""
     told: dict[str, Any] = {name: getattr(facts, name) for name in HostFacts.__struct_fields__}
     inventory = told["inventory"] = offered(facts, settings)
+    told["topology"] = _inside(facts, settings)
     if Capability.CONFIG_DRIVE in capabilities:
         told["traits"] = (*facts.traits, CONFIG_DRIVE_TRAIT)
     return HostUsage(**told, host=host, used=dict.fromkeys(inventory, 0), started_at=started_at)

@@ -19,7 +19,7 @@ from skep.compute.running import building, properties_of_images
 from skep.compute.upcalls import LONGEST_PAUSE
 from skep.domain.builds import BuildFailure
 from skep.domain.claims import ClaimKey
-from skep.domain.errors import Forbidden, SkepError
+from skep.domain.errors import Forbidden, Misconfigured, SkepError
 from skep.domain.hosts import AgentIdentity, HostUsage
 from skep.domain.ids import Incarnation
 from skep.messages.to_cell_conductor import Heartbeat, HostReported, RegisterAgent, ReportHost
@@ -163,7 +163,11 @@ class Reports:
             log.warning("facts not read, the last known were reported", host=self._host.name, error=facts.message)
             return
         host = self._host
-        self._usage = idle_usage(host.name, facts, host.settings, self._usage.started_at, host.capabilities)
+        try:
+            self._usage = idle_usage(host.name, facts, host.settings, self._usage.started_at, host.capabilities)
+        except Misconfigured as error:
+            log.warning("facts not taken, the last known were reported", host=host.name, error=str(error))
+            return
         self._host.image_formats = formats_of(facts.traits)
         self._host.ledger.set_inventory(self._usage.inventory)
         self._host.ledger.set_inside(self._usage)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from skep.compute.calls import CallLimits
+from skep.domain.providers import Provider
 
 
 class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +50,8 @@ class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator tells all servers."""
     max_hung_calls: int = 4
     """While so many calls of the driver hang the host takes no builds and begins no further call but to read."""
+    providers: tuple[Provider, ...] = ()
+    """Nested providers of the host besides those that its driver reports."""
     console_address: str = "127.0.0.1"
     """Of this machine, where API processes reach the serial lines of guests."""
     remembered_instances: int = 256

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from skep.config.base import Section, port_of_health
+from skep.config.providers import HostProvider, check_providers
 from skep.domain.builds import ABORTING, BY_POLICY, ELSEWHERE
 
 DriverOperation = Literal[
@@ -314,6 +315,17 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
             "only calls that read",
         ),
     ] = 4
+    providers: Annotated[
+        tuple[HostProvider, ...],
+        Meta(
+            description="Nested resource providers of the host besides those of its driver, each a table "
+            "`[[compute.providers]]`"
+        ),
+    ] = ()
     driver_limits: DriverLimits = DriverLimits()
     images: HostImagesSettings = HostImagesSettings()
     fake: FakeDriverSettings = FakeDriverSettings()
+
+    def __post_init__(self) -> None:
+        """Refuses providers that cannot stand beside each other."""
+        check_providers(self.providers)

@@ -35,6 +35,7 @@ def _sections(keys: tuple[SettingKey, ...]) -> Iterator[str]:
             yield from _sections(keys_of(key.section, key.path))
         elif key.item is not None:
             yield _table(f"[[{key.path}]]", key.item, key.path)
+            yield from _sections(tuple(one for one in keys_of(key.item, key.path) if one.item is not None))
 
 
 def _table(title: str, section: type[msgspec.Struct], path: str) -> str:

@@ -144,14 +144,15 @@ def _from_text(key: SettingKey, text: str) -> Any:
 def _checked(given: Mapping[str, _Given], problems: list[Problem]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for path, one in given.items():
-        if one.key.item is not None:
-            values[path] = _items(one, one.key.item, problems)
-        else:
-            values[path] = _value(one, problems)
+        values[path] = _value(one, problems)
     return values
 
 
 def _value(one: _Given, problems: list[Problem]) -> Any:
+    return _single(one, problems) if one.key.item is None else _items(one, one.key.item, problems)
+
+
+def _single(one: _Given, problems: list[Problem]) -> Any:
     lenient = one.source.kind == "environment"
     try:
         value = convert(one.value, one.key.type, strict=not lenient)

@@ -41,6 +41,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dev_type: str = ""
     """`type-PCI`, `type-PF` or `type-VF`."""
     physical_network: str = ""
+    uuid: str = ""
+    """By which other services know it; empty: none does, and it serves no port of a network."""
 
 
 class Topology(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -78,3 +80,5 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cells: tuple[CellShare, ...] = ()
     """Of one server: one share for each cell of the guest, in the guest's order."""
     providers: tuple[ProviderShare, ...] = ()
+    ports: dict[str, str] = {}
+    """Of one server: by the groups of resources that its ports ask for, the UUID of the provider that serves each."""

@@ -14,8 +14,8 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, ProjectId, UserId
 from skep.domain.images import Image
 from skep.domain.lifetimes import Lifetime, lifetime_from
-from skep.domain.nested.reading import resources_of, wanted
-from skep.domain.nested.wanted import DeviceRequest, Wanted
+from skep.domain.nested.reading import NO_PORTS, resources_of, wanted
+from skep.domain.nested.wanted import DeviceRequest, PortsWanted, Wanted
 from skep.domain.resources import Resources
 from skep.domain.spread import HINT, read_hint, spread_group
 
@@ -62,6 +62,8 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     config_drive: bool = False
     """Whether its host has to give it a config drive. Releases before 0.8.0 leave it out."""
+    ports: PortsWanted = PortsWanted()
+    """Of the ports that its user brought. Releases before 0.10.0 leave it out."""
 
     @property
     def expected_end(self) -> int | None:
@@ -97,7 +99,8 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
         The API refuses what contradicts itself. A spec of before it did so asks for flat amounts alone.
         """
         try:
-            return wanted(self.flavor, self.image.properties if self.image is not None else {}, self.devices)
+            properties = self.image.properties if self.image is not None else {}
+            return wanted(self.flavor, properties, self.devices, self.ports)
         except BadRequest:
             return None
 
@@ -116,6 +119,7 @@ def spec_of(
     now: int,
     config_drive: bool = False,
     boot_from_volume: bool = False,
+    ports: PortsWanted = NO_PORTS,
 ) -> RequestSpec:
     """Put together what is asked for `now`, for a server that is created and for a dry run alike.
 
@@ -128,6 +132,7 @@ def spec_of(
         flavor=flavor,
         image=image,
         boot_from_volume=boot_from_volume,
+        ports=ports,
         availability_zone=destination.zone,
         forced_host=destination.forced_host,
         forced_node=destination.forced_node,

@@ -154,6 +154,7 @@ def _asked(
         None if image is None else (image.disk_format, *image.properties.items(), *options.of_prefilters),
         spec.boot_from_volume,
         spec.devices,
+        spec.ports,
         _volume_wanted(spec),
         cell,
         exclude_cells,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
+from uuid import UUID
 
 from skep.compute.agent import Agent
 from skep.compute.calls import CallLimits
@@ -12,9 +14,12 @@ from skep.compute.drivers.registry import DriverSetup, make_driver
 from skep.compute.exchange import Exchange
 from skep.compute.flusher import Flusher
 from skep.compute.settings import ComputeSettings
+from skep.config.providers import HostProvider
 from skep.config.sections import Config
 from skep.domain.cells import Cell
 from skep.domain.decoding import convert, json_decoder
+from skep.domain.providers import Provider
+from skep.domain.resources import Inventory
 from skep.processes.directory import unsealing_by
 from skep.processes.host_images import HostImages
 from skep.processes.process import Process
@@ -22,8 +27,8 @@ from skep.processes.vendor_data import vendor_data, vendor_targets
 from skep.transport.base import Transport
 
 
-def compute_settings(config: Config) -> ComputeSettings:
-    """Return how agents count and report."""
+def compute_settings(config: Config, host: str) -> ComputeSettings:
+    """Return how the agent of a host counts and reports."""
     section = config.compute
     return ComputeSettings(
         console_address=section.console_address,
@@ -40,11 +45,25 @@ def compute_settings(config: Config) -> ComputeSettings:
         report_interval_seconds=section.report_interval,
         require_signatures=section.require_signatures,
         max_hung_calls=section.max_hung_calls,
+        providers=tuple(_provider(one) for one in section.providers if fnmatchcase(host, one.hosts)),
         dhcp_domain=config.metadata.dhcp_domain,
         vendor_data=vendor_data(config.metadata),
         limits=convert(section.driver_limits, CallLimits, from_attributes=True),
         progress_seconds=config.conductor.progress_seconds,
         resend_seconds=min(1.0, config.conductor.resend_seconds),
+    )
+
+
+def _provider(section: HostProvider) -> Provider:
+    return Provider(
+        name=section.name,
+        uuid=section.uuid and str(UUID(section.uuid)),
+        parent=section.parent,
+        traits=section.traits,
+        inventory={
+            one.resource_class: Inventory(total=one.total, reserved=one.reserved, allocation_ratio=one.allocation_ratio)
+            for one in section.inventories
+        },
     )
 
 
@@ -98,7 +117,7 @@ class DrivenHost:
         )
         self._vendors = vendor_targets(process.config.metadata)
         self.agent = Agent(
-            compute_settings(process.config),
+            compute_settings(process.config, name),
             cell.uuid,
             name,
             directory,

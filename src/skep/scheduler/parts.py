@@ -22,7 +22,7 @@ def with_parts(value: ComputeValue, claim: Claim, asked: Wanted | None) -> Claim
         return claim
     usage = _usage(value)
     if usage is None or usage.topology is None:
-        return claim if asked.numa is None and not asked.devices else None
+        return None if asked.numa is not None or asked.devices or asked.ports.groups else claim
     room = _room(usage, value)
     if claim.allocation is not None and room.has(claim.allocation):
         return claim

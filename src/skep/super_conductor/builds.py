@@ -475,6 +475,7 @@ def _wanted_ports(one: Taken, placed: Placed) -> WantedPorts:
         networks=asked.networks,
         named=asked.requested_networks,
         security_groups=asked.security_groups,
+        providers=placed.allocation.ports if placed.allocation is not None else {},
     )
 
 

@@ -23,6 +23,7 @@ from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.neighbours.at_once import at_once
+from skep.neighbours.networks.base import ProvidersOfServers
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.telemetry import endings
 from skep.telemetry.logs import get_logger
@@ -114,39 +115,45 @@ class Interfaces:
         if await access.read(second_bindings.are_noted):
             await self._bind_beside(access)
             await access.write(partial(second_bindings.look_again, limit=BATCH))
-        hosts, beside = await access.read(_misbound)
+        hosts, beside, providers = await access.read(_misbound)
         if not hosts:
             return False
         await access.write(partial(interfaces.doubt_bindings, uuids=list(hosts)))
-        bound = await self._bound(hosts, beside)
+        bound = await self._bound(hosts, beside, providers)
         await access.write(await self._noting(access, bound))
         log.info("ports follow their servers", cell=access.cell.name, members=len(bound))
         return len(bound) >= BATCH
 
     async def _bound(
-        self, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str]
+        self, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str], providers: ProvidersOfServers
     ) -> Mapping[InstanceUuid, str]:
         """Bind the ports of servers; return those that are bound. A port that is refused holds up its server alone.
 
         Raises what holds up all of them.
         """
         try:
-            await self._parts.networks.bind(hosts, beside)
+            await self._parts.networks.bind(hosts, beside, providers)
         except SkepError:
             if len(hosts) == 1:
                 raise
-            done = await at_once(self._is_bound(one, host, beside) for one, host in hosts.items())
+            done = await at_once(self._is_bound(one, host, beside, providers) for one, host in hosts.items())
             bound = {one: host for (one, host), is_done in zip(hosts.items(), done, strict=True) if is_done}
             if not bound:
                 raise
             return bound
         return hosts
 
-    async def _is_bound(self, instance: InstanceUuid, host: str, beside: Mapping[InstanceUuid, str]) -> bool:
+    async def _is_bound(
+        self,
+        instance: InstanceUuid,
+        host: str,
+        beside: Mapping[InstanceUuid, str],
+        providers: ProvidersOfServers,
+    ) -> bool:
         """Bind the ports of one server; False where that is to be tried again."""
         other = {one: where for one, where in beside.items() if one == instance}
         try:
-            await self._parts.networks.bind({instance: host}, other)
+            await self._parts.networks.bind({instance: host}, other, providers)
         except SkepError as error:
             log.warning("ports do not follow their server yet", instance=instance, host=host, error=str(error))
             return False
@@ -195,7 +202,12 @@ class Interfaces:
         return refused.get(wanted.instance, "")
 
 
-def _misbound(connection: Connection) -> tuple[dict[InstanceUuid, str], dict[InstanceUuid, str]]:
-    """Return servers whose ports are not bound to their host alone, and to which other host they are to be bound."""
+def _misbound(
+    connection: Connection,
+) -> tuple[dict[InstanceUuid, str], dict[InstanceUuid, str], ProvidersOfServers]:
+    """Return servers whose ports are not bound to their host alone, to which other host they are to be bound, and which
+    providers of their host serve them.
+    """
     hosts = interfaces.misbound(connection, BATCH)
-    return hosts, second_bindings.beside(connection, list(hosts))
+    named = list(hosts)
+    return hosts, second_bindings.beside(connection, named), interfaces.providers_of(connection, named)

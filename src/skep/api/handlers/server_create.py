@@ -54,6 +54,8 @@ from skep.transport.base import SUPER_CONDUCTOR
 log = structlog.get_logger("skep.api.servers")
 
 SERVERS = "os_compute_api:servers"
+PORTS_WITH_RESOURCES_SINCE = 72
+"""The microversion since which a create takes ports that ask for resources of their host, as in Nova."""
 
 
 async def create(request: ApiRequest) -> Answer:
@@ -120,6 +122,9 @@ async def _resolve(request: ApiRequest, wanted: CreateRequest) -> Resolved:
     image, disks = _boot_image(wanted, chosen, given, flavor), _with_names(chosen, given)
     wanted = msgspec.structs.replace(wanted, destination=msgspec.structs.replace(wanted.destination, zone=chosen.zone))
     networks = await request.services.networks.choose(wanted.networks, request.context, request.token)
+    if networks.asking is not None and request.version < PORTS_WITH_RESOURCES_SINCE:
+        field, port = f"server.networks[{networks.asking}].port", networks.named[networks.asking].port_id
+        raise invalid_field(field, port, "a port without a resource_request before microversion 2.72")
     where = wanted.destination
     default_zone = request.services.settings.default_availability_zone
     key_pair = await named_key_pair(request, wanted.key_name, "server")

@@ -11,6 +11,7 @@ from skep.database.cell.instances import ELSEWHERE, UNBOUND, UNKNOWN
 from skep.database.cell.tables import MISBOUND, instances, migrations
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
+from skep.domain.providers import Allocation
 from skep.domain.server_migrations import MigrationType
 from skep.domain.vifs import Unwired, Vif, unwired
 
@@ -100,6 +101,17 @@ def misbound(connection: sa.Connection, limit: int) -> dict[InstanceUuid, str]:
     """Return servers whose ports are bound to another host than theirs, with the right one; empty: to none."""
     query = sa.select(row.uuid, row.host).where(MISBOUND, ~ELSEWHERE).order_by(row.uuid).limit(limit)
     return {InstanceUuid(one.uuid): one.host or UNBOUND for one in connection.execute(query)}
+
+
+def providers_of(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, dict[str, str]]:
+    """Return of servers whose ports ask for resources of their host the UUIDs of the providers that serve them, by the
+    groups that the ports ask for.
+    """
+    query = sa.select(row.uuid, row.allocation).where(row.uuid.in_(uuids), row.allocation.is_not(None))
+    held: dict[InstanceUuid, dict[str, str]] = {
+        InstanceUuid(one.uuid): load(one.allocation, Allocation).ports for one in connection.execute(query)
+    }
+    return {uuid: ports for uuid, ports in held.items() if ports}
 
 
 def doubt_bindings(connection: sa.Connection, uuids: Sequence[str]) -> int:

@@ -88,7 +88,7 @@ class Counting:
 
 def counting_of(asked: Wanted, layout: Layout) -> Counting | None:
     """Return how to count; None where parts of the request compete, so that a way has to be found."""
-    if asked.groups or any(name not in layout.classes for name, _ in asked.loose):
+    if asked.all_groups or any(name not in layout.classes for name, _ in asked.loose):
         return None
     numa = asked.numa
     if numa is not None and (numa.own_emulator or any(cell != numa.cells[0] for cell in numa.cells)):

@@ -31,7 +31,7 @@ def allocate(room: Room, asked: Wanted) -> Allocation | None:
 def ways_to_allocate(room: Room, asked: Wanted) -> Iterator[Allocation]:
     """Give each way in which the server could be served, the one that `allocate` takes first."""
     ways = 0
-    for chosen in group_choices(room, asked):
+    for chosen, served in group_choices(room, asked):
         for shares in _numa_choices(room, asked):
             ways += 1
             if ways > MOST_WAYS:
@@ -39,7 +39,8 @@ def ways_to_allocate(room: Room, asked: Wanted) -> Iterator[Allocation]:
             near = frozenset(share.cell for share in shares) if asked.numa is not None else None
             devices = devices_near(room, asked.devices, chosen, near)
             if devices is not None:
-                yield Allocation(cells=shares, providers=_handed_out(room, devices))
+                ports = {group: room.providers[name].layout.provider.uuid for group, name in served.items()}
+                yield Allocation(cells=shares, providers=_handed_out(room, devices), ports=ports)
             elif not asked.devices:
                 break
 

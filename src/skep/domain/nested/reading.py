@@ -10,7 +10,7 @@ from skep.domain.errors import BadRequest
 from skep.domain.flavors import Flavor
 from skep.domain.invalid_input import invalid_property
 from skep.domain.nested.numa_reading import numa_wanted
-from skep.domain.nested.wanted import GROUP_POLICY, Affinity, DeviceRequest, Group, Wanted
+from skep.domain.nested.wanted import GROUP_POLICY, Affinity, DeviceRequest, Group, PortsWanted, Wanted
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Resources
 
 AFFINITIES: tuple[Affinity, ...] = ("legacy", "preferred", "required", "socket")
@@ -25,21 +25,29 @@ _NAME = re.compile(r"[A-Z0-9_]{1,255}")
 Pairs = tuple[tuple[str, str], ...]
 
 
-def wanted(flavor: Flavor, properties: dict[str, str], devices: tuple[DeviceRequest, ...] = ()) -> Wanted | None:
+NO_PORTS = PortsWanted()
+
+
+def wanted(
+    flavor: Flavor,
+    properties: dict[str, str],
+    devices: tuple[DeviceRequest, ...] = (),
+    ports: PortsWanted = NO_PORTS,
+) -> Wanted | None:
     """Return what is asked beside flat amounts and the host's own traits; None when that is nothing.
 
     Raises BadRequest naming the key that cannot be, or that contradicts another.
     """
-    if not flavor.extra_specs and not properties and not devices:
+    if not flavor.extra_specs and not properties and not devices and ports == NO_PORTS:
         return None
     image = tuple((key, value) for key, value in properties.items() if key.startswith("hw_"))
     specs = tuple(flavor.extra_specs.items())
-    return _wanted(flavor.vcpus, flavor.memory_mb, specs, image, devices)
+    return _wanted(flavor.vcpus, flavor.memory_mb, specs, image, devices, ports)
 
 
 @functools.lru_cache(maxsize=4096)
 def _wanted(
-    vcpus: int, memory_mb: int, specs: Pairs, image: Pairs, devices: tuple[DeviceRequest, ...]
+    vcpus: int, memory_mb: int, specs: Pairs, image: Pairs, devices: tuple[DeviceRequest, ...], ports: PortsWanted
 ) -> Wanted | None:
     flavor = Flavor(flavorid="", name="", vcpus=vcpus, memory_mb=memory_mb, extra_specs=dict(specs))
     properties = dict(image)
@@ -53,8 +61,9 @@ def _wanted(
         numa=numa_wanted(flavor, properties),
         loose=tuple(item for item in loose.resources if item[0] not in _OF_HOST) if loose is not None else (),
         groups=numbered,
-        isolated=_isolated(flavor) and bool(numbered),
+        isolated=_isolated(flavor) and bool(numbered or ports.groups),
         devices=_near(flavor, properties, devices),
+        ports=ports,
     )
     return None if found == Wanted() else found
 

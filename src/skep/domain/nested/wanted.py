@@ -58,6 +58,17 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     forbidden: tuple[str, ...] = ()
     any_of: tuple[tuple[str, ...], ...] = ()
     """Of each of these at least one trait."""
+    of_port: bool = False
+    """Whether a port of a network asks for it: only a provider that has a UUID serves it, for the network service is
+    told which one did. `name` is then the group's id, or the port's where its groups have none."""
+
+
+class PortsWanted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the ports of a server ask of its host (Neutron's `resource_request`)."""
+
+    groups: tuple[Group, ...] = ()
+    same_subtree: tuple[tuple[str, ...], ...] = ()
+    """Names of groups: of the providers that serve those of one set, one holds all the others."""
 
 
 class DeviceMatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,11 +102,17 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     isolated: bool = False
     """Whether no two groups may have the same provider (`group_policy=isolate`)."""
     devices: tuple[DeviceRequest, ...] = ()
+    ports: PortsWanted = PortsWanted()
+
+    @property
+    def all_groups(self) -> tuple[Group, ...]:
+        """The groups of the flavor, and those of ports behind them."""
+        return (*self.groups, *self.ports.groups)
 
     def resources(self) -> Resources:
         """Return what is taken of the flat inventory beside what the flavor's own fields say."""
         amounts: Resources = {}
-        for group in self.groups:
+        for group in self.all_groups:
             for name, amount in group.resources:
                 amounts[name] = amounts.get(name, 0) + amount
         for request in self.devices:

@@ -11,6 +11,7 @@ from skep.domain.instances import Instance
 from skep.domain.invalid_input import invalid_field
 from skep.domain.vifs import Vif
 from skep.neighbours.networks.base import (
+    NO_PROVIDERS_OF_SERVERS,
     NOT_BESIDE,
     AskedNetworks,
     ChosenNetworks,
@@ -20,6 +21,7 @@ from skep.neighbours.networks.base import (
     NamedNetwork,
     PortsOutcome,
     PortsRefused,
+    ProvidersOfServers,
     WantedInterface,
     WantedPorts,
     WantedRule,
@@ -177,7 +179,12 @@ class NoNetworks(NoProxies):
         """There are no ports."""
         return {}
 
-    async def bind(self, _hosts: Mapping[InstanceUuid, str], _beside: Mapping[InstanceUuid, str] = NOT_BESIDE) -> None:
+    async def bind(
+        self,
+        _hosts: Mapping[InstanceUuid, str],
+        _beside: Mapping[InstanceUuid, str] = NOT_BESIDE,
+        _providers: ProvidersOfServers = NO_PROVIDERS_OF_SERVERS,
+    ) -> None:
         """There is nothing to bind."""
 
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:

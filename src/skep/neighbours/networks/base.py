@@ -13,12 +13,21 @@ from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid, ProjectId, is_uuid
 from skep.domain.instances import Instance
 from skep.domain.invalid_input import invalid_field
+from skep.domain.nested.wanted import PortsWanted
 from skep.domain.networking import EtherType, SecurityGroupRule
 from skep.domain.subnet_addresses import BadSubnet, block_of
 from skep.domain.vifs import RequestedNetwork, Vif
 
 NOT_BESIDE: Mapping[InstanceUuid, str] = MappingProxyType({})
 """No server has another host soon."""
+
+NO_PROVIDERS: Mapping[str, str] = MappingProxyType({})
+"""Ports ask for no resources."""
+
+ProvidersOfServers: TypeAlias = Mapping[InstanceUuid, Mapping[str, str]]
+"""By server: by the groups of resources that its ports ask for, the UUIDs of the providers that serve them."""
+
+NO_PROVIDERS_OF_SERVERS: ProvidersOfServers = MappingProxyType({})
 
 NORMAL = "normal"
 """The kind of a port that needs a virtual switch only."""
@@ -49,6 +58,10 @@ class ChosenNetworks(msgspec.Struct, frozen=True, kw_only=True):
     """Ids."""
     count: int
     """Servers for which there is quota, at least the minimum."""
+    ports: PortsWanted = PortsWanted()
+    """What the ports that are named ask of the host."""
+    asking: int | None = None
+    """The place in `named` of the first port that asks for something."""
 
 
 class GroupOfServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -349,6 +362,8 @@ class WantedPorts(msgspec.Struct, frozen=True, kw_only=True):
     networks: str
     named: tuple[RequestedNetwork, ...]
     security_groups: tuple[str, ...]
+    providers: Mapping[str, str] = NO_PROVIDERS
+    """By the groups of resources that ports of the user ask for, the UUIDs of the providers that serve them."""
 
 
 class PortsRefused(msgspec.Struct, frozen=True):
@@ -400,11 +415,17 @@ class NetworkPorts(Protocol):
         """
         ...
 
-    async def bind(self, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str] = NOT_BESIDE) -> None:
+    async def bind(
+        self,
+        hosts: Mapping[InstanceUuid, str],
+        beside: Mapping[InstanceUuid, str] = NOT_BESIDE,
+        providers: ProvidersOfServers = NO_PROVIDERS_OF_SERVERS,
+    ) -> None:
         """Bind the ports of servers to the hosts that have them now; empty: to none.
 
         A binding that was made for the host before becomes the active one. All others go, but for those to the hosts
-        that are named `beside`. Raises Unavailable when the service does not answer.
+        that are named `beside`. `providers`: of servers whose ports ask for resources, those that serve them on these
+        hosts. Raises Unavailable when the service does not answer.
         """
         ...
 

@@ -171,7 +171,8 @@ def _without_part(request: PlacementRequest, part: str) -> str:
     """Say what is left out as flavors ask for it."""
     asked = request.nested
     if part == GROUPS:
-        return "without groups of resources"
+        of_ports = asked is not None and not asked.groups and not asked.loose
+        return "without ports that ask for resources" if of_ports else "without groups of resources"
     if part == DEVICES:
         names = dict.fromkeys(one.alias for one in request.spec.devices)
         return f"without PCI devices ({', '.join(names)})" if names else "without PCI devices"

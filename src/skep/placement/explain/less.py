@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from skep.domain.errors import BadRequest
 from skep.domain.flavors import Flavor
 from skep.domain.nested.reading import resources_of, wanted
-from skep.domain.nested.wanted import DeviceRequest, Wanted, request_class
+from skep.domain.nested.wanted import DeviceRequest, PortsWanted, Wanted, request_class
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Resources
 from skep.placement.explain.amounts import shortage
 from skep.placement.explain.failures import INSIDE, Failures, FilterSet, RowNumbers
@@ -57,7 +57,7 @@ def without(request: PlacementRequest, part: str) -> Less:
     asked = request.nested or Wanted()
     flavor = replace(request.spec.flavor, root_gb=0) if request.spec.boot_from_volume else request.spec.flavor
     if part == GROUPS:
-        inside = replace(asked, groups=(), loose=(), isolated=False)
+        inside = replace(asked, groups=(), loose=(), isolated=False, ports=PortsWanted())
     else:
         inside = replace(asked, devices=()) if part == DEVICES else replace(asked, numa=None)
     gone = asked.loose if part == GROUPS else ()
@@ -130,7 +130,7 @@ def _less(request: PlacementRequest, lacks: Resources) -> Less | None:
     if flavor is None:
         return None
     try:
-        inside = wanted(flavor, spec.image.properties if spec.image is not None else {}, devices)
+        inside = wanted(flavor, spec.image.properties if spec.image is not None else {}, devices, spec.ports)
     except BadRequest:
         return None
     resources = resources_of(flavor, inside)

@@ -24,7 +24,7 @@ MOST_COUNTED = 5_000
 def groups_asked(request: PlacementRequest) -> Wanted | None:
     """Return what is asked of nested providers, without devices by alias and NUMA cells."""
     asked = request.nested
-    return None if asked is None or not (asked.groups or asked.loose) else replace(asked, numa=None, devices=())
+    return None if asked is None or not (asked.all_groups or asked.loose) else replace(asked, numa=None, devices=())
 
 
 def devices_asked(request: PlacementRequest) -> Wanted | None:
@@ -131,7 +131,7 @@ def _flat(hosts: HostView, asked: Wanted) -> Mask:
     """Return who serves it without any inside: how much is free the flat inventory says."""
     mask = hosts.all()
     several = asked.isolated and len(asked.groups) > 1
-    if asked.numa is not None or asked.devices or several:
+    if asked.numa is not None or asked.devices or asked.ports.groups or several:
         return hosts.none()
     for group in asked.groups:
         mask &= _has(hosts, group)

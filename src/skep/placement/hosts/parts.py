@@ -64,7 +64,7 @@ def parts_asked(asked: Wanted | None) -> tuple[int, tuple[tuple[str, int], ...]]
             MEMORY_MB: max(cell.memory_mb for cell in cells),
         }
         return len(cells), tuple((_CELL + name, amount) for name, amount in sorted(amounts.items()) if amount)
-    groups = [group.resources for group in asked.groups] or [(item,) for item in asked.loose]
+    groups = [group.resources for group in asked.all_groups] or [(item,) for item in asked.loose]
     if not groups:
         return 0, ()
     return groups.count(groups[0]), groups[0]

@@ -15,6 +15,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 from skep.domain.vifs import Vif
 from skep.neighbours.networks.base import (
+    NO_PROVIDERS_OF_SERVERS,
     NOT_BESIDE,
     AskedNetworks,
     ChosenNetworks,
@@ -22,6 +23,7 @@ from skep.neighbours.networks.base import (
     GroupOfServer,
     PortsOutcome,
     PortsRefused,
+    ProvidersOfServers,
     WantedInterface,
     WantedPorts,
 )
@@ -97,7 +99,12 @@ class EmbeddedNetworks(EmbeddedProxies):
     async def release_ended(self, _servers: Mapping[InstanceUuid, bool]) -> None:
         """They go in the transaction that notes the end."""
 
-    async def bind(self, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str] = NOT_BESIDE) -> None:
+    async def bind(
+        self,
+        hosts: Mapping[InstanceUuid, str],
+        beside: Mapping[InstanceUuid, str] = NOT_BESIDE,
+        _providers: ProvidersOfServers = NO_PROVIDERS_OF_SERVERS,
+    ) -> None:
         """Bind the ports of servers to their hosts."""
         unit = partial(server_ports.bind, hosts=hosts, beside=beside, now=self._clock.now())
         await self._database.write(unit)

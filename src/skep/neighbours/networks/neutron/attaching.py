@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skep.domain.errors import BadRequest, Conflict, NotFound
 from skep.domain.ids import InstanceUuid, is_uuid, new_uuid
+from skep.domain.invalid_input import invalid_field
 from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.networks.base import WantedInterface
 from skep.neighbours.networks.neutron import choosing
@@ -51,7 +52,11 @@ async def _checked(chooser: Chooser, wanted: RequestedNetwork) -> RequestedNetwo
     if wanted.port_id is not None:
         if wanted.port_id not in there.ports:
             raise NotFound(f"Port {wanted.port_id[:80]} could not be found.")
-        choosing.check_port(f"{WHERE}.port_id", there.ports[wanted.port_id])
+        port = there.ports[wanted.port_id]
+        choosing.check_port(f"{WHERE}.port_id", port)
+        if port.resource_request:
+            expected = "a port without a resource_request (a QoS policy with a minimum), which only a create takes"
+            raise invalid_field(f"{WHERE}.port_id", port.id, expected)
         return wanted
     if wanted.network_id is None:
         return RequestedNetwork(network_id=await _only_network(chooser), tag=wanted.tag)

@@ -7,14 +7,16 @@ switch. Which host has the server is for its row to say; here one binding is mad
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from skep.domain.errors import Unavailable
+from skep.neighbours.networks.base import NO_PROVIDERS
 from skep.neighbours.networks.neutron.calls import NeutronCalls, NeutronRefused, read
 from skep.neighbours.networks.neutron.forms import NeutronPort
 from skep.neighbours.networks.neutron.ports import ServerPorts
+from skep.neighbours.networks.neutron.resource_requests import has_allocation
 
 EXTENSION = "binding-extended"
 ACTIVE = "ACTIVE"
@@ -53,8 +55,12 @@ class PortBindings:
             self._are_many = True
         return True
 
-    async def bind(self, port: NeutronPort, host: str, beside: str | None) -> None:
+    async def bind(
+        self, port: NeutronPort, host: str, beside: str | None, providers: Mapping[str, str] = NO_PROVIDERS
+    ) -> None:
         """Bind a port to a host, and to no other but `beside`. One that is gone is left out.
+
+        `providers`: as `ServerPorts.bind`.
 
         Raises NeutronRefused, Unavailable.
         """
@@ -67,9 +73,11 @@ class PortBindings:
             if host and host in there:
                 await self._activate(port, host)
             else:
-                await self._ports.bind(port, host)
+                await self._ports.bind(port, host, providers)
                 # What was the active one is this one now.
                 there.pop("" if active is None else active.host, None)
+        elif has_allocation(port):
+            await self._ports.bind(port, host, providers)
         for one in there:
             if one not in (host, beside):
                 await self._delete(port, one)

@@ -111,7 +111,7 @@ class Building:
         doubles = {port.id for port in doubles_among(there)}
         kept = [port for port in there if port.id not in doubles]
         for port in kept:
-            await self._ports.adopt(port, wanted.host, wanted.attempt)
+            await self._ports.adopt(port, wanted.host, wanted.attempt, wanted.providers)
         for port in there:
             if port.id in doubles:
                 await self._ports.give_up_unchanged(wanted.instance, port)
@@ -139,4 +139,5 @@ def _place(wanted: WantedPorts, position: int) -> PortPlace:
         position=position,
         attempt=wanted.attempt,
         security_groups=wanted.security_groups,
+        providers=wanted.providers,
     )

@@ -29,6 +29,7 @@ from skep.neighbours.networks.neutron.forms import (
     NeutronSubnet,
 )
 from skep.neighbours.networks.neutron.ports import DEFAULT_GROUP
+from skep.neighbours.networks.neutron.resource_requests import asked_of
 
 AMBIGUOUS = "More than one possible network found. Specify network ID(s) to select which one(s) to connect to."
 """Nova's text, as those of the other refusals that name no field."""
@@ -104,12 +105,16 @@ async def chosen(chooser: Chooser, asked: AskedNetworks) -> ChosenNetworks:
     new = 1 if networks == "auto" else sum(one.port_id is None for one in named)
     # First: what is looked up for each interface is bounded by it.
     count = await _count(chooser, asked, new)
-    await _check_named(chooser, asked, named)
+    there = await _check_named(chooser, asked, named)
+    brought = [there.ports[one.port_id] if one.port_id is not None else None for one in named]
+    asking = (place for place, port in enumerate(brought) if port is not None and port.resource_request)
     return ChosenNetworks(
         networks=networks,  # type: ignore[arg-type]
         named=named,
         security_groups=() if groups == (DEFAULT_GROUP,) else groups,
         count=count,
+        ports=asked_of(port for port in brought if port is not None),
+        asking=next(asking, None),
     )
 
 
@@ -145,8 +150,8 @@ async def _check_topology(chooser: Chooser) -> None:
         raise BadRequest(text) from error
 
 
-async def _check_named(chooser: Chooser, asked: AskedNetworks, named: Sequence[RequestedNetwork]) -> None:
-    """Refuse interfaces that cannot be. Raises BadRequest, Conflict, Forbidden."""
+async def _check_named(chooser: Chooser, asked: AskedNetworks, named: Sequence[RequestedNetwork]) -> FoundOfNamed:
+    """Refuse interfaces that cannot be, and return what was found of them. Raises BadRequest, Conflict, Forbidden."""
     there = await look_up(chooser, named)
     seen: set[str | tuple[str, IpAddress]] = set()
     for index, one in enumerate(named):
@@ -172,6 +177,7 @@ async def _check_named(chooser: Chooser, asked: AskedNetworks, named: Sequence[R
                 if (network.id, address) in seen:
                     raise invalid_field(f"{where}.fixed_ip", one.fixed_ip, "each address once")
                 seen.add((network.id, address))
+    return there
 
 
 async def _check_address(
@@ -193,9 +199,6 @@ def check_port(where: str, port: NeutronPort) -> None:
     if port.device_id:
         raise Conflict(f"Port {port.id} is still in use.")
     check_kind(where, port.id, port.vnic_type)
-    if port.resource_request:
-        expected = "a port without a resource_request (a QoS policy with a minimum): none is part of this release"
-        raise invalid_field(where, port.id, expected)
     if port.numa_affinity_policy:
         raise invalid_field(where, port.id, "a port without a numa_affinity_policy: none is part of this release")
     if not port.has_address:

@@ -16,10 +16,12 @@ from skep.domain.instances import Instance
 from skep.domain.vifs import Vif
 from skep.neighbours.at_once import AT_ONCE
 from skep.neighbours.networks.base import (
+    NO_PROVIDERS_OF_SERVERS,
     NOT_BESIDE,
     GroupChange,
     PortsAwaited,
     PortsOutcome,
+    ProvidersOfServers,
     WantedInterface,
     WantedPorts,
 )
@@ -150,9 +152,14 @@ class FencedNetworks(NeutronNetworks):
 
         await self.release_those(all_of_them)
 
-    async def bind(self, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str] = NOT_BESIDE) -> None:
+    async def bind(
+        self,
+        hosts: Mapping[InstanceUuid, str],
+        beside: Mapping[InstanceUuid, str] = NOT_BESIDE,
+        providers: ProvidersOfServers = NO_PROVIDERS_OF_SERVERS,
+    ) -> None:
         """Bind the ports of servers to their hosts. How they are plugged there is for their rows to say."""
-        await super().bind(hosts, beside)
+        await super().bind(hosts, beside, providers)
         await self._ledger.look_soon(hosts.keys())
 
     async def remake(self, _server: Instance) -> None:

@@ -7,7 +7,7 @@ a repeat finds whatever a request before did, also one whose answer was lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -17,9 +17,16 @@ import structlog
 from skep.domain.errors import Unavailable
 from skep.domain.ids import InstanceUuid
 from skep.domain.vifs import RequestedNetwork
+from skep.neighbours.networks.base import NO_PROVIDERS
 from skep.neighbours.networks.neutron.calls import CHANGED, NeutronCalls, NeutronRefused
 from skep.neighbours.networks.neutron.forms import GROUPS, LABEL, PORTS, Label, NeutronPort
 from skep.neighbours.networks.neutron.interfaces import ports_of
+from skep.neighbours.networks.neutron.resource_requests import (
+    has_allocation,
+    moved_allocation,
+    with_allocation,
+    without_allocation,
+)
 
 log = structlog.get_logger("skep.neighbours")
 
@@ -42,6 +49,8 @@ class PortPlace(msgspec.Struct, frozen=True, kw_only=True):
     request: str = ""
     """Of an interface that is attached: what no other request has."""
     security_groups: tuple[str, ...] = ()
+    providers: Mapping[str, str] = NO_PROVIDERS
+    """By the groups of resources that ports of users ask for, the UUIDs of the providers that serve them."""
 
     def fields(self, *, made: bool, tag: str | None, profile: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return what makes a port the server's."""
@@ -122,7 +131,7 @@ class ServerPorts:
                 raise _absent(port_id)
             if port.device_id:
                 raise NeutronRefused(409, "PortInUse", f"Port {port.id} is still in use.")
-            return place.fields(made=False, tag=tag, profile=port.profile)
+            return place.fields(made=False, tag=tag, profile=with_allocation(port, place.providers))
 
         try:
             return await self.change(port_id, fields)
@@ -152,23 +161,38 @@ class ServerPorts:
                         raise
         raise AssertionError("the last try returned or raised")
 
-    async def bind(self, port: NeutronPort, host: str) -> None:
-        """Bind a port of a server to a host; empty: to none. One that is gone is left out."""
-        if (port.host_id or "") == host:
+    async def bind(self, port: NeutronPort, host: str, providers: Mapping[str, str] = NO_PROVIDERS) -> None:
+        """Bind a port of a server to a host; empty: to none. One that is gone is left out.
+
+        `providers`: those that serve it there, by the groups that it asks for.
+        """
+        told = has_allocation(port)
+        if (port.host_id or "") == host and (not told or moved_allocation(port, providers) == port.profile):
             return
+
+        def fields(found: NeutronPort) -> dict[str, Any]:
+            profile = moved_allocation(found, providers) if host else without_allocation(found.profile)
+            return {"binding:host_id": host, "binding:profile": profile}
+
         try:
-            await self._skep.changed(PORTS, port.id, {"binding:host_id": host})
+            if told:
+                await self.change(port.id, fields)
+            else:
+                await self._skep.changed(PORTS, port.id, {"binding:host_id": host})
         except NeutronRefused as error:
             if error.status != 404:
                 raise
 
-    async def adopt(self, port: NeutronPort, host: str, attempt: int) -> None:
-        """Have a port for an attempt of its server's build, bound to the attempt's host.
+    async def adopt(
+        self, port: NeutronPort, host: str, attempt: int, providers: Mapping[str, str] = NO_PROVIDERS
+    ) -> None:
+        """Have a port for an attempt of its server's build, bound to the attempt's host, whose `providers` serve it.
 
         Raises NeutronRefused; Unavailable, too, where the port went meanwhile, or a later attempt has it.
         """
         mine = port.label is not None and port.label.attempt == attempt
-        if mine and (port.host_id or "") == host:
+        told = has_allocation(port)
+        if mine and (port.host_id or "") == host and (not told or with_allocation(port, providers) == port.profile):
             return
 
         def fields(found: NeutronPort) -> dict[str, Any]:
@@ -176,9 +200,10 @@ class ServerPorts:
             if label is None or label.attempt > attempt:
                 raise Unavailable(f"port {port.id} is no more this attempt's")
             label = msgspec.structs.replace(label, attempt=attempt)
+            profile = with_allocation(found, providers) if told else found.profile or {}
             return {
                 "binding:host_id": host,
-                "binding:profile": {**(found.profile or {}), LABEL: msgspec.to_builtins(label)},
+                "binding:profile": {**profile, LABEL: msgspec.to_builtins(label)},
             }
 
         try:
@@ -225,7 +250,7 @@ def _given_back(port: NeutronPort, instance: InstanceUuid) -> dict[str, Any]:
     """Return what makes a user's port no server's. Raises NeutronRefused where it is not this server's."""
     if port.label is None or port.device_id != instance:
         raise _absent(port.id)
-    profile = {key: value for key, value in (port.profile or {}).items() if key != LABEL}
+    profile = {key: value for key, value in without_allocation(port.profile).items() if key != LABEL}
     return {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": profile}
 
 

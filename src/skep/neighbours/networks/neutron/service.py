@@ -15,12 +15,15 @@ from skep.domain.vifs import Vif
 from skep.neighbours.answers import NETWORKS as SERVICE
 from skep.neighbours.at_once import at_once
 from skep.neighbours.networks.base import (
+    NO_PROVIDERS,
+    NO_PROVIDERS_OF_SERVERS,
     NOT_BESIDE,
     AskedNetworks,
     ChosenNetworks,
     GroupChange,
     GroupOfServer,
     PortsOutcome,
+    ProvidersOfServers,
     WantedInterface,
     WantedPorts,
 )
@@ -137,15 +140,26 @@ class NeutronNetworks(NeutronProxies):
                     found.setdefault(InstanceUuid(port.device_id), []).append(port.id)
         return found
 
-    async def bind(self, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str] = NOT_BESIDE) -> None:
+    async def bind(
+        self,
+        hosts: Mapping[InstanceUuid, str],
+        beside: Mapping[InstanceUuid, str] = NOT_BESIDE,
+        providers: ProvidersOfServers = NO_PROVIDERS_OF_SERVERS,
+    ) -> None:
         """Bind the ports of servers to their hosts."""
         with _told_to_skep():
             found = await interfaces.ports_of(self.skep, list(hosts))
             pairs = [(one, port) for one, ports in found.items() for port in ports]
             if pairs and await self._bindings.are_many():
-                await at_once(self._bindings.bind(port, hosts[one], beside.get(one)) for one, port in pairs)
+                binding = (
+                    self._bindings.bind(port, hosts[one], beside.get(one), providers.get(one, NO_PROVIDERS))
+                    for one, port in pairs
+                )
+                await at_once(binding)
             else:
-                await at_once(self._ports.bind(port, hosts[one]) for one, port in pairs)
+                await at_once(
+                    self._ports.bind(port, hosts[one], providers.get(one, NO_PROVIDERS)) for one, port in pairs
+                )
 
     async def bind_beside(self, hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, str]:
         """Bind the ports of servers to one more host."""
