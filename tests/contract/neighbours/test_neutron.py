@@ -275,6 +275,24 @@ class TestOtherNeutrons(OverTransport):
         assert await world.bindings(port) == {OTHER_HOST: "ACTIVE"}
         assert not [one for one in transport.asked if "/bindings" in one]
 
+    @pytest.mark.parametrize("extended", [True, False])
+    async def test_what_served_a_port_on_the_host_before_is_not_told_of_the_next(
+        self, world: NetworksWorld, transport: Differing, *, extended: bool
+    ) -> None:
+        """A port that asks for nothing any more: what else its profile says stays."""
+        absent = {"NeutronError": {"type": "ExtensionNotFound", "message": "not here", "detail": ""}}
+        transport.answers = lambda _method, path: (404, absent) if "/extensions/" in path and not extended else None
+        server, network = await world.server(), await world.network("10.0.0.0/24")
+        port = await world.port(network)
+        await world.given(world.wanted(server, RequestedNetwork(port_id=port["id"])))
+        before = await world.shown(port["id"])
+        told = {**before["binding:profile"], "allocation": new_uuid(), "other": 1}
+        await world.ask("PUT", f"ports/{port['id']}", {"port": {"binding:profile": told}}, by="admin")
+        await world.networks.bind({server: OTHER_HOST})
+        after = await world.shown(port["id"])
+        assert after["binding:host_id"] == OTHER_HOST
+        assert after["binding:profile"] == {**before["binding:profile"], "other": 1}
+
     @pytest.mark.parametrize("status", [400, 404, 409])
     async def test_a_second_binding_that_is_refused(
         self, world: NetworksWorld, transport: Differing, status: int

@@ -111,6 +111,15 @@ async def test_no_host_without_such_a_provider_is_chosen(tmp_path: Path) -> None
         assert PHYSICAL in said.text
 
 
+async def test_a_cloud_without_such_providers_says_what_is_lacking(tmp_path: Path) -> None:
+    async with asking(tmp_path, of_hosts=()) as demo:
+        port = await demo.port(await demo.network("10.1.0.0/24"), resource_request=flat(10))
+        refused = await demo.built([{"port": port}])
+        assert refused["status"] == "ERROR"
+        assert "No valid host" in refused["fault"]["message"]
+        assert EGRESS in refused["fault"]["message"], refused["fault"]
+
+
 async def test_the_next_host_serves_the_port_by_its_own_provider(tmp_path: Path) -> None:
     """A build fails on the first host; Neutron is told of the providers of the second."""
     failure = FakeFailure(operation="spawn", error="SpawnFailed", host=FIRST, server="one")

@@ -61,6 +61,22 @@ def test_a_host_reports_them_besides_those_of_its_driver(tmp_path: Path, devices
     assert bridge.traits == ("CUSTOM_PHYSNET_PUBLIC",)
 
 
+def test_the_documented_ones_are_taken(tmp_path: Path) -> None:
+    """Those of the page on networks."""
+    page = (Path(__file__).parents[3] / "docs/networks.md").read_text()
+    _, said = page.split("```toml\n[[compute.providers]]\n")
+    text = "[[compute.providers]]\n" + said.split("```")[0]
+    agent, bridge = compute_settings(load(written(tmp_path, text), {}).config, "h1").providers
+    assert bridge.parent == agent.name
+    assert bridge.inventory["NET_BW_EGR_KILOBIT_PER_SEC"] == Inventory(total=10000000, reserved=1000000)
+
+
+def test_an_environment_gives_them_as_json(tmp_path: Path) -> None:
+    text = '[{"name": "a", "inventories": [{"resource_class": "VGPU", "total": 3}]}]'
+    [found] = load(written(tmp_path, ""), {"SKEP_COMPUTE__PROVIDERS": text}).config.compute.providers
+    assert (found.name, found.inventories[0].total) == ("a", 3)
+
+
 def test_a_pattern_names_the_hosts_that_have_one(tmp_path: Path) -> None:
     config = load(written(tmp_path, BRIDGE.replace('hosts = "*"', 'hosts = "h1"').replace('parent = "agent"', "")), {})
     assert [one.name for one in compute_settings(config.config, "h1").providers] == ["agent", "bridge"]

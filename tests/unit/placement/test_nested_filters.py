@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from skep.domain.claims import Claim
 from skep.domain.ids import InstanceUuid, NodeUuid
+from skep.domain.nested.wanted import Group, PortsWanted
 from skep.placement.hosts import rooms
 from skep.placement.request import placement_request
 from skep.simulator.inside import GPU, devices, host_with_inside, spec_for_parts
@@ -126,6 +127,32 @@ def test_groups_are_served_by_flat_hosts_too_where_one_is_enough(world: Any) -> 
     assert world.fitting(spec_for_parts(1, 512, first)) == {"one"}
     apart = {"resources1:VGPU": "1", "resources2:VGPU": "1", "group_policy": "isolate"}
     assert world.fitting(spec_for_parts(1, 512, apart)) == {"one"}
+
+
+def of_ports(*amounts: int) -> Any:
+    """Return a spec whose ports ask for so many virtual GPUs each."""
+    groups = tuple(
+        Group(name=f"port-{number}", resources=(("VGPU", amount),), required=("CUSTOM_FIRST",), of_port=True)
+        for number, amount in enumerate(amounts)
+    )
+    return replace(spec_for_parts(1, 512, {}), ports=PortsWanted(groups=groups))
+
+
+def test_ports_are_served_by_providers_with_a_uuid_alone(world: Any) -> None:
+    """No host without an inside has one; and a stage names what they ask for, but not without an end."""
+    world.host("flat", inventory={**host_with_inside().inventory, **host_with_inside(vgpus=9).inventory})
+    inside(world, "unnamed", vgpus=9)
+    assert world.fitting(of_ports(1)) == set()
+    usage = host_with_inside("named", vgpus=9)
+    assert usage.topology is not None
+    named = tuple(replace(one, uuid=f"uuid-{one.name}") for one in usage.topology.providers)
+    world.host("named", inventory=usage.inventory, topology=replace(usage.topology, providers=named))
+    assert world.fitting(of_ports(1)) == {"named"}
+    assert world.fitting(of_ports(4, 5)) == {"named"}
+    assert world.why(of_ports(4, 6)).startswith(
+        "3 hosts considered; 0 left by groups of resources (ports: VGPU=4 with CUSTOM_FIRST, VGPU=6 with CUSTOM_FIRST)"
+    )
+    assert "VGPU=2 with CUSTOM_FIRST, 2 more)" in world.why(of_ports(*[2] * 6))
 
 
 def test_unnumbered_classes_come_from_any_one_provider(world: Any) -> None:

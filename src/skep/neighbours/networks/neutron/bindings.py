@@ -60,23 +60,20 @@ class PortBindings:
     ) -> None:
         """Bind a port to a host, and to no other but `beside`. One that is gone is left out.
 
-        `providers`: as `ServerPorts.bind`.
-
-        Raises NeutronRefused, Unavailable.
+        `providers`: as `ServerPorts.bind`. Raises NeutronRefused, Unavailable.
         """
         found = await self._of(port)
         if found is None:
             return
         there = {one.host: one for one in found if one.host}
         active = next((one for one in there.values() if one.status == ACTIVE), None)
-        if active is None or active.host != host:
-            if host and host in there:
-                await self._activate(port, host)
-            else:
-                await self._ports.bind(port, host, providers)
-                # What was the active one is this one now.
-                there.pop("" if active is None else active.host, None)
-        elif has_allocation(port):
+        if host not in there:
+            await self._ports.bind(port, host, providers)
+            # What was the active one is this one now.
+            there.pop("" if active is None else active.host, None)
+        elif active is None or active.host != host:
+            await self._activate(port, host)
+        if host in there and has_allocation(port):
             await self._ports.bind(port, host, providers)
         for one in there:
             if one not in (host, beside):
