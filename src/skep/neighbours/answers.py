@@ -14,6 +14,7 @@ import structlog
 from skep.domain.clock import Timestamp, parse_iso
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import Unavailable, Unreachable
+from skep.neighbours.connections import ServiceConnections
 
 log = structlog.get_logger("skep.neighbours")
 
@@ -44,8 +45,7 @@ def new_client(authorities: ssl.SSLContext) -> httpx.AsyncClient:
 
     So there are as many connections as requests that wait, whose number has a limit where they come in.
     """
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-    return httpx.AsyncClient(verify=authorities, trust_env=False, limits=limits)
+    return httpx.AsyncClient(transport=ServiceConnections(authorities), trust_env=False)
 
 
 async def ask(
