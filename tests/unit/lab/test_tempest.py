@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from skep_lab.tempest.__main__ import chosen
 from skep_lab.tempest.known import known
 from skep_lab.tempest.outcomes import Came, SuiteLine, SuiteOutcome, counted, page, read
+from skep_lab.tempest.selection import chosen
 from skep_lab.tempest.settings import Surroundings, sections, written
 
 CLASS = "tempest.api.compute.servers.test_one.OneTest"

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -24,12 +23,12 @@ from skep_lab.neighbours.identity_and_images import PART
 from skep_lab.neighbours.programs import programs
 from skep_lab.tempest.cloud import bare_surroundings, own_surroundings, surroundings
 from skep_lab.tempest.known import known
-from skep_lab.tempest.outcomes import Came, SuiteOutcome, counted, name_of, page, read
+from skep_lab.tempest.outcomes import Came, SuiteOutcome, counted, page, read
+from skep_lab.tempest.selection import chosen
 from skep_lab.tempest.settings import Surroundings, sections, written
 
 PROGRAMS = programs("tempest")
 INSIDE = Path(__file__).with_name("inside")
-COMPUTE = r"^tempest\.(serial_tests\.)?api\.compute\."
 MINUTES = 50.0
 Way = Callable[[Path], AbstractAsyncContextManager[Surroundings]]
 SURROUNDINGS: dict[str, Way] = {"all": surroundings, "bare": bare_surroundings, "own": own_surroundings}
@@ -110,19 +109,6 @@ async def _run(asked: argparse.Namespace, work: Path, way: Way) -> list[SuiteOut
             _print(f"ended after {asked.minutes:g} minutes")
     await _program(work, "told.json", "python", str(INSIDE / "told.py"), "stream", seconds=TEST_SECONDS)
     return read((work / "told.json").read_text().splitlines(), selected)
-
-
-def chosen(everything: Sequence[str], asked: argparse.Namespace) -> list[str]:
-    """Return the tests that are asked for, each with the tags that the runner knows it by."""
-    pattern = asked.regex or (COMPUTE if asked.list is None else "")
-    found = [test for test in everything if re.search(pattern, test)]
-    if asked.exclude:
-        found = [test for test in found if not re.search(asked.exclude, test)]
-    if asked.list is None:
-        return found
-    lines = (line.partition("#")[0].strip() for line in asked.list.read_text().splitlines())
-    wanted = {name_of(line) for line in lines if line}
-    return [test for test in found if {name_of(test), name_of(test).rpartition(".")[0]} & wanted]
 
 
 async def _suite(work: Path, into: str, *arguments: str, seconds: float) -> bool:
