@@ -195,10 +195,14 @@ class VolumesOfServers:
         Raises Unavailable.
         """
         volumes, kept = self._parts.volumes, volume
+        used: tuple[str, ...] = ()
         if volume.host == row.host and volume.attachment_id:
-            return volume
-        if volume.host != NOWHERE or not volume.attachment_id:
-            beside = (volume.attachment_id,) if volume.attachment_id else await self._used(row, volume)
+            # A host that the server has no more may have been told of, and the answer been lost.
+            used = await self._used(row, volume) if row.host == NOWHERE else ()
+            if not used:
+                return volume
+        if used or volume.host != NOWHERE or not volume.attachment_id:
+            beside = used or ((volume.attachment_id,) if volume.attachment_id else await self._used(row, volume))
             wanted = WantedAttachments(instance=row.instance, volume_ids=(volume.volume_id,), beside=beside)
             [found] = await volumes.reserve([wanted])
             if isinstance(found, VolumesRefused):

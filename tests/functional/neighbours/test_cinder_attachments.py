@@ -15,6 +15,7 @@ from skep.database.api.holders import SETTLE
 from skep.database.cell import volumes
 from skep.domain.clock import SECOND, Clock
 from skep.domain.ids import InstanceUuid
+from skep_lab.cinder_twin.store import TwinCaller
 from skep_lab.faulty_service import Mishap
 from tests.functional.neighbours.test_cinder import HOST, NEWEST, BesideCinder, beside_cinder, blank
 
@@ -227,3 +228,24 @@ async def test_a_volume_that_is_about_to_follow_its_server_can_be_detached(tmp_p
             return await has(demo, server) == [] and demo.attached(server) == {}
 
         await eventually(gone, "the server has no volume")
+
+
+async def test_a_volume_is_not_left_with_a_host_that_its_server_did_not_come_to(tmp_path: Path) -> None:
+    """Cinder was told of the host, its answer was lost, and the server could not be built there."""
+    async with beside_cinder(tmp_path) as demo:
+        server, volume = await demo.built(), demo.volume()
+        assert (await attach(demo, server, volume)).status_code == 202
+        await is_attached(demo, server, volume)
+        assert (await act(demo.compute, server, "shelve")) == 202
+        await demo.becomes(server, "SHELVED_OFFLOADED")
+
+        async def is_kept() -> bool:
+            return demo.attached(server).get(volume) == [("reserved", "")]
+
+        await eventually(is_kept, "the volume is at no host")
+        [kept] = [one.id for one in demo.store.attachments.values() if one.instance == server]
+        demo.store.connect(TwinCaller(project_id="admin", is_admin=True, is_service=True), kept, {"host": HOST})
+        cell = demo.beside.cloud.plane.databases.cells["cell1"]
+        await cell.write(partial(volumes.loosen, uuid=InstanceUuid(server)))
+        await eventually(is_kept, "the volume is at no host again")
+        assert demo.store.volumes[volume].status == "reserved"
