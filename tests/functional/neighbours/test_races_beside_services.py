@@ -80,7 +80,7 @@ async def test_one_volume_for_many_builds(tmp_path: Path) -> None:
 
 
 async def test_a_volume_of_many_servers_is_theirs_at_once(tmp_path: Path) -> None:
-    """Cinder refuses a second one while the first is on its way; who asks again gets it, and all lose it at once."""
+    """Cinder refuses a second one while the first is on its way, or goes; who asks again gets it, and loses it."""
     async with beside_both(tmp_path) as demo:
         servers = [await demo.create() for _ in range(MANY)]
         await demo.settled(servers)
@@ -99,7 +99,15 @@ async def test_a_volume_of_many_servers_is_theirs_at_once(tmp_path: Path) -> Non
             if not without:
                 break
         assert {one: demo.attached(one) for one in servers} == {one: {volume: [("attached", HOST)]} for one in servers}
-        assert set(await asyncio.gather(*(detach(demo, one, volume) for one in servers))) == {202}
+        having = list(servers)
+        for _ in range(MANY):
+            statuses = await asyncio.gather(*(detach(demo, one, volume) for one in having))
+            assert set(statuses) <= {202, 400}
+            assert 202 in statuses
+            having = [one for one, status in zip(having, statuses, strict=True) if status != 202]
+            if not having:
+                break
+        assert having == []
         await demo.left(volume)
 
 
