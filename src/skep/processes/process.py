@@ -5,15 +5,17 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from skep.config.sections import Config
 from skep.domain.clock import Clock
 from skep.domain.ids import Incarnation, new_uuid
-from skep.neighbours.circuits import Circuits
-from skep.processes.keystone import circuits_of
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
+
+if TYPE_CHECKING:
+    from skep.neighbours.circuits import Circuits
 
 
 def _incarnation() -> Incarnation:
@@ -39,7 +41,9 @@ class Process:
 
     @cached_property
     def circuits(self) -> Circuits:
-        """Which services are away."""
+        """Which services are away. A role that asks none, as the scheduler, does not load what asks."""
+        from skep.processes.keystone import circuits_of
+
         return circuits_of(self.config.identity, self.clock, self.metrics)
 
 

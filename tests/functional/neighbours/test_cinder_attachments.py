@@ -243,9 +243,14 @@ async def test_a_volume_is_not_left_with_a_host_that_its_server_did_not_come_to(
             return demo.attached(server).get(volume) == [("reserved", "")]
 
         await eventually(is_kept, "the volume is at no host")
+        cell = demo.beside.cloud.plane.databases.cells["cell1"]
+
+        async def is_noted() -> bool:
+            return not await cell.read(partial(volumes.misplaced, limit=10))
+
+        await eventually(is_noted, "the row says so")
         [kept] = [one.id for one in demo.store.attachments.values() if one.instance == server]
         demo.store.connect(TwinCaller(project_id="admin", is_admin=True, is_service=True), kept, {"host": HOST})
-        cell = demo.beside.cloud.plane.databases.cells["cell1"]
         await cell.write(partial(volumes.loosen, uuid=InstanceUuid(server)))
         await eventually(is_kept, "the volume is at no host again")
         assert demo.store.volumes[volume].status == "reserved"
