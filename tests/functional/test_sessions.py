@@ -249,8 +249,8 @@ async def test_a_host_that_does_not_believe_its_conductors_does_not_count_as_liv
     known = await cloud.plane.databases.cells["cell1"].read(agents.list_all)
     [stranger] = [agent for agent in known if agent.host == "stranger"]
     hearing = cloud.plane._conductor_of[cell_of(cloud).uuid]._hosts.hearing
-    assert not hearing.knows(stranger.node)
-    assert all(hearing.knows(agent.node) for agent in known if agent is not stranger)
+    assert not hearing.heard_since(stranger.node, 0)
+    assert all(hearing.heard_since(agent.node, 0) for agent in known if agent is not stranger)
 
 
 async def test_a_retired_host_speaks_no_more(cloud: Cloud, bus: OpenBus) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass, field
 
@@ -52,9 +53,9 @@ class Hearing:
         """Note that a node was heard."""
         self._at[node] = now
 
-    def knows(self, node: NodeUuid) -> bool:
-        """Tell whether a node was ever heard."""
-        return node in self._at
+    def heard_since(self, node: NodeUuid, moment: float) -> bool:
+        """Tell whether a node was heard at `moment` or later."""
+        return self._at.get(node, -math.inf) >= moment
 
     def hears(self, node: NodeUuid) -> bool:
         """Tell whether a node was heard at the latest look."""

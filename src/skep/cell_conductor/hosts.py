@@ -9,6 +9,7 @@ from functools import partial
 
 from skep.cell_conductor.hearing import SILENT_SECONDS, Hearing
 from skep.cell_conductor.host_keys import HostKeys
+from skep.cell_conductor.listening import Listening
 from skep.cell_conductor.parts import Parts
 from skep.cell_conductor.refusals import RefusedAgents
 from skep.cell_conductor.sessions import Sessions
@@ -57,12 +58,18 @@ class Hosts:
         sessions: Sessions | None = None,
         refusals: RefusedAgents | None = None,
         time_of_database: Time | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._parts = parts
         self._sessions = sessions or Sessions(parts)
         self._time = time_of_database
+        self._monotonic = monotonic
         self._agents: dict[NodeUuid, RegisteredAgent] = {}
-        self._listening_until: float | None = time.monotonic() + SILENT_SECONDS
+        self._reconnects = parts.transport.reconnects
+        self.listening = Listening(SILENT_SECONDS, monotonic)
+        self.listening.look(able=True)
+        self._known_since: float | None = None
+        """Since when hosts could be heard when it was known last who lives; None: it never was."""
         self._reports: list[tuple[HostReport, asyncio.Future[HostReported]]] = []
         self._stale: dict[NodeUuid, int] = {}
         """Older runs that were noted, so that each is noted once."""
@@ -101,8 +108,8 @@ class Hosts:
         if session is None:
             # With a session the first thing that it says in it counts: an agent may believe none of our answers, and
             # ask for ever without serving.
-            self.hearing.hear(agent.node, time.monotonic())
-        if self._listening_until is not None:
+            self.hearing.hear(agent.node, self._monotonic())
+        if self._known_since != self.listening.since:
             self.on_listening()
         if not agent.mapped:
             await parts.tell_above()
@@ -151,7 +158,7 @@ class Hosts:
         if agent is None or message.incarnation != agent.incarnation:
             agent = await self._look_up(message.node)
         if message.incarnation >= agent.incarnation:
-            self.hearing.hear(message.node, time.monotonic())
+            self.hearing.hear(message.node, self._monotonic())
         if message.incarnation < agent.incarnation:
             # Both serve one address and take turns, so each gets one of two.
             await self.have_report((message.node, message.node))
@@ -175,7 +182,7 @@ class Hosts:
         if message.usage.host != agent.host:
             why = f"it reports as host {message.usage.host[:80]!r}"
             raise self._refusals.refuse(agent.node, why, host=agent.host)
-        self.hearing.hear(message.node, time.monotonic())
+        self.hearing.hear(message.node, self._monotonic())
         answer: asyncio.Future[HostReported] = asyncio.get_running_loop().create_future()
         self._reports.append((HostReport.of(message, self._parts.cell.uuid), answer))
         self.reporting.nudge()
@@ -211,15 +218,22 @@ class Hosts:
         """Tell whether a silence means something yet: all agents were heard, or there was time enough for each.
 
         A conductor that has just started says for SILENT_SECONDS that it only listens, unless it has heard all its
-        agents before.
+        agents before. So it does after its messaging was away, and after it stood still: hosts are not down then, it
+        did not hear them. To be called at each beat.
         """
-        until = self._listening_until
-        if until is None:
-            return True
-        known = await self._parts.database.read(agents.list_all)
-        if time.monotonic() < until and any(not self.hearing.knows(agent.node) for agent in known):
-            return False
-        self._listening_until = None
+        transport, listening = self._parts.transport, self.listening
+        if transport.reconnects != self._reconnects:
+            self._reconnects = transport.reconnects
+            listening.look(able=False)
+        listening.look(able=transport.connected)
+        since = listening.since
+        if since is None or since == self._known_since:
+            return since is not None
+        if not listening.heard_for(SILENT_SECONDS):
+            known = await self._parts.database.read(agents.list_all)
+            if any(not self.hearing.heard_since(agent.node, since) for agent in known):
+                return False
+        self._known_since = since
         return True
 
     async def hears_any_but(self, nodes: Collection[NodeUuid]) -> bool:
@@ -313,7 +327,7 @@ class Hosts:
 
     async def _understands(self, node: NodeUuid) -> bool:
         """Tell whether the cell knows which orders the agent of a node takes; also true where the row was just read."""
-        agent, now = self._agents.get(node), time.monotonic()
+        agent, now = self._agents.get(node), self._monotonic()
         if agent is None or agent.understands is not None:
             self._looked.pop(node, None)
             return True

@@ -25,6 +25,15 @@ class Listening:
             self._since = now
         self._looked_at = now
 
+    def note_awake(self) -> None:
+        """Note that this process runs, where what came between two looks took long for another reason."""
+        self._looked_at = self._monotonic()
+
+    @property
+    def since(self) -> float | None:
+        """The reading of the monotonic clock since which hosts could be heard; None: they cannot be."""
+        return self._since
+
     def heard_for(self, seconds: float) -> bool:
         """Tell whether hosts could be heard during all of the last `seconds`."""
         return self._since is not None and self._looked_at - self._since >= seconds

@@ -33,6 +33,16 @@ class SealingTransport:
         """As the transport inside."""
         return self._inner.proves_senders
 
+    @property
+    def connected(self) -> bool:
+        """As the transport inside."""
+        return self._inner.connected
+
+    @property
+    def reconnects(self) -> int:
+        """As the transport inside."""
+        return self._inner.reconnects
+
     async def cast(self, address: Address, message: Cast, context: RequestContext | None = None) -> None:
         """Send a hint; one to an agent goes in its session, or in clear to one that may do without, or not at all."""
         if not address.startswith(self._agents) or isinstance(message, ReportHostNow) or self.proves_senders:

@@ -23,14 +23,6 @@ MEMORY = "memory"
 class ProcessTransport(Transport, Protocol):
     """A transport as a process owns it: opened before the first message, closed after the last."""
 
-    @property
-    def connected(self) -> bool:
-        """Whether messages can be sent now."""
-
-    @property
-    def reconnects(self) -> int:
-        """How often the connection was made anew."""
-
     async def open(self) -> None:
         """Connect. Raises Unreachable when nobody answers, Misconfigured when it never will work."""
 

@@ -69,6 +69,14 @@ class Transport(Protocol):
     def proves_senders(self) -> bool:
         """Whether messages never leave this process, so that `speaker.proven_speaker` can be believed."""
 
+    @property
+    def connected(self) -> bool:
+        """Whether messages can be sent now."""
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was made anew."""
+
     async def cast(self, address: Address, message: Cast, context: RequestContext | None = None) -> None:
         """Send a hint. Returns when it is on its way; a missing receiver is no error."""
 

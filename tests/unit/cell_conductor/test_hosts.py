@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
+from skep.cell_conductor.hearing import SILENT_SECONDS
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.parts import Parts
 from skep.contracts.eventually import PATIENCE
@@ -21,6 +23,7 @@ from skep.messages.to_cell_conductor import Heartbeat, RegisterAgent, Registrati
 from skep.messages.to_compute import ReportHostNow
 from skep.messages.to_scheduler import ReportAnswer, UpdateHostState, UpdateHostStateReply
 from skep.transport.base import compute, scheduler_for
+from skep.transport.memory import MemoryTransport
 from skep.transport.speaker import Speaker, speaking
 
 NODES = tuple(NodeUuid(f"node-{number}") for number in range(3))
@@ -193,3 +196,83 @@ async def test_who_registered_since_is_not_forgotten_but_mapped_anew(parts: Part
     assert not await parts.database.write(partial(agents.retire, node=NODES[0], process="first"))
     [unmapped] = await parts.database.read(agents.unmapped)
     assert (unmapped.node, unmapped.process) == (NODES[0], "second")
+
+
+class Wire(MemoryTransport):
+    """A transport whose connection can be lost and made anew."""
+
+    connected = True
+    reconnects = 0
+
+
+class Watch:
+    """A monotonic clock that is told how late it is."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+async def hosts_that_are_heard(parts: Parts, wire: Wire, watch: Watch) -> Hosts:
+    hosts = Hosts(dataclasses.replace(parts, transport=wire), monotonic=watch)
+    for node in NODES:
+        identity = AgentIdentity(node=node, host=node.replace("node", "host"), process=Incarnation("p"))
+        await registered(hosts, identity)
+    assert await hosts.knows_who_lives()
+    return hosts
+
+
+async def beat_of(hosts: Hosts, *nodes: NodeUuid) -> None:
+    for node in nodes:
+        await hosts.heartbeat(Heartbeat(node=node, incarnation=1), None)
+
+
+async def test_who_was_not_heard_while_messaging_was_away_is_not_silent(parts: Parts, watch: Watch) -> None:
+    wire = Wire()
+    hosts = await hosts_that_are_heard(parts, wire, watch)
+    wire.connected = False
+    watch.now += 1
+    assert not await hosts.knows_who_lives()
+    watch.now += 60
+    wire.connected, wire.reconnects = True, 1
+    assert not await hosts.knows_who_lives()
+    watch.now += 1
+    await beat_of(hosts, *NODES[:2])
+    assert not await hosts.knows_who_lives()
+    await beat_of(hosts, NODES[2])
+    assert await hosts.knows_who_lives()
+
+
+async def test_a_host_that_stays_silent_after_an_outage_is_silent_in_the_end(parts: Parts, watch: Watch) -> None:
+    wire = Wire()
+    hosts = await hosts_that_are_heard(parts, wire, watch)
+    wire.reconnects += 1
+    for _ in range(round(SILENT_SECONDS)):
+        watch.now += 1
+        assert not await hosts.knows_who_lives()
+        await beat_of(hosts, *NODES[:2])
+    watch.now += 2
+    assert await hosts.knows_who_lives()
+
+
+async def test_a_conductor_that_stood_still_listens_first(parts: Parts, watch: Watch) -> None:
+    hosts = await hosts_that_are_heard(parts, Wire(), watch)
+    watch.now += SILENT_SECONDS + 1
+    assert not await hosts.knows_who_lives()
+    await beat_of(hosts, *NODES)
+    assert await hosts.knows_who_lives()
+
+
+async def test_a_scheduler_that_is_waited_for_is_no_standstill(parts: Parts, watch: Watch) -> None:
+    hosts = await hosts_that_are_heard(parts, Wire(), watch)
+    watch.now += SILENT_SECONDS + 1
+    hosts.listening.note_awake()
+    watch.now += 1
+    assert await hosts.knows_who_lives()

@@ -44,6 +44,8 @@ RESTORE = "backup restored"
 """Among the kinds: its backup is made beside other faults, and it is restored when they are over."""
 BACKUP_AT = (0.1, 0.6)
 """Of the duration: when a backup is made."""
+AWAY = ("on a host that is down or disabled", "not heard of yet")
+"""In the fault of a server: a host that would have done was away. These faults cut off hosts and whole cells."""
 FAULTS_SHARE = 0.75
 """Of the duration; the rest is for restarts in order, which take as long as they do."""
 
@@ -131,6 +133,11 @@ class ProcessChaos(Load):
     def more(self) -> bool:
         """Go on until all processes were restarted, too."""
         return super().more() or not self.rolled
+
+    def _observe(self) -> Findings:
+        findings = super()._observe()
+        wrong = tuple(one for one in findings.errors_unjustified if not any(words in one for words in AWAY))
+        return msgspec.structs.replace(findings, errors_unjustified=wrong)
 
     async def disturb(self) -> None:
         """Do faults, heal, and then restart all in order."""

@@ -46,6 +46,16 @@ class ChaosTransport:
         """Nothing leaves this process."""
         return self._inner.proves_senders
 
+    @property
+    def connected(self) -> bool:
+        """As the transport inside."""
+        return self._inner.connected
+
+    @property
+    def reconnects(self) -> int:
+        """As the transport inside."""
+        return self._inner.reconnects
+
     async def cast(self, address: Address, message: Cast, context: RequestContext | None = None) -> None:
         """Send a hint, or what becomes of it."""
         fate = self.decide(address, message)

@@ -31,7 +31,8 @@ class _Here:
     """A transport without a wire: what the service serves is called in place."""
 
     def __init__(self) -> None:
-        self.proves_senders = True
+        self.proves_senders = self.connected = True
+        self.reconnects = 0
         self.handlers: dict[type[Any], Any] = {}
 
     async def serve(self, _address: Address, handlers: Handlers) -> _Here:
