@@ -113,6 +113,8 @@ class FaultyService:
         self.url = address(self._listener)
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[None]] = set()
+        self._changing = asyncio.Lock()
+        """One story may end a fault while another begins one."""
         self._fault: Mishap | None = None
         self._refusal: int | None = None
         self._said: dict[str, Any] | None = None
@@ -133,11 +135,13 @@ class FaultyService:
 
     async def fail(self, fault: Mishap, meets: Callable[[str, str], bool] = every) -> None:
         """Fail from now on where `meets` says so of a method and a path. Refused is every connection."""
-        self._expect(fault, None, meets)
-        if fault is Mishap.REFUSES:
-            await self._close()
-            # The port stays taken, and nobody listens there.
-            self._listener = self._bound_again()
+        async with self._changing:
+            self._expect(fault, None, meets)
+            if fault is Mishap.REFUSES:
+                await self._close()
+                # The port stays taken, and nobody listens there.
+                self._listener.close()
+                self._listener = self._bound_again()
 
     async def refuse(
         self, status: int, meets: Callable[[str, str], bool] = every, body: dict[str, Any] | None = None
@@ -156,9 +160,10 @@ class FaultyService:
 
     async def heal(self) -> None:
         """Answer again."""
-        self._fault = self._refusal = self.keeps = None
-        if self._server is None:
-            await self._listen()
+        async with self._changing:
+            self._fault = self._refusal = self.keeps = None
+            if self._server is None:
+                await self._listen()
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accepted, sock=self._listener)
