@@ -64,12 +64,14 @@ class CloudBeside:
     client: httpx.AsyncClient
     config: Config
     running: AsyncExitStack
+    cells: int
     hosts: int
+    """Of each cell."""
 
     async def restart(self) -> None:
         """End the cloud, and begin it anew with what it has written."""
         await self.running.aclose()
-        self.cloud, self.client = await _begun(self.config, self.running, self.hosts)
+        self.cloud, self.client = await _begun(self.config, self.running, self.cells, self.hosts)
 
     def for_clients(self, folder: Path) -> Path:
         """Have the catalogue name this cloud and its neighbours; return a file by which clients sign in to it.
@@ -170,6 +172,8 @@ async def cloud_beside(
     volumes: bool = False,
     hosts: int = 1,
     of_hosts: Mapping[str, Any] | None = None,
+    of_conductors: Mapping[str, Any] | None = None,
+    cells: int = 1,
     plugs: bool = False,
     breaker_failures: int = 0,
     breaker_seconds: float = 5.0,
@@ -179,8 +183,9 @@ async def cloud_beside(
     """Run a cloud of one host for the length of a block; with `unified` Keystone's limits are its quotas.
 
     With `networks` its servers have their ports from the network service behind the third port, with `volumes` their
-    volumes from the twin of Cinder behind the fourth. `of_hosts` are settings of `[compute]`; hosts that `plug` make
-    interfaces. Without `breaker_failures` no service ever counts as away: it is asked as soon as it is healed.
+    volumes from the twin of Cinder behind the fourth. `of_hosts` are settings of `[compute]`, `of_conductors` of
+    `[conductor]`; each of `cells` has so many hosts. Hosts that `plug` make interfaces. Without `breaker_failures` no
+    service ever counts as away: it is asked as soon as it is healed.
     `reimage_seconds`: in which a volume is filled anew; `not_ready_seconds`: for which conductors wait for what others
     have to answer.
     """
@@ -221,14 +226,20 @@ async def cloud_beside(
             images=ImagesSettings(kind="glance", endpoint=glance.url),
             networks=NetworksSettings(kind="neutron", endpoint=neutron.url) if networks else NetworksSettings(),
             volumes=of_volumes,
-            conductor=msgspec.structs.replace(config.conductor, not_ready_deadline=not_ready_seconds),
+            conductor=msgspec.structs.replace(
+                config.conductor, not_ready_deadline=not_ready_seconds, **(of_conductors or {})
+            ),
             compute=msgspec.structs.replace(config.compute, images=host_images, fake=fake, **(of_hosts or {})),
         )
         running = await stack.enter_async_context(AsyncExitStack())
-        cloud, client = await _begun(config, running, hosts)
-        yield CloudBeside(cloud, behind, keystone, glance, neutron, cinder, twin.store, client, config, running, hosts)
+        cloud, client = await _begun(config, running, cells, hosts)
+        yield CloudBeside(
+            cloud, behind, keystone, glance, neutron, cinder, twin.store, client, config, running, cells, hosts
+        )
 
 
-async def _begun(config: Config, stack: AsyncExitStack, hosts: int) -> tuple[AllInOneCloud, httpx.AsyncClient]:
-    cloud = await stack.enter_async_context(serving_cloud(config, cells=1, hosts=hosts))
+async def _begun(
+    config: Config, stack: AsyncExitStack, cells: int, hosts: int
+) -> tuple[AllInOneCloud, httpx.AsyncClient]:
+    cloud = await stack.enter_async_context(serving_cloud(config, cells=cells, hosts=hosts))
     return cloud, await stack.enter_async_context(plain_client(cloud.api_url))

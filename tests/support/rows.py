@@ -31,6 +31,7 @@ from skep.domain.flavors import Flavor
 from skep.domain.ids import CellUuid, Incarnation, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId
 from skep.domain.instances import Fault, Instance, PowerState, State, Task
 from skep.domain.moves import STEPS
+from skep.domain.providers import Allocation
 from skep.domain.request_specs import RequestSpec
 
 PROJECT = ProjectId("p")
@@ -82,9 +83,9 @@ def staged(uuid: InstanceUuid = ONE, *, attempt: int = 1, host: str | None = HOS
     )
 
 
-def placed(host: str) -> Placed:
+def placed(host: str, allocation: Allocation | None = None) -> Placed:
     """Return a decision for a host."""
-    return Placed(node=NodeUuid(f"node-{host}"), host=host, cell=CELL, epoch="e")
+    return Placed(node=NodeUuid(f"node-{host}"), host=host, cell=CELL, epoch="e", allocation=allocation)
 
 
 def request(uuids: Sequence[InstanceUuid], *, name: str = "req-1", now: int = 1, minimum: int = 1) -> NewRequest:

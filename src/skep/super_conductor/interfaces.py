@@ -194,7 +194,8 @@ class Interfaces:
     async def _bound_beside(self, wanted: SecondBinding) -> str | None:
         """Bind the ports of one server; return why not, None where that is not known yet, and empty once it is done."""
         try:
-            refused = await self._parts.networks.bind_beside({wanted.instance: wanted.host})
+            providers = {wanted.instance: wanted.providers}
+            refused = await self._parts.networks.bind_beside({wanted.instance: wanted.host}, providers)
         except SkepError as error:
             log.warning("ports not bound to a target yet", instance=wanted.instance, error=str(error))
             since = wanted.since + int(self._parts.settings.not_ready_deadline * SECOND)

@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from skep.config.compute import FakeFailure
 from skep.config.providers import HostProvider
 from skep.contracts.eventually import eventually
@@ -56,8 +54,19 @@ class Asking(BesideNeutron):
 
 
 @asynccontextmanager
-async def asking(root: Path, *failures: FakeFailure, of_hosts: tuple[HostProvider, ...]) -> AsyncIterator[Asking]:
-    async with cloud_beside(root, *failures, networks=True, hosts=2, of_hosts={"providers": of_hosts}) as beside:
+async def asking(
+    root: Path, *failures: FakeFailure, of_hosts: tuple[HostProvider, ...], cells: int = 1, hosts: int = 2, **said: Any
+) -> AsyncIterator[Asking]:
+    """Run a cloud whose hosts have these providers; `said`: of its conductors."""
+    async with cloud_beside(
+        root,
+        *failures,
+        networks=True,
+        cells=cells,
+        hosts=hosts,
+        of_hosts={"providers": of_hosts},
+        of_conductors=said,
+    ) as beside:
         admin = await beside.session("admin", "admin")
         yield Asking(beside, await beside.session(), await beside.image(), admin)
 
@@ -175,23 +184,6 @@ async def test_an_evacuated_server_is_served_by_its_new_host(tmp_path: Path) -> 
         await demo.beside.calm(demo.compute, server["id"], "SHUTOFF")
         shown = (await demo.admin.ask("GET", f"/servers/{server['id']}", version=NEWEST)).json()["server"]
         assert shown["OS-EXT-SRV-ATTR:host"] == other
-
-
-@pytest.mark.parametrize(
-    "action",
-    [{"resize": {"flavorRef": "2"}}, {"migrate": None}, {"os-migrateLive": {"host": None, "block_migration": "auto"}}],
-    ids=lambda one: next(iter(one)),
-)
-async def test_a_move_that_cannot_be_honoured_is_refused(tmp_path: Path, action: dict[str, Any]) -> None:
-    async with asking(tmp_path, of_hosts=(*providers(FIRST), *providers(SECOND))) as demo:
-        port = await demo.port(await demo.network("10.1.0.0/24"), resource_request=flat(10))
-        server = await demo.built([{"port": port}])
-        before = await demo.bound(port)
-        answer = await demo.act(server["id"], action)
-        assert answer.status_code == 409, answer.text
-        assert "resource_request" in answer.json()["conflictingRequest"]["message"]
-        assert (await demo.server(server["id"]))["status"] == "ACTIVE"
-        assert await demo.bound(port) == before
 
 
 async def test_what_is_refused_of_ports_that_ask(tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ from skep.database.cell import cold_moves, instances, interfaces, live_moves, mo
 from skep.database.cell.cold_moves import WaitingMove
 from skep.database.cell.tables import attempts, migrations
 from skep.database.cell.tables import instances as rows
+from skep.database.stored import dump
 from skep.domain.actions import ACTIONS
+from skep.domain.builds import Placed
 from skep.domain.clock import SECOND
 from skep.domain.ids import CellUuid
 from skep.domain.instances import Instance, PowerState, State
+from skep.domain.providers import Allocation
 from skep.domain.vifs import Vif
 from tests.support.rows import HOST, ME, ONE, bring_to, context, placed
 
@@ -27,7 +30,7 @@ def server(cell: sa.Connection) -> Instance:
     return found
 
 
-def ready(cell: sa.Connection, *, ports: bool = True) -> WaitingMove:
+def ready(cell: sa.Connection, *, ports: bool = True, target: Placed | None = None) -> WaitingMove:
     """Begin a live migration, up to where its target is ready."""
     bring_to(cell, State.ACTIVE)
     if ports:
@@ -35,7 +38,7 @@ def ready(cell: sa.Connection, *, ports: bool = True) -> WaitingMove:
         interfaces.note_bound(cell, {ONE: HOST})
     assert live_moves.begin(cell, server(cell), ACTIONS["live_migrate"], context("req-move"), NOW) is not None
     [waiting] = cold_moves.take(cell, ME, NOW, 5)
-    assert cold_moves.placed(cell, waiting, placed(OTHER), NOW)
+    assert cold_moves.placed(cell, waiting, target or placed(OTHER), NOW)
     live_moves.begin_queued(cell, NOW, 0)
     assert ends(cell, waiting, "live_prepare", waiting.attempt, OTHER)
     return waiting
@@ -77,6 +80,19 @@ def test_no_host_is_told_before_the_bindings_are_there(cell: sa.Connection) -> N
     assert second_bindings.take(cell, 5) == []
     assert told(cell) == ["live_copy"]
     assert second_bindings.look_again(cell, 5) == 0, "it is under way"
+
+
+def test_what_serves_the_ports_on_the_target_is_said_with_the_binding(cell: sa.Connection) -> None:
+    """It is that of the target's attempt: the row says what serves them on the host that has the server."""
+    serving = placed(OTHER, Allocation(ports={"group": "there"}))
+    waiting = ready(cell, target=serving)
+    cell.execute(rows.update().values(allocation=dump(Allocation(ports={"group": "here"}))))
+    [one] = second_bindings.take(cell, 5)
+    assert one.providers == {"group": "there"}
+    assert interfaces.providers_of(cell, [ONE]) == {ONE: {"group": "here"}}
+    second_bindings.made(cell, [waiting.move.uuid])
+    assert ends(cell, waiting, "live_copy", 1, HOST)
+    assert interfaces.providers_of(cell, [ONE]) == {ONE: {"group": "there"}}
 
 
 def test_once_it_is_over_the_ports_are_looked_at_again(cell: sa.Connection) -> None:

@@ -250,8 +250,6 @@ async def _move(request: ApiRequest, action: Action, asked: Any) -> Answer:
     instance = found.instance
     live = action.name == "live_migrate"
     _check(request, instance, action)
-    if action.name != "revert_resize":
-        await server_moves.check_ports(request, instance, action)
     elsewhere = request.allowed(CROSS_CELL, project_id=instance.project_id, user_id=instance.user_id)
     host = None
     if action.name == "migrate":

@@ -70,21 +70,6 @@ def check_within_reach(connection: Connection, host: str, cell: CellUuid | None,
         raise BadRequest(f"Compute host {host} is in another cell: {elsewhere_refused}.")
 
 
-async def check_ports(request: ApiRequest, server: Instance, action: Action) -> None:
-    """Raise Conflict for a server whose ports ask for resources of its host: such a server is not moved this way.
-
-    Its ports would have to be told of providers of the target that serve them, while those of the source do.
-    """
-    if not any(one.port_id is not None for one in server.requested_networks):
-        return
-    spec = await request.services.database.read(partial(build_requests.spec_of, instance=server.uuid))
-    if spec is not None and spec.ports.groups:
-        raise Conflict(
-            f"Cannot '{action.record}' instance {server.uuid}: it has ports with a resource_request (a QoS policy with "
-            "a minimum), and is not moved so."
-        )
-
-
 async def check_source(request: ApiRequest, server: Instance) -> None:
     """Raise Conflict when the host of a server is known to be down. While no scheduler answers, none is known to be."""
     try:

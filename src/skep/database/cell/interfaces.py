@@ -114,6 +114,21 @@ def providers_of(connection: sa.Connection, uuids: Sequence[str]) -> dict[Instan
     return {uuid: ports for uuid, ports in held.items() if ports}
 
 
+def bound_anew(bound_to: str | None, before: bytes | None, after: bytes | None) -> dict[str, str]:
+    """Return what a row says of bindings from now on whose server goes from one stored allocation to another.
+
+    Where other providers serve its ports they are bound anew, for the host may be the same. Nothing: what it said.
+    """
+    if bound_to is None or before == after:
+        return {}
+    return {} if _serving(before) == _serving(after) else {"bound_to": UNKNOWN}
+
+
+def _serving(stored: bytes | None) -> dict[str, str]:
+    """Return which providers serve ports, by an allocation as a column holds it."""
+    return load(stored, Allocation).ports if stored else {}
+
+
 def doubt_bindings(connection: sa.Connection, uuids: Sequence[str]) -> int:
     """Note that it is not known to which hosts the ports of these servers are bound: they are bound anew. Return of how
     many of them it was known.

@@ -44,6 +44,7 @@ HELD_BESIDE = (
 LEFT = (
     sa.select(
         row.allocation,
+        row.bound_to,
         row.attempt,
         row.highest,
         row.body,

@@ -15,6 +15,7 @@ from skep.database.cell import (
     attempts,
     builds,
     evacuations,
+    interfaces,
     listing,
     live_moves,
     move_statements,
@@ -447,6 +448,7 @@ def switched(connection: sa.Connection, known: Move, side: Side) -> dict[str, An
         "host": to.host,
         "node": to.node,
         "allocation": left.allocation_beside,
+        **interfaces.bound_anew(left.bound_to, left.allocation, left.allocation_beside),
         "availability_zone": to.zone,
         # What the host before it had begun says nothing of how old the reports of this one are.
         "acted_id": None,

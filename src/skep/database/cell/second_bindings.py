@@ -18,8 +18,10 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell.instances import UNKNOWN
-from skep.database.cell.tables import instances, migrations
+from skep.database.cell.tables import attempts, instances, migrations
+from skep.database.stored import load
 from skep.domain.ids import InstanceUuid
+from skep.domain.providers import Allocation
 
 row = instances.c
 move = migrations.c
@@ -43,6 +45,8 @@ class SecondBinding(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     """To which the ports are to be bound besides."""
     since: int
+    providers: dict[str, str] = {}
+    """By the groups of resources that the ports ask for, the UUIDs of the providers of that host that serve them."""
 
 
 def wanted(connection: sa.Connection, instance: InstanceUuid) -> str | None:
@@ -60,12 +64,29 @@ def take(connection: sa.Connection, limit: int) -> list[SecondBinding]:
     """Return migrations that wait for bindings, and note of each that there may be some from now on."""
     waiting = sa.select(move.uuid).where(move.dest_binding.is_not(None), PENDING).order_by(move.step_at).limit(limit)
     asking = migrations.update().where(move.uuid.in_(waiting), PENDING).values(dest_binding=ASKED)
-    found = connection.execute(asking.returning(move.uuid, move.instance, move.dest_host, move.step_at)).all()
+    columns = (move.uuid, move.instance, move.dest_host, move.dest_attempt, move.step_at)
+    found = [one for one in connection.execute(asking.returning(*columns)).all() if one.dest_host is not None]
     return [
-        SecondBinding(move=one.uuid, instance=InstanceUuid(one.instance), host=one.dest_host, since=one.step_at)
+        SecondBinding(
+            move=one.uuid,
+            instance=InstanceUuid(one.instance),
+            host=one.dest_host,
+            since=one.step_at,
+            providers=_providers(connection, InstanceUuid(one.instance), one.dest_attempt),
+        )
         for one in found
-        if one.dest_host is not None
     ]
+
+
+def _providers(connection: sa.Connection, instance: InstanceUuid, attempt: int) -> dict[str, str]:
+    """Return which providers serve the ports of a server where this attempt of it is."""
+    held = connection.scalar(_HELD, {"of": instance, "mine": attempt})
+    return load(held, Allocation).ports if held else {}
+
+
+_HELD = sa.select(attempts.c.allocation).where(
+    attempts.c.instance == sa.bindparam("of"), attempts.c.attempt == sa.bindparam("mine")
+)
 
 
 def made(connection: sa.Connection, uuids: Sequence[str]) -> None:

@@ -175,7 +175,9 @@ class NoNetworks(NoProxies):
         """There are no ports."""
         return {one: {} for one in servers}
 
-    async def bind_beside(self, _hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, str]:
+    async def bind_beside(
+        self, _hosts: Mapping[InstanceUuid, str], _providers: ProvidersOfServers = NO_PROVIDERS_OF_SERVERS
+    ) -> dict[InstanceUuid, str]:
         """There are no ports."""
         return {}
 

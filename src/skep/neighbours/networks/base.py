@@ -429,12 +429,14 @@ class NetworkPorts(Protocol):
         """
         ...
 
-    async def bind_beside(self, hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, str]:
+    async def bind_beside(
+        self, hosts: Mapping[InstanceUuid, str], providers: ProvidersOfServers = NO_PROVIDERS_OF_SERVERS
+    ) -> dict[InstanceUuid, str]:
         """Bind the ports of servers to hosts that are to have them soon, besides those that have them.
 
         Return why not, of those servers of which it is refused. A service that binds a port to one host only does
-        nothing. What was made stays until `bind`; a repeat changes nothing. Raises Unavailable when the service does
-        not answer: then there may be such bindings.
+        nothing. What was made stays until `bind`; a repeat changes nothing. `providers`: as `bind`, of the hosts that
+        are named here. Raises Unavailable when the service does not answer: then there may be such bindings.
         """
         ...
 

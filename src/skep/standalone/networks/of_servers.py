@@ -109,7 +109,9 @@ class EmbeddedNetworks(EmbeddedProxies):
         unit = partial(server_ports.bind, hosts=hosts, beside=beside, now=self._clock.now())
         await self._database.write(unit)
 
-    async def bind_beside(self, hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, str]:
+    async def bind_beside(
+        self, hosts: Mapping[InstanceUuid, str], _providers: ProvidersOfServers = NO_PROVIDERS_OF_SERVERS
+    ) -> dict[InstanceUuid, str]:
         """Bind the ports of servers to one more host."""
         await self._database.write(partial(server_ports.bind_beside, hosts=hosts, now=self._clock.now()))
         return {}

@@ -16,7 +16,7 @@ from skep.neighbours.networks.base import NO_PROVIDERS
 from skep.neighbours.networks.neutron.calls import NeutronCalls, NeutronRefused, read
 from skep.neighbours.networks.neutron.forms import NeutronPort
 from skep.neighbours.networks.neutron.ports import ServerPorts
-from skep.neighbours.networks.neutron.resource_requests import has_allocation
+from skep.neighbours.networks.neutron.resource_requests import has_allocation, moved_allocation
 
 EXTENSION = "binding-extended"
 ACTIVE = "ACTIVE"
@@ -79,12 +79,15 @@ class PortBindings:
             if one not in (host, beside):
                 await self._delete(port, one)
 
-    async def bind_beside(self, port: NeutronPort, host: str) -> str | None:
+    async def bind_beside(
+        self, port: NeutronPort, host: str, providers: Mapping[str, str] = NO_PROVIDERS
+    ) -> str | None:
         """Bind a port to one more host; return why not where that is refused. One that is gone is left out.
 
-        Raises Unavailable.
+        `providers`: those that serve it there, by the groups that it asks for. Raises Unavailable.
         """
-        said = {"host": host, "vnic_type": port.vnic_type, "profile": port.profile or {}}
+        profile = moved_allocation(port, providers) if has_allocation(port) else port.profile or {}
+        said = {"host": host, "vnic_type": port.vnic_type, "profile": profile}
         try:
             answer = await self._skep.answer("POST", _path(port), {"binding": said}, status=201)
             made: NeutronBinding | None = read(answer.get("binding"), NeutronBinding)

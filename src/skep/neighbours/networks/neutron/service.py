@@ -161,14 +161,19 @@ class NeutronNetworks(NeutronProxies):
                     self._ports.bind(port, hosts[one], providers.get(one, NO_PROVIDERS)) for one, port in pairs
                 )
 
-    async def bind_beside(self, hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, str]:
+    async def bind_beside(
+        self, hosts: Mapping[InstanceUuid, str], providers: ProvidersOfServers = NO_PROVIDERS_OF_SERVERS
+    ) -> dict[InstanceUuid, str]:
         """Bind the ports of servers to one more host."""
         with _told_to_skep():
             found = await interfaces.ports_of(self.skep, list(hosts))
             pairs = [(one, port) for one, ports in found.items() for port in ports]
             if not pairs or not await self._bindings.are_many():
                 return {}
-            refused = await at_once(self._bindings.bind_beside(port, hosts[one]) for one, port in pairs)
+            binding = (
+                self._bindings.bind_beside(port, hosts[one], providers.get(one, NO_PROVIDERS)) for one, port in pairs
+            )
+            refused = await at_once(binding)
         return {one: why for (one, _), why in zip(pairs, refused, strict=True) if why is not None}
 
     async def bound_to(
