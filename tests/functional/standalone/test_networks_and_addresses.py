@@ -284,7 +284,7 @@ async def test_quotas(networks: NetworkSession, cloud: Any) -> None:
 
 
 async def test_what_is_not_there_is_named(networks: NetworkSession) -> None:
-    for path in ("/subnetpools", "/qos/policies", "/trunks/x"):
+    for path in ("/subnetpools", "/qos/policies", "/trunks", "/trunks/x"):
         status, _, message = await networks.refused("GET", path)
         assert status == 404
         assert path.split("/")[1] in message
