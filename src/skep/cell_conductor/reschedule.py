@@ -10,7 +10,7 @@ from skep.cell_conductor.builds import Builds
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
 from skep.database import Connection
-from skep.database.cell import attempts, moves, reschedules, unshelves
+from skep.database.cell import attempts, moves, renewals, reschedules, unshelves
 from skep.database.cell.builds import Work
 from skep.database.cell.endings import with_instances
 from skep.domain.actions import Over
@@ -47,11 +47,16 @@ class Reschedules:
     async def _run(self) -> bool:
         parts = self._parts
 
-        def unit(connection: Connection) -> list[tuple[Work, list[NodeUuid]]]:
+        def unit(connection: Connection) -> tuple[int, list[tuple[Work, list[NodeUuid]]]]:
+            waiting = renewals.note(connection, BATCH)
             taken = reschedules.take(connection, parts.owner, parts.clock.now(), BATCH)
-            return [(work, attempts.tried_nodes(connection, work.instance.uuid, _above(work))) for work in taken]
+            tried = [(work, attempts.tried_nodes(connection, work.instance.uuid, _above(work))) for work in taken]
+            return waiting, tried
 
-        taken = await parts.database.write(unit)
+        waiting, taken = await parts.database.write(unit)
+        if waiting:
+            log.info("ports are made anew", cell=parts.cell.name, members=waiting)
+            await parts.tell_above()
         await asyncio.gather(*(self._try(work, tried) for work, tried in taken))
         await self._take_back()
         return len(taken) >= BATCH

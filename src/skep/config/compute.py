@@ -149,6 +149,13 @@ class FakeDriverSettings(Section, frozen=True, kw_only=True):
             description="Whether each host makes interfaces, on paper: builds wait until Neutron has wired their ports"
         ),
     ] = False
+    interfaces_of_host: Annotated[
+        bool,
+        Meta(
+            description="Whether the interfaces of each host are its own: where a build that failed on one goes to "
+            "another host, its ports are made anew"
+        ),
+    ] = False
     failures: Annotated[
         tuple[FakeFailure, ...], Meta(description="Faults to show, each a table `[[compute.fake.failures]]`")
     ] = ()

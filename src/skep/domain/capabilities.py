@@ -47,6 +47,8 @@ class Capability(enum.StrEnum):
     """Copy a volume of a guest that runs to another one, and let the guest go on with that."""
     ASSISTED_SNAPSHOT = "assisted_snapshot"
     """Make a snapshot of a volume that is a file, for the volume service, while a guest uses it; and delete one."""
+    HOST_INTERFACES = "host_interfaces"
+    """Make interfaces that belong to the host: where a build goes to another host its ports are made anew."""
     CONSOLE_OUTPUT = "console_output"
     """Tell what a guest has written to its console."""
     DIAGNOSTICS = "diagnostics"

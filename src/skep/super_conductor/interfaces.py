@@ -16,7 +16,7 @@ from skep.database.api import instance_mappings as mappings
 from skep.database.api import port_holders, server_ports
 from skep.database.api.holders import Holder
 from skep.database.api.server_ports import ChangedServer
-from skep.database.cell import interfaces, live_moves, second_bindings
+from skep.database.cell import interfaces, live_moves, renewals, second_bindings
 from skep.database.cell.second_bindings import SecondBinding
 from skep.domain.actions import Over
 from skep.domain.clock import SECOND
@@ -25,6 +25,7 @@ from skep.domain.ids import CellUuid, InstanceUuid
 from skep.neighbours.at_once import at_once
 from skep.neighbours.networks.base import ProvidersOfServers
 from skep.super_conductor.parts import CellAccess, Parts
+from skep.super_conductor.renewals import renew
 from skep.telemetry import endings
 from skep.telemetry.logs import get_logger
 
@@ -112,7 +113,10 @@ class Interfaces:
         return await self._parts.in_each_cell("bindings of ports", self._bind_in)
 
     async def _bind_in(self, access: CellAccess) -> bool:
-        if await access.read(second_bindings.are_noted):
+        beside_noted, anew_noted = await access.read(_noted)
+        if anew_noted:
+            await renew(self._parts, access)
+        if beside_noted:
             await self._bind_beside(access)
             await access.write(partial(second_bindings.look_again, limit=BATCH))
         hosts, beside, providers = await access.read(_misbound)
@@ -201,6 +205,11 @@ class Interfaces:
             since = wanted.since + int(self._parts.settings.not_ready_deadline * SECOND)
             return str(error) if self._parts.clock.now() > since else None
         return refused.get(wanted.instance, "")
+
+
+def _noted(connection: Connection) -> tuple[bool, bool]:
+    """Tell whether servers are to have second bindings, and whether builds wait for ports that are made anew."""
+    return second_bindings.are_noted(connection), renewals.are_noted(connection)
 
 
 def _misbound(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from skep.compute.drivers.base import Driver
 from skep.compute.drivers.capabilities import PROTOCOLS, able, capabilities_of
-from skep.compute.drivers.fake import FakeDriver
+from skep.compute.drivers.fake import FakeDriver, FakeSettings
 from skep.compute.drivers.fake_setup import lacking
 from skep.config.compute import FakeCapability
 from skep.domain.capabilities import Capability
@@ -58,6 +61,14 @@ async def test_an_agent_reports_what_its_driver_can_do(stage: AgentStage) -> Non
     await stage.start()
     told = await stage.conductor.hears(ReportHost)
     assert set(told.usage.capabilities) == able(stage.driver, stores_images=False) >= {"power"}
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_driver_says_whether_its_interfaces_belong_to_the_host(tmp_path: Path, *, own: bool) -> None:
+    """One of another package that says nothing has interfaces that any host may have."""
+    with closing(FakeDriver(tmp_path, "host-1", FakeSettings(interfaces_of_host=own))) as driver:
+        assert (Capability.HOST_INTERFACES in able(driver)) is own
+        assert Capability.HOST_INTERFACES not in able(CoreOnly(driver))
 
 
 def test_each_capability_of_a_fake_driver_can_be_switched_off(tmp_path: Path) -> None:

@@ -141,6 +141,17 @@ class ConfigDriveDriver(Protocol):
 
 
 @runtime_checkable
+class InterfacesOfHost(Protocol):
+    """The capability `host_interfaces`, of a driver that may have it: a property of the host, not an operation."""
+
+    @property
+    def interfaces_of_host(self) -> bool:
+        """Whether what was made of ports here cannot be had by another host: a network that only this host has, or
+        hardware that knows the addresses. The ports of a build that goes to another host are made anew then."""
+        ...
+
+
+@runtime_checkable
 class PowerDriver(Protocol):
     """The capability `power`."""
 

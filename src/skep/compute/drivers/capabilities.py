@@ -11,6 +11,7 @@ from skep.compute.drivers.base import (
     DiagnosticsDriver,
     Driver,
     ImageDriver,
+    InterfacesOfHost,
     MoveDriver,
     PasswordDriver,
     PauseDriver,
@@ -43,7 +44,7 @@ PROTOCOLS: Mapping[Capability, type] = {
     Capability.SNAPSHOT: SnapshotDriver,
     Capability.LIVE_MIGRATE: LiveMigrationDriver,
 }
-"""A capability without a row here is one that no driver can have yet."""
+"""A capability without a row here is one that `able` tells, or that no driver can have yet."""
 
 
 def capabilities_of(driver: Driver) -> frozenset[Capability]:
@@ -63,6 +64,8 @@ def able(driver: Driver, *, stores_images: bool = False, exchanges: bool = False
         Capability.LIVE_MIGRATE: exchanges,
     }
     found = {Capability.EVACUATE, *(one for one in capabilities_of(driver) if needs.get(one, True))}
+    if isinstance(driver, InterfacesOfHost) and driver.interfaces_of_host:
+        found.add(Capability.HOST_INTERFACES)
     return frozenset({*found, Capability.MOVE_BETWEEN_CELLS} if Capability.MOVE in found else found)
 
 

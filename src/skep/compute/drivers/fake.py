@@ -100,6 +100,8 @@ class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[FailureRule, ...] = ()
     plugs: bool = False
     """Whether it makes interfaces, on paper: builds wait until their ports are wired."""
+    interfaces_of_host: bool = False
+    """Whether no other host can have its interfaces: the ports of a build that fails here are made anew."""
     images: bool = False
     """Whether disks have the bytes of the servers' images; otherwise they are empty."""
 
@@ -126,6 +128,11 @@ class FakeDriver(FakeLiveMigration):
         self._matched: dict[int, int] = {}
         self._told: Callable[[], None] = _nothing
         self._released = asyncio.Event()
+
+    @property
+    def interfaces_of_host(self) -> bool:
+        """Whether no other host can have the interfaces that it makes."""
+        return self.settings.interfaces_of_host
 
     def on_change(self, told: Callable[[], None]) -> None:
         """Call `told` when a guest starts or stops by itself."""

@@ -102,6 +102,44 @@ class NetworkPortsContract(NetworksContractBase, abc.ABC):
         assert len(set(addresses(*(one for [one] in found)))) == 4
         assert (await world.counts())["networks"] == 1
 
+    async def test_ports_that_are_made_anew(self, world: NetworksWorld) -> None:
+        """What was made for the server is another port at the same place; its user's is the same, and bound anew."""
+        network = await world.network("10.0.0.0/24")
+        brought = await world.port(network)
+        server = await world.server()
+        named = (
+            RequestedNetwork(network_id=network, fixed_ip="10.0.0.77", tag="front"),
+            RequestedNetwork(port_id=brought["id"]),
+            RequestedNetwork(network_id=network),
+        )
+        [before] = await world.given(world.wanted(server, *named))
+        wanted, kept = world.wanted(server, *named, host=""), [vif.id for vif in before]
+        counted = await world.counts()
+        for _ in range(2):
+            after = await world.networks.renew(wanted, kept)
+            assert after is not None
+            vifs = world.vifs(after)
+            assert [(one.made, one.tag) for one in vifs] == [(True, "front"), (False, None), (True, None)]
+            assert {one.id for one in vifs} & set(kept) == {brought["id"]}
+            assert addresses(vifs[0]) == ["10.0.0.77"]
+            assert [one["binding:host_id"] for one in await world.ports_of(server)] == [""] * 3
+            assert (await world.networks.of_servers([server]))[server] == vifs, "a repeat changes nothing"
+            assert await world.counts() == counted
+        await world.networks.bind({server: OTHER_HOST})
+        assert {one["binding:host_id"] for one in await world.ports_of(server)} == {OTHER_HOST}
+
+    async def test_no_ports_are_made_anew_for_a_build_that_has_gone_on(self, world: NetworksWorld) -> None:
+        """Under another attempt, or to its end: what it has stays."""
+        network = await world.network("10.0.0.0/24")
+        named = RequestedNetwork(network_id=network)
+        for become in ({"attempt": 2}, {"delete_intent_at": 1}):
+            server = await world.server()
+            [before] = await world.given(world.wanted(server, named))
+            await world.becomes(server, **become)
+            kept = [vif.id for vif in before]
+            assert await world.networks.renew(world.wanted(server, named, host=""), kept) is None
+            assert [one["id"] for one in await world.ports_of(server)] == kept
+
     async def test_one_port_for_two_servers(self, world: NetworksWorld) -> None:
         """One has it. What the other would have had beside it is not made."""
         network = await world.network("10.0.0.0/24")

@@ -164,6 +164,12 @@ def lacks(connection: sa.Connection, host: str, capability: str) -> bool:
     return able is not None and capability not in able
 
 
+def having(connection: sa.Connection, nodes: Collection[NodeUuid], capability: str) -> set[NodeUuid]:
+    """Return those of `nodes` whose agents have said in their present run that their drivers can do this."""
+    found = connection.execute(sa.select(agents).where(row.node.in_(sorted(nodes))))
+    return {agent.node for agent in map(_agent, found) if capability in (agent.capabilities or ())}
+
+
 _OF_HOST = sa.select(agents).where(row.host == sa.bindparam("on"))
 
 

@@ -27,6 +27,12 @@ ELSEWHERE = row.state.in_(constants(FROZEN | UNSEEN))
 
 UNBOUND = ""
 """Value of `bound_to` where the ports of a server are on no host."""
+ANEW = "!"
+"""Value of `bound_to` where the ports of a build are to be made anew before its next host is chosen (`renewals.py`)."""
+AWAITS_PORTS = sa.and_(
+    sa.func.coalesce(instances.c.bound_to, "") == ANEW, instances.c.state == State.RESCHEDULING.value
+)
+"""Says of a build that it waits for that: what others find of its bindings is not written meanwhile."""
 UNKNOWN = "?"
 """Value of `bound_to` and `volumes_at` where it is not known on which host ports or volumes are, or not all are on the
 same. No host has this name: they are bound and connected anew, also where the server is on no host."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from skep.database.cell.instances import ELSEWHERE, UNBOUND, UNKNOWN
+from skep.database.cell.instances import ANEW, AWAITS_PORTS, ELSEWHERE, UNBOUND, UNKNOWN
 from skep.database.cell.tables import MISBOUND, instances, migrations
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
@@ -73,9 +73,10 @@ def columns(vifs: Sequence[Vif], has_more: bool | None = None) -> dict[str, Any]
     if not vifs:
         return {"vifs": None, "bound_to": sa.null()}
     said, kept = dump(tuple(vifs)), sa.func.coalesce(row.bound_to, UNKNOWN)
+    doubted = sa.case((AWAITS_PORTS, ANEW), else_=UNKNOWN)
     if has_more is None:
-        return {"vifs": said, "bound_to": sa.case((row.vifs == said, kept), else_=UNKNOWN)}
-    return {"vifs": said, "bound_to": UNKNOWN if has_more else kept}
+        return {"vifs": said, "bound_to": sa.case((row.vifs == said, kept), else_=doubted)}
+    return {"vifs": said, "bound_to": doubted if has_more else kept}
 
 
 def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:
@@ -99,7 +100,7 @@ def unwired_of(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host
 
 def misbound(connection: sa.Connection, limit: int) -> dict[InstanceUuid, str]:
     """Return servers whose ports are bound to another host than theirs, with the right one; empty: to none."""
-    query = sa.select(row.uuid, row.host).where(MISBOUND, ~ELSEWHERE).order_by(row.uuid).limit(limit)
+    query = sa.select(row.uuid, row.host).where(MISBOUND, ~AWAITS_PORTS, ~ELSEWHERE).order_by(row.uuid).limit(limit)
     return {InstanceUuid(one.uuid): one.host or UNBOUND for one in connection.execute(query)}
 
 
@@ -136,7 +137,8 @@ def doubt_bindings(connection: sa.Connection, uuids: Sequence[str]) -> int:
     So it is before ports are to follow their servers, too: a request may be done although its answer never came, and
     the server be back by then.
     """
-    known = row.uuid.in_(uuids), row.deleted_at.is_(None), row.bound_to.is_not(None), row.bound_to != UNKNOWN
+    bound = sa.and_(row.bound_to.is_not(None), row.bound_to != UNKNOWN, ~AWAITS_PORTS)
+    known = row.uuid.in_(uuids), row.deleted_at.is_(None), bound
     return connection.execute(instances.update().where(*known).values(bound_to=UNKNOWN)).rowcount
 
 
@@ -186,5 +188,5 @@ def note_bound(connection: sa.Connection, hosts: Mapping[InstanceUuid, str]) -> 
     """
     for uuid, host in hosts.items():
         right = sa.case((sa.func.coalesce(row.host, UNBOUND) == host, host), else_=UNKNOWN)
-        changed = instances.update().where(row.uuid == uuid, row.bound_to.is_not(None))
+        changed = instances.update().where(row.uuid == uuid, row.bound_to.is_not(None), ~AWAITS_PORTS)
         connection.execute(changed.values(bound_to=right))

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from skep.database import leases as lease_rows
 from skep.database.cell import agents, assignments, attempts, builds, numbers, resting, unreadable
 from skep.database.cell.builds import Work
+from skep.database.cell.instances import ANEW
 from skep.database.cell.resending import AGAIN_AT_ONCE
 from skep.database.cell.tables import UNDER_WAY, instances, leases
 from skep.database.cell.transitions import moving
@@ -39,6 +40,7 @@ _FREE = sa.and_(
     row.state == State.RESCHEDULING,
     row.task.is_(None),
     ~resting.resting(row.uuid),
+    row.bound_to.is_distinct_from(ANEW),
     sa.or_(row.sent_at.is_(None), row.sent_at <= lease_rows.NOW),
     sa.or_(row.owner == sa.bindparam("mine"), lease_rows.unowned(leases, row.owner)),
 )

@@ -124,7 +124,7 @@ in before this one; `allocation`: which CPUs, pages and devices of its host it g
 highest number given to an attempt beside `attempt`, the holder (`numbers.py`); `shelved`: where the content of a
 shelved server is (`domain.instances.Shelved`): a row with it that is in a state of a build is being unshelved;
 `guest_password`: what the guest has told of itself; `vifs`: its interfaces (`domain.vifs.Vif`), none without a port;
-`bound_to`: the host that its ports are bound to, which follows `host`; `volumes`: its volumes
+`bound_to`: the host that its ports are bound to, which follows `host`, or `instances.ANEW`; `volumes`: its volumes
 (`domain.volumes.ServerVolume`), none without one; `volumes_at`: the host that all of them are connected to, which
 follows `host`. Both are empty for no host, and `instances.UNKNOWN` where it is not known or not the same for all.
 """

@@ -163,6 +163,10 @@ class NoNetworks(NoProxies):
         refused = PortsRefused("there is no network service any more")
         return [refused if one.named else () for one in wanted]
 
+    async def renew(self, _wanted: WantedPorts, _kept: Collection[str]) -> PortsOutcome | None:
+        """There are no ports."""
+        return ()
+
     async def release(self, _held: Sequence[tuple[InstanceUuid, int]]) -> None:
         """There is nothing to release."""
 

@@ -397,6 +397,16 @@ class NetworkPorts(Protocol):
         """
         ...
 
+    async def renew(self, wanted: WantedPorts, kept: Collection[str]) -> PortsOutcome | None:
+        """Make the ports of a server anew that cannot be kept on its next host, and return what it has then.
+
+        Of the ports with these ids (`kept` by its row) those that were made for it are deleted, those of its user are
+        bound as `wanted` says, and what is missing is made. So a repeat deletes nothing that it has made before. None:
+        the server is gone, or its attempt was raised; nothing is done. Raises Unavailable when the service does not
+        answer: then it is to be asked again.
+        """
+        ...
+
     async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:
         """Delete the ports that were made for servers that no host takes, and give back those of users.
 

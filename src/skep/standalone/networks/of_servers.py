@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from skep.database import Connection
 from skep.database.api import instance_mappings, lost_ports, network_rows, server_ports
@@ -28,8 +29,10 @@ from skep.neighbours.networks.base import (
     WantedPorts,
 )
 from skep.standalone.networks import attachments, choices, groups_of_servers, many_ports, taking
-from skep.standalone.networks.callers import NetworkCaller
+from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.proxies import EmbeddedProxies, caller_of, with_rules
+
+T = TypeVar("T")
 
 
 class EmbeddedNetworks(EmbeddedProxies):
@@ -85,6 +88,10 @@ class EmbeddedNetworks(EmbeddedProxies):
     async def _unless_made(self, wanted: WantedPorts, made: many_ports.Made) -> tuple[Vif, ...] | PortsRefused:
         there = made.get(wanted.instance)
         return await self._allocate(wanted) if there is None else there
+
+    async def renew(self, wanted: WantedPorts, kept: Collection[str]) -> PortsOutcome | None:
+        """Make the ports of a server anew, all in one unit: where any is refused nothing is changed."""
+        return await self._given(wanted, lambda work: taking.renewed(work, wanted, kept))
 
     async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:
         """Delete the ports that were made for servers without a host, and give those of users back."""
@@ -155,13 +162,17 @@ class EmbeddedNetworks(EmbeddedProxies):
         return await self._database.write(unit)
 
     async def _allocate(self, wanted: WantedPorts) -> tuple[Vif, ...] | PortsRefused:
-        caller = NetworkCaller(project_id=wanted.project_id, is_admin=wanted.is_admin)
-
-        def unit(connection: Connection) -> tuple[Vif, ...]:
-            return taking.allocated(self._work(connection, caller), wanted)
-
         if wanted.networks == "none":
             return ()
+        return await self._given(wanted, lambda work: taking.allocated(work, wanted))
+
+    async def _given(self, wanted: WantedPorts, gives: Callable[[NetworkWork], T]) -> T | PortsRefused:
+        """Do something for a server in one unit; what is refused changes nothing."""
+        caller = NetworkCaller(project_id=wanted.project_id, is_admin=wanted.is_admin)
+
+        def unit(connection: Connection) -> T:
+            return gives(self._work(connection, caller))
+
         try:
             return await self._database.write(unit)
         except (BadRequest, Forbidden, NotFound, Conflict) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -21,8 +21,7 @@ from skep.standalone.networks.resources import changed, find, fresh, store
 
 def allocated(work: NetworkWork, wanted: WantedPorts) -> tuple[Vif, ...]:
     """Make the ports of one server, or bind those that an attempt before made; none for a server that is gone."""
-    mapping = instance_mappings.get(work.connection, wanted.instance)
-    if mapping is None or mapping.attempt != wanted.attempt or mapping.delete_intent_at or mapping.deleted_at:
+    if not _counts(work, wanted):
         return ()
     if server_ports.ports_of(work.connection, [wanted.instance]):
         server_ports.bind(work.connection, {wanted.instance: wanted.host}, {}, work.now)
@@ -30,6 +29,32 @@ def allocated(work: NetworkWork, wanted: WantedPorts) -> tuple[Vif, ...]:
         for position, one in enumerate(_wanted_networks(work, wanted)):
             take(work, wanted, one, position)
     return server_ports.vifs_of(work.connection, [wanted.instance])[wanted.instance]
+
+
+def renewed(work: NetworkWork, wanted: WantedPorts, kept: Collection[str]) -> tuple[Vif, ...] | None:
+    """Delete those of these ports that were made for a server, and make what is missing.
+
+    None for a server that is gone, or whose attempt was raised.
+    """
+    if not _counts(work, wanted):
+        return None
+    found = server_ports.ports_of(work.connection, [wanted.instance])
+    old = [port for port in found if port.id in kept and port.made_for_server]
+    server_ports.remove(work.connection, old, work.now)
+    server_ports.bind(work.connection, {wanted.instance: wanted.host}, {}, work.now)
+    gone = {port.id for port in old}
+    positions = {port.server_position for port in found if port.id not in gone}
+    for position, one in enumerate(_wanted_networks(work, wanted)):
+        if position not in positions:
+            take(work, wanted, one, position)
+    return server_ports.vifs_of(work.connection, [wanted.instance])[wanted.instance]
+
+
+def _counts(work: NetworkWork, wanted: WantedPorts) -> bool:
+    """Tell whether a server lives, is not to be deleted, and has this attempt."""
+    mapping = instance_mappings.get(work.connection, wanted.instance)
+    living = mapping is not None and not mapping.delete_intent_at and not mapping.deleted_at
+    return living and mapping is not None and mapping.attempt == wanted.attempt
 
 
 def _wanted_networks(work: NetworkWork, wanted: WantedPorts) -> Sequence[RequestedNetwork]:

@@ -138,6 +138,12 @@ class FencedNetworks(NeutronNetworks):
                 break
         return [made.get(one.instance, ()) for one in wanted]
 
+    async def renew(self, wanted: WantedPorts, kept: Collection[str]) -> PortsOutcome | None:
+        """Make the ports of a server anew."""
+        if wanted.instance not in await self._ledger.hold({wanted.instance: wanted.attempt}):
+            return None
+        return await super().renew(wanted, kept)
+
     async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:
         """Delete the ports that were made for servers, and give those of users back."""
         attempts = dict(held)

@@ -131,7 +131,8 @@ class ServerPorts:
                 raise _absent(port_id)
             if port.device_id:
                 raise NeutronRefused(409, "PortInUse", f"Port {port.id} is still in use.")
-            return place.fields(made=False, tag=tag, profile=with_allocation(port, place.providers))
+            profile = _served(port, place.host, place.providers)
+            return place.fields(made=False, tag=tag, profile=profile)
 
         try:
             return await self.change(port_id, fields)
@@ -188,11 +189,13 @@ class ServerPorts:
     ) -> None:
         """Have a port for an attempt of its server's build, bound to the attempt's host, whose `providers` serve it.
 
+        An empty host: it is bound to none, and served by none, until one is chosen.
+
         Raises NeutronRefused; Unavailable, too, where the port went meanwhile, or a later attempt has it.
         """
         mine = port.label is not None and port.label.attempt == attempt
         told = has_allocation(port)
-        if mine and (port.host_id or "") == host and (not told or with_allocation(port, providers) == port.profile):
+        if mine and (port.host_id or "") == host and (not told or _served(port, host, providers) == port.profile):
             return
 
         def fields(found: NeutronPort) -> dict[str, Any]:
@@ -200,7 +203,7 @@ class ServerPorts:
             if label is None or label.attempt > attempt:
                 raise Unavailable(f"port {port.id} is no more this attempt's")
             label = msgspec.structs.replace(label, attempt=attempt)
-            profile = with_allocation(found, providers) if told else found.profile or {}
+            profile = _served(found, host, providers) if told else found.profile or {}
             return {
                 "binding:host_id": host,
                 "binding:profile": {**profile, LABEL: msgspec.to_builtins(label)},
@@ -244,6 +247,11 @@ class ServerPorts:
                 raise
             return error.status == 404
         return True
+
+
+def _served(port: NeutronPort, host: str, providers: Mapping[str, str]) -> dict[str, Any]:
+    """Return the profile of a port that a build has on a host, where one is chosen. Raises as `with_allocation`."""
+    return with_allocation(port, providers) if host else without_allocation(port.profile)
 
 
 def _given_back(port: NeutronPort, instance: InstanceUuid) -> dict[str, Any]:

@@ -96,6 +96,16 @@ class NeutronNetworks(NeutronProxies):
         vifs = await self.of_servers(given)
         return [vifs[one.instance] if other is None else other for one, other in zip(wanted, others, strict=True)]
 
+    async def renew(self, wanted: WantedPorts, kept: Collection[str]) -> PortsOutcome | None:
+        """Delete ports that were made for a server, and make them anew."""
+        with _told_to_skep():
+            found = (await interfaces.ports_of(self.skep, [wanted.instance]))[wanted.instance]
+            old = [port for port in found if port.id in kept and port.label is not None and port.label.made]
+            if not all(await at_once(self._given_up(wanted.instance, port) for port in old)):
+                raise Unavailable(f"ports are not released by {SERVICE} yet")
+        [made] = await self.allocate([wanted])
+        return made
+
     async def release_those(self, may: Callable[[], Awaitable[Collection[InstanceUuid]]]) -> None:
         """Delete the ports that were made for servers, and give those of users back.
 

@@ -1,0 +1,105 @@
+"""A build whose last host keeps its interfaces waits with the choice of its next host until its ports are new."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from skep.database.cell import agents, instances, interfaces, renewals, reschedules
+from skep.database.cell.tables import instances as rows
+from skep.database.stored import dump
+from skep.domain.hosts import AgentIdentity
+from skep.domain.ids import Incarnation, NodeUuid
+from skep.domain.instances import Shelved, State
+from skep.domain.vifs import Vif
+from tests.support.rows import FAULT, HOST, ME, ONE, bring_to
+
+NOW = 100
+OLD = Vif(id="old", mac_address="fa:16:3e:00:00:01", network_id="net", network_name="private", mtu=1500)
+NEW = Vif(id="new", mac_address="fa:16:3e:00:00:02", network_id="net", network_name="private", mtu=1500)
+
+
+def failed(cell: sa.Connection, *capabilities: str, ports: bool = True) -> None:
+    """Have a build fail on a host whose driver says this of itself."""
+    bring_to(cell, State.RESCHEDULING)
+    node = NodeUuid(str(cell.scalar(sa.select(rows.c.node))))
+    run = AgentIdentity(node=node, host=HOST, process=Incarnation("run"))
+    agents.register(cell, run, NOW, ["BuildInstance"], capabilities)
+    if ports:
+        interfaces.tell(cell, {ONE: (OLD,)}, 5)
+        interfaces.note_bound(cell, {ONE: HOST})
+
+
+def bound_to(cell: sa.Connection) -> str | None:
+    found: str | None = cell.scalar(sa.select(rows.c.bound_to))
+    return found
+
+
+def attempt(cell: sa.Connection) -> int:
+    found = instances.get(cell, ONE)
+    assert found is not None
+    return found.attempt
+
+
+def test_a_build_waits_for_new_ports(cell: sa.Connection) -> None:
+    failed(cell, "host_interfaces")
+    assert not renewals.are_noted(cell)
+    assert renewals.note(cell, 5) == 1
+    assert renewals.note(cell, 5) == 0, "it is noted"
+    assert reschedules.take(cell, ME, NOW, 5) == []
+    assert interfaces.misbound(cell, 5) == {}
+    assert renewals.are_noted(cell)
+    [work] = renewals.waiting(cell, NOW, 5)
+    assert (work.instance.uuid, work.instance.vifs) == (ONE, (OLD,))
+    assert not renewals.renewed(cell, ONE, work.instance.attempt + 1, (NEW,), NOW), "of another attempt"
+    assert renewals.renewed(cell, ONE, work.instance.attempt, (NEW,), NOW)
+    assert not renewals.renewed(cell, ONE, work.instance.attempt, (OLD,), NOW), "another has done it"
+    assert (bound_to(cell), renewals.are_noted(cell)) == ("", False)
+    [taken] = reschedules.take(cell, ME, NOW, 5)
+    assert taken.instance.vifs == (NEW,)
+    assert renewals.note(cell, 5) == 0, "no host has failed since"
+
+
+def test_what_is_found_of_its_bindings_meanwhile_is_not_written(cell: sa.Connection) -> None:
+    """By who bound its ports to the host before, or tells the row of a port that changed."""
+    failed(cell, "host_interfaces")
+    renewals.note(cell, 5)
+    interfaces.note_bound(cell, {ONE: HOST})
+    assert interfaces.doubt_bindings(cell, [ONE]) == 0
+    interfaces.tell(cell, {ONE: (OLD, NEW)}, 6)
+    known = interfaces.stored(cell, [ONE])
+    assert interfaces.tell_unchanged(cell, {ONE: (OLD,)}, known, 7) == []
+    interfaces.tell_bound(cell, {ONE: HOST}, {ONE: (OLD, NEW)}, interfaces.stored(cell, [ONE]), 8)
+    assert renewals.are_noted(cell)
+
+
+@pytest.mark.parametrize("said", [(), ("power",)])
+def test_a_host_that_does_not_say_so_keeps_nothing(cell: sa.Connection, said: tuple[str, ...]) -> None:
+    failed(cell, *said)
+    assert renewals.note(cell, 5) == 0
+    assert len(reschedules.take(cell, ME, NOW, 5)) == 1
+    assert bound_to(cell) == HOST
+
+
+def test_a_server_without_ports_waits_for_none(cell: sa.Connection) -> None:
+    failed(cell, "host_interfaces", ports=False)
+    assert renewals.note(cell, 5) == 0
+    assert len(reschedules.take(cell, ME, NOW, 5)) == 1
+
+
+def test_an_unshelve_keeps_its_ports(cell: sa.Connection) -> None:
+    """Its user knows their addresses."""
+    failed(cell, "host_interfaces")
+    cell.execute(rows.update().values(shelved=dump(Shelved(image_id="image", shelved_at=NOW))))
+    assert renewals.note(cell, 5) == 0
+
+
+def test_a_build_that_ends_while_it_waits_has_its_ports_bound_to_no_host(cell: sa.Connection) -> None:
+    failed(cell, "host_interfaces")
+    renewals.note(cell, 5)
+    assert reschedules.exhausted(cell, ONE, attempt(cell), FAULT, NOW)
+    assert not renewals.are_noted(cell)
+    assert not renewals.renewed(cell, ONE, attempt(cell), (NEW,), NOW)
+    assert interfaces.misbound(cell, 5) == {ONE: ""}
+    interfaces.note_bound(cell, {ONE: ""})
+    assert bound_to(cell) == ""
