@@ -39,7 +39,7 @@ def staged(notifier: Notifier, one: Staged) -> None:
 
 
 def stays(notifier: Notifier, work: Work, fault: Fault) -> None:
-    """Emit the error of a server for which no other cell has a host."""
+    """Emit the error of a server whose cell keeps it: no other one has a host, or no host would change it."""
     payload = notifications.compute_task_error(work.instance, work.spec, fault.message)
     _no_host(notifier, payload, work.context)
 

@@ -12,6 +12,7 @@ from skep.domain.errors import SkepError
 from skep.domain.instances import Fault
 from skep.neighbours.at_once import at_once
 from skep.neighbours.networks.base import PortsAwaited, PortsRefused, WantedPorts
+from skep.super_conductor import notifications
 from skep.super_conductor.builds import NO_PORTS
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.telemetry.logs import get_logger
@@ -47,7 +48,9 @@ async def _renewed(parts: Parts, access: CellAccess, work: Work, attempt: int) -
     now = parts.clock.now()
     if isinstance(found, PortsRefused):
         fault = Fault(code=500, message=f"{NO_PORTS} {found.message}", created_at=now)
-        return await access.write(partial(reschedules.exhausted, uuid=uuid, attempt=number, fault=fault, now=now))
+        if await access.write(partial(reschedules.exhausted, uuid=uuid, attempt=number, fault=fault, now=now)):
+            notifications.stays(parts.notifier, work, fault)
+        return False
     if await access.write(partial(renewals.renewed, uuid=uuid, attempt=number, vifs=found, now=now)):
         log.info("ports made anew", instance=uuid, attempt=number)
         return True
