@@ -20,9 +20,11 @@ from skep.database.cell import (
     cold_moves,
     deletes,
     fences,
+    interfaces,
     listing,
     move_steps,
     moves,
+    renewals,
     reschedules,
     residents,
     soft_deletes,
@@ -51,6 +53,10 @@ LARGE = (
 CELL_PASSES: dict[str, Callable[[sa.Connection], object]] = {
     "staged_before": partial(builds.staged_before, before=1, limit=5),
     "dispatch_due": partial(builds.dispatch_due, home=CELL, now=1, resend_before=1, limit=5),
+    "renewals.note": partial(renewals.note, limit=5),
+    "renewals.are_noted": renewals.are_noted,
+    "renewals.waiting": partial(renewals.waiting, now=1, limit=5),
+    "misbound": partial(interfaces.misbound, limit=5),
     "reschedules.take": partial(reschedules.take, owner=ME, now=1, limit=5),
     "overdue": partial(reschedules.overdue, state=State.SPAWNING, before=1, limit=5),
     "moves.waiting": partial(moves.waiting, now=1, limit=5),
@@ -133,8 +139,9 @@ def scans(connection: sa.Connection, unit: Callable[[sa.Connection], object]) ->
 def _partial(step: str) -> bool:
     """Tell whether a scan goes along an index that holds only rows with work in progress, or in a list's order."""
     good = ("instances_work", "instances_tasks", "instances_unforgotten", "attempts_unsettled", "attempts_open")
+    bound = ("instances_misbound",)
     ordered = ("instances_all", "instance_mappings_waiting", "instance_mappings_deleting", "instances_purge")
-    return any(f"INDEX {name}" in step for name in (*good, *ordered))
+    return any(f"INDEX {name}" in step for name in (*good, *bound, *ordered))
 
 
 @pytest.mark.parametrize("cell", ["sqlite"], indirect=True)
