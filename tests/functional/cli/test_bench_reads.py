@@ -20,6 +20,7 @@ def test_all_reads_of_a_filled_cloud_are_answered(ports: int) -> None:
     assert found["servers"] >= 100
     assert set(found["p99_ms_of"]) <= set(MIX)
     assert len(found["p99_ms_of"]) >= 6
+    assert found["client_cpu_ms_per_request"] > 0
     assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["slowest_ms"]
 
 
