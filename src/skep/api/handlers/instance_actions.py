@@ -6,6 +6,7 @@ The events of a create are the attempts of its build, so that each host that was
 from __future__ import annotations
 
 from functools import partial
+from typing import TypeAlias
 
 from skep.api.cells import LIST_SECONDS, read_cell
 from skep.api.handlers.server_lookup import CellUnreadable, LocatedServer, find
@@ -20,7 +21,7 @@ from skep.database.histories import with_earlier
 from skep.domain.builds import AttemptRecord
 from skep.domain.clock import parse_iso
 from skep.domain.errors import BadRequest, NotFound
-from skep.domain.ids import CellUuid
+from skep.domain.ids import CellUuid, InstanceUuid
 
 EVENTS = "os_compute_api:os-instance-actions:events"
 OF_DELETED_SINCE = 21
@@ -28,6 +29,9 @@ PAGED_SINCE = 58
 EVENTS_FOR_ALL_SINCE = 51
 HOSTS_SINCE = 62
 DETAILS_SINCE = 84
+
+_Attempts: TypeAlias = tuple[list[AttemptRecord], list[CellUuid]]
+"""The attempts of a server in its cell, and the cells that it has left."""
 
 
 async def index(request: ApiRequest) -> Answer:
@@ -89,9 +93,13 @@ async def _find(request: ApiRequest) -> LocatedServer:
 async def _actions(request: ApiRequest, found: LocatedServer) -> list[Action]:
     if found.cell is None:
         return [views.create_of(found.instance)]
-    unit = partial(actions.list_of, instance=found.instance.uuid)
-    listed = await read_cell(request.services, found.cell, unit)
-    tried = await _attempts(request, found)
+    uuid = found.instance.uuid
+
+    def unit(connection: Connection) -> tuple[list[Action], _Attempts]:
+        return actions.list_of(connection, uuid), _attempts_in(connection, uuid)
+
+    listed, attempted = await read_cell(request.services, found.cell, unit)
+    tried = await _with_earlier(request, found, attempted)
     return [views.with_outcome(one, found.instance, tried) if one.action == "create" else one for one in listed]
 
 
@@ -107,14 +115,19 @@ async def _events(request: ApiRequest, found: LocatedServer, action: Action) -> 
 async def _attempts(request: ApiRequest, found: LocatedServer) -> list[AttemptRecord]:
     """Return all attempts of a server, also those in cells that it has left."""
     assert found.cell is not None
-    cell, uuid = found.cell, found.instance.uuid
+    unit = partial(_attempts_in, uuid=found.instance.uuid)
+    return await _with_earlier(request, found, await read_cell(request.services, found.cell, unit))
 
-    def unit(connection: Connection) -> tuple[list[AttemptRecord], list[CellUuid]]:
-        return attempts.history(connection, uuid), moves.cells_left(connection, uuid)
 
-    here, left = await read_cell(request.services, cell, unit)
-    others = [one for one in left if one != cell]
-    return await with_earlier(request.services.cells, here, others, uuid, within=LIST_SECONDS)
+def _attempts_in(connection: Connection, uuid: InstanceUuid) -> _Attempts:
+    return attempts.history(connection, uuid), moves.cells_left(connection, uuid)
+
+
+async def _with_earlier(request: ApiRequest, found: LocatedServer, attempted: _Attempts) -> list[AttemptRecord]:
+    """Return the attempts in the cell of a server with those in the cells that it has left."""
+    here, left = attempted
+    others = [one for one in left if one != found.cell]
+    return await with_earlier(request.services.cells, here, others, found.instance.uuid, within=LIST_SECONDS)
 
 
 def _in_time(request: ApiRequest, listed: list[Action]) -> list[Action]:

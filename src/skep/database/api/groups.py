@@ -71,7 +71,7 @@ def select(
     return [_group(row) for row in connection.execute(query)]
 
 
-def of_member(user_id: str) -> sa.Select[tuple[str]]:
+def of_member(user_id: str | sa.BindParameter[str]) -> sa.Select[tuple[str]]:
     """Return the statement for the ids of a user's groups."""
     return sa.select(group_members.c.group_id).where(group_members.c.user_id == user_id)
 

@@ -47,7 +47,12 @@ def delete(connection: sa.Connection, project_id: str) -> bool:
 
 def get(connection: sa.Connection, project_id: str) -> Project | None:
     """Return one project by its id."""
-    return _first(connection, projects.c.id == project_id)
+    row = connection.execute(_ONE, {"of": project_id}).first()
+    return None if row is None else _project(row)
+
+
+_ONE = projects.select().where(projects.c.id == sa.bindparam("of"))
+"""Made once: each process asks for the projects of tokens again and again."""
 
 
 def by_name(connection: sa.Connection, name: str, domain_id: str = FIRST_DOMAIN) -> Project | None:

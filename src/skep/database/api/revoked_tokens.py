@@ -16,5 +16,8 @@ def insert(connection: sa.Connection, audit_id: str, expires_at: int, now: int) 
 
 def exists(connection: sa.Connection, audit_id: str) -> bool:
     """Tell whether the token with this audit id was taken back."""
-    query = sa.select(revoked_tokens.c.audit_id).where(revoked_tokens.c.audit_id == audit_id)
-    return connection.execute(query).first() is not None
+    return connection.execute(_ONE, {"of": audit_id}).first() is not None
+
+
+_ONE = sa.select(revoked_tokens.c.audit_id).where(revoked_tokens.c.audit_id == sa.bindparam("of"))
+"""Made once: it is asked of each token again and again."""

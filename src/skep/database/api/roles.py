@@ -54,12 +54,16 @@ def by_name(connection: sa.Connection, name: str) -> UserRole | None:
 
 def select(connection: sa.Connection, *, name: str | None = None, ids: set[str] | None = None) -> list[UserRole]:
     """Return roles by name; every argument that is given narrows the list."""
-    query = roles.select().order_by(roles.c.name)
+    query = _ALL
     if name is not None:
         query = query.where(roles.c.name == name)
     if ids is not None:
         query = query.where(roles.c.id.in_(ids))
     return [UserRole(**row._mapping) for row in connection.execute(query)]
+
+
+_ALL = roles.select().order_by(roles.c.name)
+"""Made once: it is asked of each token again and again."""
 
 
 def _refuse_taken_name(connection: sa.Connection, role: UserRole) -> None:

@@ -59,7 +59,12 @@ def delete(connection: sa.Connection, user_id: str) -> bool:
 
 def get(connection: sa.Connection, user_id: str) -> User | None:
     """Return one user by its id."""
-    return _first(connection, users.c.id == user_id)
+    row = connection.execute(_ONE, {"of": user_id}).first()
+    return None if row is None else _user(row)
+
+
+_ONE = users.select().where(users.c.id == sa.bindparam("of"))
+"""Made once: each process asks for the users of tokens again and again."""
 
 
 def by_name(connection: sa.Connection, name: str, domain_id: str = FIRST_DOMAIN) -> User | None:

@@ -136,12 +136,16 @@ def ended(connection: sa.Connection, over: Ended) -> None:
 
 def list_of(connection: sa.Connection, instance: InstanceUuid) -> list[Action]:
     """Return the actions of an instance, newest first."""
-    found = connection.execute(
-        sa.select(actions)
-        .where(actions.c.instance == instance)
-        .order_by(actions.c.started_at.desc(), actions.c.request_id)
-    ).mappings()
+    found = connection.execute(_OF_ONE, {"of": instance}).mappings()
     return [Action(**{key: one[key] for key in Action.__struct_fields__}) for one in found]
+
+
+_OF_ONE = (
+    sa.select(actions)
+    .where(actions.c.instance == sa.bindparam("of"))
+    .order_by(actions.c.started_at.desc(), actions.c.request_id)
+)
+"""Made once: clients ask for the actions of servers again and again."""
 
 
 def events_of(connection: sa.Connection, instance: InstanceUuid, request_id: str) -> list[ActionEvent]:

@@ -335,7 +335,7 @@ def not_sent(connection: sa.Connection, before: Mapping[InstanceUuid, int], now:
 
 def history(connection: sa.Connection, instance: InstanceUuid) -> list[AttemptRecord]:
     """Return all attempts of an instance in this cell, first try first."""
-    found = connection.execute(sa.select(attempts).where(row.instance == instance).order_by(row.attempt))
+    found = connection.execute(_HISTORY, {"of": instance})
     return [
         AttemptRecord(
             attempt=one.attempt,
@@ -353,6 +353,10 @@ def history(connection: sa.Connection, instance: InstanceUuid) -> list[AttemptRe
         )
         for one in found
     ]
+
+
+_HISTORY = sa.select(attempts).where(row.instance == sa.bindparam("of")).order_by(row.attempt)
+"""Made once: clients ask for the actions of servers again and again."""
 
 
 def remove(connection: sa.Connection, instance: InstanceUuid) -> list[ClaimKey]:

@@ -210,11 +210,20 @@ def left_since(connection: sa.Connection, uuid: InstanceUuid, above: int, now: i
 
 def cells_left(connection: sa.Connection, uuid: InstanceUuid) -> list[CellUuid]:
     """Return the cells that an instance was in beside this one, each once; it may be back in one of them."""
-    stored = connection.execute(sa.select(row.left_cells).where(row.uuid == uuid)).scalar_one_or_none()
+    stored = connection.execute(_LEFT_CELLS, {"of": uuid}).scalar_one_or_none()
     left = () if stored is None else load(stored, tuple[CellUuid, ...])
-    other = sa.func.coalesce(migrations.c.source_cell, migrations.c.dest_cell)
-    moved = sa.select(other).where(migrations.c.instance == uuid, other.is_not(None)).order_by(migrations.c.id)
-    return list(dict.fromkeys([*left, *(CellUuid(one) for one in connection.scalars(moved))]))
+    moved = connection.scalars(_MOVED_CELLS, {"of": uuid})
+    return list(dict.fromkeys([*left, *(CellUuid(one) for one in moved)]))
+
+
+_LEFT_CELLS = sa.select(row.left_cells).where(row.uuid == sa.bindparam("of"))
+_OTHER_CELL = sa.func.coalesce(migrations.c.source_cell, migrations.c.dest_cell)
+_MOVED_CELLS = (
+    sa.select(_OTHER_CELL)
+    .where(migrations.c.instance == sa.bindparam("of"), _OTHER_CELL.is_not(None))
+    .order_by(migrations.c.id)
+)
+"""Made once, both: clients ask for the actions of servers again and again."""
 
 
 def _write(

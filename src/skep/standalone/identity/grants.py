@@ -61,7 +61,7 @@ def load(connection: Connection, payload: TokenPayload) -> Grant | None:
         if project is None or not project.enabled:
             return None
         domain_id = project.domain_id
-    found = {one.id: one for one in domains.select(connection, enabled=True, ids={user.domain_id} | _ids(domain_id))}
+    found = domains.enabled_among(connection, {user.domain_id} | _ids(domain_id))
     user_domain = found.get(user.domain_id)
     if user_domain is None or (domain_id is not None and domain_id not in found):
         return None
