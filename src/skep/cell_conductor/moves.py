@@ -207,6 +207,15 @@ class Moves:
         begun = chosen.work.step_at
         return self._parts.clock.now() - begun > self._parts.settings.not_ready_deadline * SECOND
 
+    def _await_no_bindings(self, connection: Connection) -> int:
+        """Have guests copied for whose ports no super conductor does anything: none knows of second bindings.
+
+        One that asks for them ends the migration itself after `not_ready_deadline`.
+        """
+        parts, unheard = self._parts, self._parts.settings.scheduled_deadline
+        ended = parts.settings.not_ready_deadline + unheard
+        return second_bindings.go_on_without(connection, parts.before(unheard), parts.before(ended))
+
     async def _order(self) -> bool:
         """Tell hosts of steps, give up what nobody answers, and end moves whose servers were taken away."""
         parts = self._parts
@@ -220,7 +229,7 @@ class Moves:
             if looks:
                 live_moves.end_lost(connection)
                 self._end_late(connection, now)
-                if second_bindings.go_on_without(connection, parts.before(parts.settings.scheduled_deadline)):
+                if self._await_no_bindings(connection):
                     log.warning("ports of live migrations follow later", cell=parts.cell.name)
             if looks or self._some_wait:
                 self._some_wait = self._begin_queued(connection, now) > 0

@@ -150,10 +150,25 @@ def test_where_nobody_above_knows_of_bindings_it_goes_on_without(cell: sa.Connec
     ready(cell)
     if asked:
         second_bindings.take(cell, 5)
-    assert second_bindings.go_on_without(cell, NOW) == 0, "it has just begun"
-    assert second_bindings.go_on_without(cell, NOW + 60 * SECOND) == (0 if asked else 1)
+    assert second_bindings.go_on_without(cell, NOW, NOW) == 0, "it has just begun"
+    assert second_bindings.go_on_without(cell, NOW + 60 * SECOND, NOW) == (0 if asked else 1)
     assert told(cell) == ([] if asked else ["live_copy"])
     assert said(cell) == ("asked" if asked else None)
+
+
+def test_bindings_of_which_nothing_is_heard_for_too_long_are_not_waited_for(cell: sa.Connection) -> None:
+    """The super conductor that asked for them is gone, and those that run know nothing of them."""
+    waiting = ready(cell)
+    second_bindings.take(cell, 5)
+    assert second_bindings.go_on_without(cell, NOW + 60 * SECOND, NOW + 60 * SECOND) == 1
+    assert told(cell) == ["live_copy"]
+    assert live_moves.refuse_binding(cell, waiting.move.uuid, "late", NOW) == [], "the guest may be there already"
+    assert ends(cell, waiting, "live_copy", 1, HOST)
+    assert interfaces.misbound(cell, 5) == {ONE: OTHER}
+    assert ends(cell, waiting, "live_take_up", waiting.attempt, OTHER)
+    interfaces.note_bound(cell, {ONE: OTHER})
+    assert second_bindings.look_again(cell, 5) == 1, "there may be some from before"
+    assert interfaces.misbound(cell, 5) == {ONE: OTHER}
 
 
 def test_a_server_that_is_gone_is_not_bound(cell: sa.Connection) -> None:

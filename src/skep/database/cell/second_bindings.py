@@ -4,7 +4,7 @@ A cell reaches no network service. So its row says what is wanted, and a super c
 
 - `wanted`: the target is ready, and the copying waits for the bindings.
 - `asked`: a super conductor asks for them. There may be some from here on.
-- `made`: they are there, and the copying goes on.
+- `made`: they are there, and the copying goes on. So it does where none that was asked for was heard of for too long.
 
 Whatever becomes of the migration, a row that is over says so until the ports of its server are looked at once more:
 they are bound to the host that has the server then, and to no other.
@@ -94,13 +94,19 @@ def made(connection: sa.Connection, uuids: Sequence[str]) -> None:
     connection.execute(migrations.update().where(move.uuid.in_(uuids), PENDING).values(dest_binding=MADE))
 
 
-def go_on_without(connection: sa.Connection, before: int) -> int:
+def go_on_without(connection: sa.Connection, before: int, asked_before: int) -> int:
     """Have guests copied for whose ports nobody has asked since `before`: no super conductor knows how.
+
+    Also those that are `asked` for and wait since a time before `asked_before`, which has to be so long ago that a
+    super conductor that knows how would have ended the migration: the one that asked is gone, and none came after it.
+    What it made of bindings stays noted, so their ports are looked at again once the migration is over.
 
     Their ports follow them after the switch. Return how many.
     """
     unheard = sa.and_(move.step == COPYING, move.dest_binding == WANTED, move.step_at < before)
-    return connection.execute(migrations.update().where(unheard).values(dest_binding=None)).rowcount
+    number = connection.execute(migrations.update().where(unheard).values(dest_binding=None)).rowcount
+    left = sa.and_(move.step == COPYING, move.dest_binding == ASKED, move.step_at < asked_before)
+    return number + connection.execute(migrations.update().where(left).values(dest_binding=MADE)).rowcount
 
 
 def beside(connection: sa.Connection, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, str]:
