@@ -8,8 +8,11 @@ filled twice, with the same image and while no guest uses it.
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -33,6 +36,11 @@ from skep.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 BATCH = 50
+RENEWALS = 3
+"""How often what is taken is taken anew in the time after which it would be stale."""
+BEGUN: Literal["begun"] = "begun"
+_Found: TypeAlias = "Literal['begun'] | VolumesRefused"
+"""What became of the question whether a volume may be filled."""
 
 
 class Reimages:
@@ -77,21 +85,51 @@ class Reimages:
         stale = now - round(parts.settings.lease_seconds * SECOND)
         if not await access.write(partial(reimages.take, known=one.move, now=now, stale_before=stale)):
             return False
+        found = await self._alone(access, one, now, self._begun(access, one, root))
+        if found is None:
+            return False
+        if isinstance(found, VolumesRefused):
+            return await self._failed(access, one, found.message)
+        return await self._done(access, one)
+
+    async def _alone(
+        self, access: CellAccess, one: Reimage, taken_at: int, work: Coroutine[Any, Any, _Found]
+    ) -> _Found | None:
+        """Do what one process may do at a time, and take it anew before it is stale: a request may last longer.
+
+        None: another process has taken it, since this one was silent for too long; its own work is cut off. Raises
+        what the work raises; any process may do it again then.
+        """
+        every = self._parts.settings.lease_seconds / RENEWALS
+        doing = asyncio.ensure_future(work)
         try:
-            if await self._is_begun(root):
-                return await self._done(access, one)
-            kept = await self._kept(access, one, root)
-            if isinstance(kept, VolumesRefused):
-                return await self._failed(access, one, kept.message)
-            refused = await self._asked(one, kept)
+            while not (await asyncio.wait({doing}, timeout=every))[0]:
+                now = self._parts.clock.now()
+                if not await access.write(partial(reimages.renew, known=one.move, taken_at=taken_at, now=now)):
+                    log.warning("another process sees to the volume", instance=one.move.instance)
+                    return None
+                taken_at = now
+            return doing.result()
         except SkepError:
-            await access.write(partial(reimages.leave, known=one.move))
+            await _cut_off(doing)
+            await access.write(partial(reimages.leave, known=one.move, taken_at=taken_at))
             raise
+        finally:
+            await _cut_off(doing)
+
+    async def _begun(self, access: CellAccess, one: Reimage, root: ServerVolume) -> _Found:
+        """Keep the volume and have the service begin to fill it; return why not. Raises Unavailable."""
+        if await self._is_begun(root):
+            return BEGUN
+        kept = await self._kept(access, one, root)
+        if isinstance(kept, VolumesRefused):
+            return kept
+        refused = await self._asked(one, kept)
         if refused is None or await self._is_begun(kept):
             log.info("volume is filled anew", instance=one.move.instance, volume=kept.volume_id, image=one.image.id)
-            return await self._done(access, one)
+            return BEGUN
         await self._connected(access, one, kept)
-        return await self._failed(access, one, refused.message)
+        return refused
 
     async def _asked(self, one: Reimage, kept: ServerVolume) -> VolumesRefused | None:
         """Ask the service to fill the volume. Raises Unavailable.
@@ -173,3 +211,10 @@ class Reimages:
         await access.write(partial(reimages.failed, known=one.move, why=why, now=self._parts.clock.now()))
         await self._parts.nudge(access.cell.uuid)
         return False
+
+
+async def _cut_off(doing: asyncio.Future[Any]) -> None:
+    """Have something end, if it has not; whoever cuts it off needs nothing of it any more."""
+    if not doing.done():
+        doing.cancel()
+        await asyncio.gather(doing, return_exceptions=True)

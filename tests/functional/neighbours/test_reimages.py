@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from skep.contracts.eventually import eventually
+from skep.database.cell import reimages
 from skep_lab.cinder_twin.store import TwinVolume
 from skep_lab.faulty_service import Mishap
 from tests.functional.neighbours.test_cinder import HOST, BesideCinder, beside_cinder
@@ -186,6 +188,39 @@ async def test_requests_that_have_no_answer_are_repeated(tmp_path: Path) -> None
             await filled_after(demo, server, root, fault, "POST", "/action")
         await demo.delete(server)
         await demo.left()
+
+
+async def test_a_request_that_lasts_longer_than_what_is_taken(tmp_path: Path) -> None:
+    """What a process has taken it takes anew while it waits for Cinder, so no other one asks beside it."""
+    async with beside_cinder(tmp_path) as demo:
+        server, root = await booted(demo)
+        came = 0
+
+        def counts(*_: str) -> None:
+            nonlocal came
+            came += 1
+
+        demo.beside.cinder.passes = counts
+        await demo.beside.cinder.fail(
+            Mishap.SILENT, lambda _method, path: "/volumes/" in path and path.endswith("/action")
+        )
+        cell = demo.beside.cloud.plane.databases.cells["cell1"]
+        seen: dict[int, set[int]] = {}
+
+        async def is_taken_anew() -> bool:
+            before = came
+            found, _ = await cell.read(partial(reimages.due, after="", limit=1))
+            if before != came or not found or found[0].taken_at is None:
+                return False
+            # A further try looks at the volume after it was taken, and before it asks: that is counted.
+            seen.setdefault(came, set()).add(found[0].taken_at)
+            return len(seen[came]) > 2
+
+        await rebuild(demo, server, await other_image(demo))
+        await eventually(is_taken_anew, "it is taken anew while one request is under way")
+        await demo.beside.cinder.heal()
+        await demo.becomes(server, "ACTIVE")
+        await is_attached(demo, server, root.id)
 
 
 async def test_a_volume_that_cinder_never_begins_to_fill(tmp_path: Path) -> None:

@@ -66,8 +66,19 @@ def test_what_waits_is_found_with_all_that_is_needed(cell: sa.Connection, known:
     assert [one.taken_at for one in due(cell)] == [NOW]
     assert not reimages.take(cell, known, NOW + 1, STALE)
     assert reimages.take(cell, known, NOW + 20, NOW + 10)
-    reimages.leave(cell, known)
+    reimages.leave(cell, known, NOW)
+    assert [one.taken_at for one in due(cell)] == [NOW + 20], "another process has it by now"
+    reimages.leave(cell, known, NOW + 20)
     assert reimages.take(cell, known, NOW + 21, STALE)
+
+
+def test_what_is_taken_anew_is_not_stale(cell: sa.Connection, known: Move) -> None:
+    assert reimages.take(cell, known, NOW, STALE)
+    assert reimages.renew(cell, known, NOW, NOW + 20)
+    assert not reimages.take(cell, known, NOW + 21, NOW + 10), "it was taken anew"
+    assert not reimages.renew(cell, known, NOW, NOW + 22), "that was another time"
+    assert reimages.done(cell, known, NOW + 23) is not None
+    assert not reimages.renew(cell, known, NOW + 20, NOW + 24), "it is over"
 
 
 def test_pages(cell: sa.Connection, known: Move) -> None:

@@ -74,9 +74,17 @@ def take(connection: sa.Connection, known: Move, now: int, stale_before: int) ->
     return bool(connection.execute(migrations.update().where(*mine).values(granted=True, sent_at=now)).rowcount)
 
 
-def leave(connection: sa.Connection, known: Move) -> None:
-    """Let any process ask again: what became of the question is not known."""
-    mine = (move.uuid == known.uuid, move.step == known.step)
+def renew(connection: sa.Connection, known: Move, taken_at: int, now: int) -> bool:
+    """Say again that the process that took it at `taken_at` asks; False where another one does, or it is over."""
+    mine = (move.uuid == known.uuid, move.step == known.step, move.granted == sa.true(), move.sent_at == taken_at)
+    return bool(connection.execute(migrations.update().where(*mine).values(sent_at=now)).rowcount)
+
+
+def leave(connection: sa.Connection, known: Move, taken_at: int) -> None:
+    """Let any process ask again, if the one that took it at `taken_at` still has it: what became of the question is
+    not known.
+    """
+    mine = (move.uuid == known.uuid, move.step == known.step, move.sent_at == taken_at)
     connection.execute(migrations.update().where(*mine).values(granted=False, sent_at=None))
 
 
