@@ -119,13 +119,14 @@ class Reimages:
 
     async def _begun(self, access: CellAccess, one: Reimage, root: ServerVolume) -> _Found:
         """Keep the volume and have the service begin to fill it; return why not. Raises Unavailable."""
-        if await self._is_begun(root):
+        # That it is kept is noted before the question: only then one may have been heard of which nothing is known.
+        if await self._is_begun(root, asked=root.host == NOWHERE):
             return BEGUN
         kept = await self._kept(access, one, root)
         if isinstance(kept, VolumesRefused):
             return kept
         refused = await self._asked(one, kept)
-        if refused is None or await self._is_begun(kept):
+        if refused is None or await self._is_begun(kept, asked=True):
             log.info("volume is filled anew", instance=one.move.instance, volume=kept.volume_id, image=one.image.id)
             return BEGUN
         await self._connected(access, one, kept)
@@ -145,10 +146,14 @@ class Reimages:
                 raise
             return VolumesRefused(str(error))
 
-    async def _is_begun(self, root: ServerVolume) -> bool:
-        """Tell whether a question before this one, of which no answer is known, was heard."""
+    async def _is_begun(self, root: ServerVolume, *, asked: bool) -> bool:
+        """Tell whether a question before this one, of which no answer is known, was heard.
+
+        `asked`: whether there may have been one. An error of a volume for which nothing was asked yet is of something
+        else: the volume is what it was, and the service says what it refuses.
+        """
         status = await self._parts.volumes.status(root.volume_id)
-        return status is not None and (status == FILLING or "error" in status)
+        return status is not None and (status == FILLING or (asked and "error" in status))
 
     async def _kept(self, access: CellAccess, one: Reimage, root: ServerVolume) -> ServerVolume | VolumesRefused:
         """Keep the volume for its server by an attachment that no host uses. Raises Unavailable."""

@@ -190,6 +190,25 @@ async def test_requests_that_have_no_answer_are_repeated(tmp_path: Path) -> None
         await demo.left()
 
 
+async def test_an_error_of_before_is_none_of_the_filling(tmp_path: Path) -> None:
+    """Nothing was asked for: the server is as it was, and its user is told what Cinder refuses."""
+    async with beside_cinder(tmp_path) as demo:
+        server, root = await booted(demo)
+        image = await other_image(demo)
+        await demo.beside.cinder.fail(Mishap.ERROR, lambda method, path: method == "POST" and "/attachments" in path)
+        await rebuild(demo, server, image)
+        await asyncio.wait_for(demo.beside.cinder.meeting.wait(), 60)
+        root.status = "error"
+        await demo.beside.cinder.heal()
+        shown = await demo.becomes(server, "ACTIVE")
+        assert shown["name"] == "one"
+        assert "cannot be kept" in await said_of_the_action(demo, server)
+        assert root.image["image_id"] == demo.image
+        root.status = "in-use"
+        await demo.delete(server)
+        await demo.left()
+
+
 async def test_a_request_that_lasts_longer_than_what_is_taken(tmp_path: Path) -> None:
     """What a process has taken it takes anew while it waits for Cinder, so no other one asks beside it."""
     async with beside_cinder(tmp_path) as demo:
