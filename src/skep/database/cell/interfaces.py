@@ -41,16 +41,27 @@ def tell_unchanged(
     Return the others: who wrote them may know of something newer. A row that says so already stays as it is: lists of
     what changed are not to show it.
     """
-    same = [uuid for uuid, before in known.items() if columns(vifs[uuid])["vifs"] == before]
-    left = [uuid for uuid, said in stored(connection, same).items() if said != known[uuid]]
-    for uuid, before in known.items():
-        if uuid in same:
-            continue
-        telling = _telling(uuid, vifs[uuid], now, _has_more(vifs[uuid], before))
+    left, _ = _told_unchanged(connection, vifs, known, now)
+    return left
+
+
+def _told_unchanged(
+    connection: sa.Connection,
+    vifs: Mapping[InstanceUuid, Sequence[Vif]],
+    known: Mapping[InstanceUuid, bytes | None],
+    now: int,
+) -> tuple[list[InstanceUuid], set[InstanceUuid]]:
+    """Write interfaces as `tell_unchanged` does; return what it returns, and the servers that have a port more now."""
+    same = {uuid for uuid, before in known.items() if columns(vifs[uuid])["vifs"] == before}
+    left = [uuid for uuid, said in stored(connection, sorted(same)).items() if said != known[uuid]]
+    changed = {uuid: before for uuid, before in known.items() if uuid not in same}
+    more = {uuid for uuid, before in changed.items() if _has_more(vifs[uuid], before)}
+    for uuid, before in changed.items():
+        telling = _telling(uuid, vifs[uuid], now, uuid in more)
         telling = telling.where(row.vifs.is_not_distinct_from(before))
         if not connection.execute(telling).rowcount:
             left.append(uuid)
-    return left
+    return left, more
 
 
 def _has_more(vifs: Sequence[Vif], before: bytes | None) -> bool:
@@ -154,9 +165,8 @@ def tell_bound(
     A row that was told by others meanwhile is not bound, for it may say of a port what was true on another host. Nor is
     one that is told of a port more: the port may have come after the others were bound.
     """
-    left = set(tell_unchanged(connection, vifs, known, now))
-    left |= {uuid for uuid, before in known.items() if _has_more(vifs[uuid], before)}
-    note_bound(connection, {one: host for one, host in hosts.items() if one not in left})
+    left, more = _told_unchanged(connection, vifs, known, now)
+    note_bound(connection, {one: host for one, host in hosts.items() if one not in more and one not in left})
 
 
 def settled(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, str]:
