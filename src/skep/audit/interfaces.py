@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
+
+import msgspec
 
 from skep.audit.difference import Difference
 from skep.audit.sources import Sources
@@ -15,6 +17,7 @@ from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.vifs import Vif, wireless
+from skep.neighbours.networks.base import PortsOfServers
 
 PAGE = 500
 """Servers compared at once: what a statement may name."""
@@ -25,8 +28,7 @@ async def differences(sources: Sources, cell: Cell) -> list[Difference]:
     found: list[Difference] = []
     after = ""
     while page := await sources.api.read(partial(mappings.living_in_cell, cell=cell.uuid, after=after, limit=PAGE)):
-        found += await _of(sources, cell.uuid, cell.name, page)
-        found += await _bound(sources, cell.uuid, cell.name, page)
+        found += await _of_page(sources, cell.uuid, cell.name, page)
         after = page[-1]
     return found
 
@@ -52,7 +54,7 @@ async def tell(sources: Sources, difference: Difference) -> bool:
     """
     name = difference.evidence["cell"]
     cell = next((one for one, known in sources.names.items() if known.name == name), None)
-    if cell is None or not await _of(sources, cell, name, [InstanceUuid(difference.subject)]):
+    if cell is None or not await _is_still(sources, cell, difference):
         return False
     server = await sources.read_cell(cell, partial(instances.get, uuid=InstanceUuid(difference.subject)))
     if server is not None:
@@ -65,46 +67,61 @@ async def bind(sources: Sources, difference: Difference) -> bool:
     """Have the ports of a server bound to the host that its row names, and to no other."""
     name = difference.evidence["cell"]
     cell = next((one for one, known in sources.names.items() if known.name == name), None)
-    if cell is None or not await _bound(sources, cell, name, [InstanceUuid(difference.subject)]):
+    if cell is None or not await _is_still(sources, cell, difference):
         return False
     doubt = partial(interfaces.doubt_bindings, uuids=[InstanceUuid(difference.subject)])
     return bool(await sources.cell_named(name).write(doubt))
 
 
-async def _bound(sources: Sources, cell: CellUuid, name: str, servers: Sequence[InstanceUuid]) -> list[Difference]:
+async def _is_still(sources: Sources, cell: CellUuid, difference: Difference) -> bool:
+    """Tell whether the same kind of difference is there now."""
+    found = await _of_page(sources, cell, difference.evidence["cell"], [InstanceUuid(difference.subject)])
+    return any(one.kind == difference.kind for one in found)
+
+
+async def _of_page(sources: Sources, cell: CellUuid, name: str, servers: Sequence[InstanceUuid]) -> list[Difference]:
+    """Compare rows with the ports of their servers, which are looked at once for both kinds of differences."""
+
+    def said(connection: Connection) -> _Said:
+        return _Said(
+            rows=interfaces.told(connection, servers),
+            hosts=interfaces.settled(connection, servers),
+            moved=interfaces.migrated_live(connection, servers),
+        )
+
+    known = await sources.read_cell(cell, said)
+    several = [one for one in known.hosts if one in known.moved]
+    ports = await sources.networks.look_at([*known.rows], [*known.hosts], several)
+    noted = await sources.api.read(partial(server_ports.noted, instances=[*known.rows]))
+    return [*_differing(name, known, ports, noted), *_misbound(name, known, ports)]
+
+
+class _Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rows of some servers say."""
+
+    rows: dict[InstanceUuid, tuple[Vif, ...]]
+    hosts: dict[InstanceUuid, str]
+    """Where their ports are said to be, of those of them that are not to be bound anyhow."""
+    moved: set[InstanceUuid]
+    """Those that were migrated live."""
+
+
+def _differing(name: str, known: _Said, ports: PortsOfServers, noted: Collection[str]) -> Iterator[Difference]:
+    """Compare the interfaces in rows with those that servers have; what is to be told anyhow is none."""
+    for server, vifs in ports.vifs.items():
+        if wireless(known.rows[server]) != wireless(vifs) and server not in noted:
+            evidence = {"cell": name, "row": _shown(known.rows[server]), "ports": _shown(vifs)}
+            yield Difference(kind="interfaces_differ", subject=server, evidence=evidence)
+
+
+def _misbound(name: str, known: _Said, ports: PortsOfServers) -> Iterator[Difference]:
     """Compare the hosts of servers with those that their ports are bound to; what is to be bound anyhow is none."""
-
-    def said(connection: Connection) -> tuple[dict[InstanceUuid, str], set[InstanceUuid]]:
-        return interfaces.settled(connection, servers), interfaces.migrated_live(connection, servers)
-
-    hosts, moved = await sources.read_cell(cell, said)
-    bound = await sources.networks.bound_to([*hosts], [one for one in hosts if one in moved])
-    wrong = {
-        server: {port: list(found) for port, found in ports.items() if found != (hosts[server],)}
-        for server, ports in bound.items()
-    }
-    return [
-        Difference(
-            kind="bindings_differ", subject=server, evidence={"cell": name, "host": hosts[server], "ports": ports}
-        )
-        for server, ports in wrong.items()
-        if ports
-    ]
-
-
-async def _of(sources: Sources, cell: CellUuid, name: str, servers: Sequence[InstanceUuid]) -> list[Difference]:
-    rows = await sources.read_cell(cell, partial(interfaces.told, uuids=servers))
-    right = await sources.networks.of_servers([*rows])
-    noted = await sources.api.read(partial(server_ports.noted, instances=[*rows]))
-    return [
-        Difference(
-            kind="interfaces_differ",
-            subject=server,
-            evidence={"cell": name, "row": _shown(rows[server]), "ports": _shown(vifs)},
-        )
-        for server, vifs in right.items()
-        if wireless(rows[server]) != wireless(vifs) and server not in noted
-    ]
+    for server, of_ports in ports.hosts.items():
+        host = known.hosts[server]
+        wrong = {port: list(found) for port, found in of_ports.items() if found != (host,)}
+        if wrong:
+            evidence = {"cell": name, "host": host, "ports": wrong}
+            yield Difference(kind="bindings_differ", subject=server, evidence=evidence)
 
 
 def _shown(vifs: Sequence[Vif]) -> dict[str, list[str]]:

@@ -90,6 +90,24 @@ async def test_a_server_has_the_ports_of_neutron(tmp_path: Path) -> None:
         await demo.no_differences()
 
 
+async def test_an_audit_lists_the_ports_of_servers_once(tmp_path: Path) -> None:
+    """Both what rows say of interfaces and where they are bound is compared with the same answer."""
+    async with beside_neutron(tmp_path) as demo:
+        network = await demo.network("10.1.0.0/24")
+        built = [await demo.built([{"uuid": network["id"]}]) for _ in range(2)]
+        await demo.no_differences()
+        asked: list[str] = []
+
+        def passes(method: str, path: str, moment: str) -> None:
+            if (method, moment) == ("GET", "before") and "/ports?" in path:
+                asked.append(path)
+
+        demo.neutron.passes = passes
+        await demo.no_differences()
+        [listed] = [path for path in asked if any(server["id"] in path for server in built)]
+        assert all(server["id"] in listed for server in built)
+
+
 async def test_what_neutron_tells_of_a_port_reaches_its_server(tmp_path: Path) -> None:
     """By an event, as soon as it comes."""
     async with beside_neutron(tmp_path) as demo:

@@ -282,6 +282,9 @@ class NetworkPortsContract(NetworksContractBase, abc.ABC):
             other: {second.id: (HOST,)},
             without: {},
         }
+        looked_at = await world.networks.look_at([one, other, without], [one, without], [one])
+        assert looked_at.vifs == await world.networks.of_servers([one, other, without])
+        assert looked_at.hosts == {one: {first.id: (HOST, OTHER_HOST)}, without: {}}
         await world.networks.bind({one: OTHER_HOST, other: ""})
         assert await world.networks.bound_to([one, other], [one, other]) == {
             one: {first.id: (OTHER_HOST,)},

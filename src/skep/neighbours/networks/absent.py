@@ -19,6 +19,7 @@ from skep.neighbours.networks.base import (
     GroupChange,
     GroupOfServer,
     NamedNetwork,
+    PortsOfServers,
     PortsOutcome,
     PortsRefused,
     ProvidersOfServers,
@@ -178,6 +179,12 @@ class NoNetworks(NoProxies):
     ) -> dict[InstanceUuid, dict[str, tuple[str, ...]]]:
         """There are no ports."""
         return {one: {} for one in servers}
+
+    async def look_at(
+        self, servers: Sequence[InstanceUuid], bound: Collection[InstanceUuid], _several: Collection[InstanceUuid]
+    ) -> PortsOfServers:
+        """There are no ports."""
+        return PortsOfServers(vifs=dict.fromkeys(servers, ()), hosts={one: {} for one in bound})
 
     async def bind_beside(
         self, _hosts: Mapping[InstanceUuid, str], _providers: ProvidersOfServers = NO_PROVIDERS_OF_SERVERS

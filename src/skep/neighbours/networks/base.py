@@ -382,6 +382,15 @@ PortsOutcome: TypeAlias = tuple[Vif, ...] | PortsRefused | PortsAwaited
 """The interfaces of a server, or why it has none."""
 
 
+class PortsOfServers(msgspec.Struct, frozen=True, kw_only=True):
+    """What servers have of ports, by one look."""
+
+    vifs: dict[InstanceUuid, tuple[Vif, ...]]
+    """As `NetworkPorts.of_servers` returns them."""
+    hosts: dict[InstanceUuid, dict[str, tuple[str, ...]]]
+    """As `NetworkPorts.bound_to` returns them."""
+
+
 class NetworkPorts(Protocol):
     """Makes the ports of servers in Skep's own name, keeps them bound to the right host, and tells what they are."""
 
@@ -464,6 +473,16 @@ class NetworkPorts(Protocol):
         """Return the interfaces of servers as they are now; every server has an entry.
 
         Raises Unavailable when the service does not answer.
+        """
+        ...
+
+    async def look_at(
+        self, servers: Sequence[InstanceUuid], bound: Collection[InstanceUuid], several: Collection[InstanceUuid]
+    ) -> PortsOfServers:
+        """Return the interfaces of servers, and of those that are `bound` the hosts of their ports, by one look.
+
+        `several`: as for `bound_to`. Both of `bound` and `several` are among the servers. Raises Unavailable when the
+        service does not answer.
         """
         ...
 

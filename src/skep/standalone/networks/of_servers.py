@@ -22,6 +22,7 @@ from skep.neighbours.networks.base import (
     ChosenNetworks,
     GroupChange,
     GroupOfServer,
+    PortsOfServers,
     PortsOutcome,
     PortsRefused,
     ProvidersOfServers,
@@ -132,6 +133,19 @@ class EmbeddedNetworks(EmbeddedProxies):
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
         """Return the interfaces of servers."""
         return await self._database.read(partial(server_ports.vifs_of, instances=servers))
+
+    async def look_at(
+        self, servers: Sequence[InstanceUuid], bound: Collection[InstanceUuid], several: Collection[InstanceUuid]
+    ) -> PortsOfServers:
+        """Return the interfaces of servers, and the hosts of the ports of some, in one view of the database."""
+
+        def unit(connection: Connection) -> PortsOfServers:
+            return PortsOfServers(
+                vifs=server_ports.vifs_of(connection, servers),
+                hosts=server_ports.bound_to(connection, list(bound), several),
+            )
+
+        return await self._database.read(unit)
 
     async def drop_doubles(self, _servers: Sequence[InstanceUuid]) -> None:
         """Nothing is made twice: all ports of a server are made in one transaction."""

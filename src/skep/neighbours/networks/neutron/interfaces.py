@@ -59,12 +59,19 @@ def doubles_among(ports: Sequence[NeutronPort]) -> list[NeutronPort]:
 
 async def of_servers(skep: NeutronCalls, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
     """Return the interfaces of servers; every server has an entry."""
-    found = await ports_of(skep, servers)
-    for ports in found.values():
-        for double in doubles_among(ports):
-            ports.remove(double)
-    vifs = await vifs_of(skep, [port for ports in found.values() for port in ports])
-    return {server: tuple(vifs[port.id] for port in ports if port.id in vifs) for server, ports in found.items()}
+    return await shown(skep, await ports_of(skep, servers))
+
+
+async def shown(
+    skep: NeutronCalls, found: Mapping[InstanceUuid, Sequence[NeutronPort]]
+) -> dict[InstanceUuid, tuple[Vif, ...]]:
+    """Return the ports of servers as their servers have them, without those that were made twice."""
+    left: dict[InstanceUuid, list[NeutronPort]] = {}
+    for server, ports in found.items():
+        doubles = {port.id for port in doubles_among(ports)}
+        left[server] = [port for port in ports if port.id not in doubles]
+    vifs = await vifs_of(skep, [port for ports in left.values() for port in ports])
+    return {server: tuple(vifs[port.id] for port in ports if port.id in vifs) for server, ports in left.items()}
 
 
 async def vifs_of(skep: NeutronCalls, ports: Sequence[NeutronPort]) -> dict[str, Vif]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
@@ -22,6 +23,7 @@ from skep.neighbours.networks.base import (
     ChosenNetworks,
     GroupChange,
     GroupOfServer,
+    PortsOfServers,
     PortsOutcome,
     ProvidersOfServers,
     WantedInterface,
@@ -191,16 +193,32 @@ class NeutronNetworks(NeutronProxies):
     ) -> dict[InstanceUuid, dict[str, tuple[str, ...]]]:
         """Return to which hosts the ports of servers are bound."""
         with _told_to_skep():
+            return await self._hosts(await interfaces.ports_of(self.skep, servers), several)
+
+    async def look_at(
+        self, servers: Sequence[InstanceUuid], bound: Collection[InstanceUuid], several: Collection[InstanceUuid]
+    ) -> PortsOfServers:
+        """Return the interfaces of servers, and the hosts of the ports of some: their ports are listed once."""
+        with _told_to_skep():
             found = await interfaces.ports_of(self.skep, servers)
-            bound: dict[InstanceUuid, dict[str, tuple[str, ...]]] = {
-                one: {port.id: (port.host_id or "",) for port in ports} for one, ports in found.items()
-            }
-            looked_at = [(one, port) for one in several for port in found.get(one, ())]
-            if looked_at and await self._bindings.are_many():
-                hosts = await at_once(self._bindings.hosts(port) for _, port in looked_at)
-                for (one, port), of_it in zip(looked_at, hosts, strict=True):
-                    bound[one][port.id] = of_it
-            return bound
+            of_bound = {one: found[one] for one in bound}
+            vifs, hosts = await asyncio.gather(
+                interfaces.shown(self.skep, found), self._hosts(of_bound, [one for one in several if one in of_bound])
+            )
+            return PortsOfServers(vifs=vifs, hosts=hosts)
+
+    async def _hosts(
+        self, found: Mapping[InstanceUuid, Sequence[NeutronPort]], several: Collection[InstanceUuid]
+    ) -> dict[InstanceUuid, dict[str, tuple[str, ...]]]:
+        bound: dict[InstanceUuid, dict[str, tuple[str, ...]]] = {
+            one: {port.id: (port.host_id or "",) for port in ports} for one, ports in found.items()
+        }
+        looked_at = [(one, port) for one in several for port in found.get(one, ())]
+        if looked_at and await self._bindings.are_many():
+            hosts = await at_once(self._bindings.hosts(port) for _, port in looked_at)
+            for (one, port), of_it in zip(looked_at, hosts, strict=True):
+                bound[one][port.id] = of_it
+        return bound
 
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[Vif, ...]]:
         """Return the interfaces of servers."""
