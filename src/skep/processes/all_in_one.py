@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from skep.config.sections import Config
 from skep.config.whole import with_networks
 from skep.domain.clock import Clock
 from skep.domain.errors import Misconfigured
+from skep.processes import collector
 from skep.processes.cell_changes import cell_work
 from skep.processes.control_plane import ControlPlane
 from skep.processes.databases import Databases
@@ -164,9 +164,7 @@ class AllInOneCloud:
         )
         if self._metadata is not None:
             await self._metadata.start(self._databases.api, live.databases)
-        # What is there now stays: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
+        collector.settle()
 
     def _check_listening(self) -> None:
         """Refuse embedded services that nothing serves: no other process does it for a cloud of one."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from skep.domain.errors import Unavailable
+from skep.processes import collector
 from skep.processes.health import health_app
 from skep.processes.listener import Listener
 from skep.processes.notifying import BrokerNotifications
@@ -67,9 +67,7 @@ class Role(ABC):
             await self.stop()
             raise
         self._waits_for = None
-        # What is there now stays: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
+        collector.settle()
         log.info("role serves", role=self.name, owner=self.process.owner)
 
     async def stop(self) -> None:
