@@ -112,6 +112,58 @@ class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
     """`instance.NAME.end` tells, too, that it is done, and that what another step opened is over."""
 
 
+def _rebuilding(kind: str, *, then: str) -> tuple[MoveRow, ...]:
+    """Return the steps that a rebuild has, whatever it makes the guest of.
+
+    `then`: what follows when the guest is put aside. One that is not replaced yet is taken back by the step of a plain
+    rebuild.
+    """
+    return (
+        MoveRow(
+            name=f"{kind}_prepare",
+            side="target",
+            holder="source",
+            order="rebuild_prepare",
+            task=Task.REBUILDING,
+            status="preparing",
+            next=f"{kind}_put_aside",
+            gives_up=True,
+            event="rebuild_server",
+            announces="rebuild_scheduled",
+            starts="rebuild",
+        ),
+        MoveRow(
+            name=f"{kind}_put_aside",
+            side="source",
+            holder="source",
+            order="rebuild_put_aside",
+            task=Task.REBUILD_BLOCK_DEVICE_MAPPING,
+            status="running",
+            next=then,
+            on_failure="rebuild_take_back",
+        ),
+        MoveRow(
+            name=f"{kind}_spawn",
+            side="target",
+            holder="target",
+            order="rebuild_spawn",
+            task=Task.REBUILD_SPAWNING,
+            status="running",
+            next=None,
+            on_failure=f"{kind}_take_back",
+        ),
+        MoveRow(
+            name=f"{kind}_take_back",
+            side="source",
+            holder="source",
+            order="take_back",
+            task=Task.REBUILD_BLOCK_DEVICE_MAPPING,
+            status="running",
+            next=None,
+        ),
+    )
+
+
 _ROWS = (
     MoveRow(
         name="select",
@@ -303,71 +355,8 @@ _ROWS = (
         status="pre-migrating",
         next=None,
     ),
-    MoveRow(
-        name="rebuild_prepare",
-        side="target",
-        holder="source",
-        order="rebuild_prepare",
-        task=Task.REBUILDING,
-        status="preparing",
-        next="rebuild_put_aside",
-        gives_up=True,
-        event="rebuild_server",
-        announces="rebuild_scheduled",
-        starts="rebuild",
-    ),
-    MoveRow(
-        name="rebuild_put_aside",
-        side="source",
-        holder="source",
-        order="rebuild_put_aside",
-        task=Task.REBUILD_BLOCK_DEVICE_MAPPING,
-        status="running",
-        next="rebuild_spawn",
-        on_failure="rebuild_take_back",
-    ),
-    MoveRow(
-        name="rebuild_spawn",
-        side="target",
-        holder="target",
-        order="rebuild_spawn",
-        task=Task.REBUILD_SPAWNING,
-        status="running",
-        next=None,
-        on_failure="rebuild_take_back",
-    ),
-    MoveRow(
-        name="rebuild_take_back",
-        side="source",
-        holder="source",
-        order="take_back",
-        task=Task.REBUILD_BLOCK_DEVICE_MAPPING,
-        status="running",
-        next=None,
-    ),
-    MoveRow(
-        name="reimage_prepare",
-        side="target",
-        holder="source",
-        order="rebuild_prepare",
-        task=Task.REBUILDING,
-        status="preparing",
-        next="reimage_put_aside",
-        gives_up=True,
-        event="rebuild_server",
-        announces="rebuild_scheduled",
-        starts="rebuild",
-    ),
-    MoveRow(
-        name="reimage_put_aside",
-        side="source",
-        holder="source",
-        order="rebuild_put_aside",
-        task=Task.REBUILD_BLOCK_DEVICE_MAPPING,
-        status="running",
-        next="reimage_ask",
-        on_failure="rebuild_take_back",
-    ),
+    *_rebuilding("rebuild", then="rebuild_spawn"),
+    *_rebuilding("reimage", then="reimage_ask"),
     MoveRow(
         name="reimage_ask",
         side=None,
@@ -387,25 +376,6 @@ _ROWS = (
         status="running",
         next="reimage_spawn",
         on_failure="reimage_take_back",
-    ),
-    MoveRow(
-        name="reimage_spawn",
-        side="target",
-        holder="target",
-        order="rebuild_spawn",
-        task=Task.REBUILD_SPAWNING,
-        status="running",
-        next=None,
-        on_failure="reimage_take_back",
-    ),
-    MoveRow(
-        name="reimage_take_back",
-        side="source",
-        holder="source",
-        order="take_back",
-        task=Task.REBUILD_BLOCK_DEVICE_MAPPING,
-        status="running",
-        next=None,
     ),
     MoveRow(
         name="live_select",
