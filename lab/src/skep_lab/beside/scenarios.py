@@ -53,6 +53,12 @@ OF_MOVES: tuple[Asked, ...] = (
     ("cinder", "PUT", "attachments/*", 3),
     ("cinder", "POST", "attachments/*/action", 3),
 )
+OF_LIVE_MIGRATIONS: tuple[Asked, ...] = (
+    ("neutron", "POST", "ports/*/bindings", 2),
+    ("neutron", "PUT", "ports/*/bindings/*/activate", 2),
+    ("neutron", "DELETE", "ports/*/bindings/*", 2),
+    *OF_MOVES[1:],
+)
 Die: TypeAlias = Callable[[Callable[[], object]], None]
 """Sets something off, and sees the cloud die in its midst."""
 
@@ -98,7 +104,7 @@ _MOVED: tuple[tuple[tuple[Json, ...], Json, str, tuple[Asked, ...]], ...] = (
     ((), MIGRATE, "VERIFY_RESIZE", OF_MOVES),
     ((), RESIZE, "VERIFY_RESIZE", OF_MOVES),
     ((MIGRATE,), REVERT, "ACTIVE", OF_MOVES),
-    ((MIGRATE, CONFIRM), LIVE, "ACTIVE", OF_MOVES),
+    ((MIGRATE, CONFIRM), LIVE, "ACTIVE", OF_LIVE_MIGRATIONS),
     ((), SHELVE, "SHELVED_OFFLOADED", OF_MOVES[:3]),
     ((SHELVE,), UNSHELVE, "ACTIVE", (OF_MOVES[0], *OF_MOVES[3:])),
 )
