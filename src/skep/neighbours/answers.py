@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
@@ -14,7 +15,13 @@ import structlog
 from skep.domain.clock import Timestamp, parse_iso
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import Unavailable, Unreachable
-from skep.neighbours.connections import ServiceConnections
+from skep.neighbours.connections import (
+    EncodedAnswer,
+    EndlessAnswer,
+    ServiceAnswer,
+    ServiceClient,
+    ServiceConnections,
+)
 
 log = structlog.get_logger("skep.neighbours")
 
@@ -36,8 +43,8 @@ SLOWEST = 4096
 PLAIN = {"Accept-Encoding": "identity"}
 """Asks for an answer whose bytes are those that are counted."""
 
-_OF_THE_WAY = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
-"""Headers that say how a body came, and nothing of it once it is there."""
+JSON = {**PLAIN, "Content-Type": "application/json"}
+"""Headers of a request that sends JSON."""
 
 
 def new_client(authorities: ssl.SSLContext) -> httpx.AsyncClient:
@@ -45,21 +52,43 @@ def new_client(authorities: ssl.SSLContext) -> httpx.AsyncClient:
 
     So there are as many connections as requests that wait, whose number has a limit where they come in.
     """
-    return httpx.AsyncClient(transport=ServiceConnections(authorities), trust_env=False)
+    return ServiceClient(ServiceConnections(authorities))
 
 
 async def ask(
-    service: str, client: httpx.AsyncClient, method: str, url: str, *, seconds: float, **sent: Any
-) -> httpx.Response:
-    """Send a request and read its answer, all within some seconds. `sent` is what httpx takes.
+    service: str,
+    client: httpx.AsyncClient,
+    method: str,
+    url: str,
+    *,
+    seconds: float,
+    headers: dict[str, str] | None = None,
+    said: Any = None,
+) -> ServiceAnswer:
+    """Send a request, with JSON where something is `said`, and read its answer, all within some seconds.
 
     Raises Unreachable when the service does not answer or breaks off, Unavailable for an answer without an end.
     """
+    body = None if said is None else as_json(said)
+    given = {**(PLAIN if body is None else JSON), **(headers or {})}
     try:
         async with asyncio.timeout(seconds):
-            return await send(service, client, method, url, seconds=seconds, **sent)
-    except TimeoutError as error:
+            if isinstance(client, ServiceClient):
+                answer = await client.exchange(method, url, given, body, seconds=seconds, most=MOST_BYTES)
+                if answer is not None:
+                    return answer
+            return await send(service, client, method, url, seconds=seconds, headers=given, content=body)
+    except (httpx.HTTPError, TimeoutError) as error:
         raise unreachable(service, url, error) from error
+    except EncodedAnswer as error:
+        raise _encoded(service) from error
+    except EndlessAnswer as error:
+        raise _endless(service) from error
+
+
+def as_json(value: Any) -> bytes:
+    """Return JSON as httpx sends it, with whole numbers of any size. Raises ValueError for what JSON has not."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 async def send(
@@ -69,35 +98,42 @@ async def send(
     url: str,
     *,
     seconds: float,
-    headers: dict[str, str] | None = None,
-    **sent: Any,
-) -> httpx.Response:
+    headers: dict[str, str],
+    content: bytes | AsyncIterator[bytes] | None,
+) -> ServiceAnswer:
     """Send a request that may have a long body. For `seconds` nothing may move; so long its answer may take to come.
 
     Raises as `ask` does, and whatever the body raises.
     """
-    given = {**PLAIN, **(headers or {})}
+    given = {**PLAIN, **headers}
     try:
-        async with client.stream(method, url, headers=given, timeout=seconds, **sent) as response:
+        async with client.stream(method, url, headers=given, timeout=seconds, content=content) as response:
             return await _read(service, url, response, seconds)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise unreachable(service, url, error) from error
 
 
-async def _read(service: str, url: str, response: httpx.Response, seconds: float) -> httpx.Response:
+async def _read(service: str, url: str, response: httpx.Response, seconds: float) -> ServiceAnswer:
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise nonsense(service, "its bytes are encoded")
+        raise _encoded(service)
     body = bytearray()
     try:
         async with asyncio.timeout(seconds):
             async for piece in response.aiter_bytes():
                 body += piece
                 if len(body) > MOST_BYTES:
-                    raise nonsense(service, f"there are more than {MOST_BYTES} bytes")
+                    raise _endless(service)
     except TimeoutError as error:
         raise unreachable(service, url, error) from error
-    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _OF_THE_WAY]
-    return httpx.Response(response.status_code, headers=headers, content=bytes(body), request=response.request)
+    return ServiceAnswer(status_code=response.status_code, headers=response.headers, content=bytes(body), url=url)
+
+
+def _encoded(service: str) -> Unavailable:
+    return nonsense(service, "its bytes are encoded")
+
+
+def _endless(service: str) -> Unavailable:
+    return nonsense(service, f"there are more than {MOST_BYTES} bytes")
 
 
 async def flowing(service: str, response: httpx.Response, seconds: float, piece: int) -> AsyncIterator[bytes]:
@@ -122,7 +158,7 @@ async def flowing(service: str, response: httpx.Response, seconds: float, piece:
         yield bytes(held)
 
 
-def decode(service: str, response: httpx.Response, body: type[BodyT]) -> BodyT:
+def decode(service: str, response: ServiceAnswer, body: type[BodyT]) -> BodyT:
     """Decode the JSON of an answer.
 
     Raises Unavailable when it is not what the service's API promises.

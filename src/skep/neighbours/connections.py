@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 from weakref import WeakSet
 
 import aiohttp
 import httpx
+import msgspec
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError
@@ -22,6 +24,12 @@ KEPT_SECONDS = 4.0
 
 KEPT_BODIES = 20
 """Connections that are kept by which bodies were sent piece by piece."""
+
+_PLAIN_URL = re.compile(
+    r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?!.*/\.)/[A-Za-z0-9/._~!$&'()*+,;=:@%-]*"
+    r"(?:\?[A-Za-z0-9/._~!$&()*+,;=:@%?-]*)?"
+)
+"""A URL that httpx sends as it is: what has anything else in it is for httpx to read, to write anew or to refuse."""
 
 _ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add where httpx has none."""
@@ -37,6 +45,30 @@ _ERRORS: tuple[tuple[type[Exception], type[httpx.TransportError]], ...] = (
     (OSError, httpx.ReadError),
 )
 """What the errors of aiohttp are called by httpx; the first that fits."""
+
+
+class ServiceAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a service answered, read to its end."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    """By names in whatever case."""
+    content: bytes
+    url: str
+    """What was asked for."""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the request was good."""
+        return 200 <= self.status_code < 300
+
+
+class EncodedAnswer(Exception):
+    """The bytes of an answer are not those that were asked for."""
+
+
+class EndlessAnswer(Exception):
+    """An answer has more bytes than it may have."""
 
 
 class ServiceConnections(httpx.AsyncBaseTransport):
@@ -58,7 +90,7 @@ class ServiceConnections(httpx.AsyncBaseTransport):
             return await self._of_pieces.handle_async_request(request)
         if self._session is None:
             self._session = self._new_session()
-        url = URL(str(request.url), encoded=True)
+        url = _address(str(request.url))
         limits = request.extensions.get("timeout", {})
         with _named():
             answer = await self._session.request(
@@ -70,6 +102,30 @@ class ServiceConnections(httpx.AsyncBaseTransport):
                 timeout=aiohttp.ClientTimeout(connect=limits.get("connect"), sock_read=limits.get("read")),
             )
         return httpx.Response(answer.status, headers=answer.raw_headers, stream=_Body(answer))
+
+    async def exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, *, seconds: float, most: int
+    ) -> ServiceAnswer:
+        """Send a request, one time, and read its whole answer, past httpx, whose own work costs more than all else.
+
+        `seconds`: in which a connection has to be there, and then something has to come; `most`: bytes of the answer.
+        Raises httpx.TransportError, EncodedAnswer, EndlessAnswer.
+        """
+        if self._session is None:
+            self._session = self._new_session()
+        limits = aiohttp.ClientTimeout(connect=seconds, sock_read=seconds)
+        with _named():
+            async with self._session.request(
+                method, _address(url), headers=headers, data=body, allow_redirects=False, timeout=limits
+            ) as answer:
+                if answer.headers.get("Content-Encoding", "identity") != "identity":
+                    raise EncodedAnswer
+                content = bytearray()
+                async for piece in answer.content.iter_any():
+                    content += piece
+                    if len(content) > most:
+                        raise EndlessAnswer
+        return ServiceAnswer(status_code=answer.status, headers=answer.headers, content=bytes(content), url=url)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -93,6 +149,26 @@ class ServiceConnections(httpx.AsyncBaseTransport):
             trust_env=False,
             middlewares=(_once,),
         )
+
+
+class ServiceClient(httpx.AsyncClient):
+    """A client of httpx over these connections, which can be asked without it, too."""
+
+    def __init__(self, connections: ServiceConnections) -> None:
+        super().__init__(transport=connections, trust_env=False)
+        self.connections = connections
+        self._sent = {name: self.headers[name] for name in ("Accept", "User-Agent")}
+
+    async def exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, *, seconds: float, most: int
+    ) -> ServiceAnswer | None:
+        """Send a request as httpx does, and return its whole answer; None: it is one that only httpx sends.
+
+        Raises as `ServiceConnections.exchange`.
+        """
+        if _PLAIN_URL.fullmatch(url) is None:
+            return None
+        return await self.connections.exchange(method, url, {**self._sent, **headers}, body, seconds=seconds, most=most)
 
 
 class _Connections(aiohttp.TCPConnector):
@@ -119,6 +195,16 @@ class _Connections(aiohttp.TCPConnector):
         if protocol is not None:
             self._used.add(protocol)
         return connection
+
+
+def _address(url: str) -> URL:
+    """Return an address as aiohttp takes it. Raises httpx.ConnectError for a port that cannot be."""
+    try:
+        found = URL(url, encoded=True)
+        _ = found.port
+    except ValueError as error:
+        raise httpx.ConnectError(str(error)) from error
+    return found
 
 
 def _speaks(connection: Connection) -> bool:

@@ -16,6 +16,7 @@ from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import Forbidden, Unavailable
 from skep.neighbours.answers import IDENTITY, IMAGES, PLAIN, ask, decode, failed, nonsense, send, time_of, unreachable
 from skep.neighbours.circuits import Asking, CircuitOutcome, Circuits, NotAsked, never_away
+from skep.neighbours.connections import ServiceAnswer
 
 log = structlog.get_logger("skep.neighbours")
 
@@ -89,6 +90,10 @@ AWAY = frozenset({502, 503, 504})
 """Statuses by which a service says, or a proxy for it, that it cannot answer now."""
 
 
+StatusAndHeaders = ServiceAnswer | httpx.Response
+"""An answer, read to its end or not yet."""
+
+
 class _Session(msgspec.Struct, frozen=True):
     token: str
     expires_at: int
@@ -143,7 +148,7 @@ class ServiceSession:
                 return found[interface].rstrip("/")
         raise Unavailable(f"the identity service's catalogue has no {service_type} service")
 
-    async def get(self, url: str, headers: dict[str, str] | None = None) -> httpx.Response:
+    async def get(self, url: str, headers: dict[str, str] | None = None) -> ServiceAnswer:
         """Send a GET with Skep's token; when the token is refused, once more with a new one.
 
         Raises Unreachable when the service does not answer, Unavailable when it fails or refuses Skep's own user.
@@ -172,12 +177,12 @@ class ServiceSession:
             try:
                 async with self._client.stream("GET", url, headers=headers, timeout=seconds) as response:
                     _tell(asking, response)
-                    self._check(response, session)
+                    self._check(response, session, url)
                     yield response
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise unreachable(service, url, error) from error
 
-    async def put(self, url: str, pieces: AsyncIterator[bytes]) -> httpx.Response:
+    async def put(self, url: str, pieces: AsyncIterator[bytes]) -> ServiceAnswer:
         """Send bytes piece by piece with Skep's token, one time: what was taken from `pieces` is gone.
 
         Raises as `stream` does, and whatever `pieces` raises.
@@ -188,22 +193,22 @@ class ServiceSession:
         with self._circuits.asking(service, f"PUT {url}") as asking:
             response = await send(service, self._client, "PUT", url, seconds=seconds, headers=headers, content=pieces)
             _tell(asking, response)
-        self._check(response, session)
+        self._check(response, session, url)
         return response
 
-    async def post(self, url: str, body: Any) -> httpx.Response:
+    async def post(self, url: str, body: Any) -> ServiceAnswer:
         """Send JSON with Skep's token, one time: what it makes may be there although no answer came.
 
         Raises as `stream` does.
         """
         session = await self._current()
         response = await self._once("POST", url, {"X-Auth-Token": session.token}, body)
-        self._check(response, session)
+        self._check(response, session, url)
         return response
 
     async def as_user(
         self, method: str, url: str, token: str, headers: dict[str, str], body: Any = None, *, service: str = ""
-    ) -> httpx.Response:
+    ) -> ServiceAnswer:
         """Send a request with a user's token; only a GET is tried again. The answer may be a refusal.
 
         `service` is what errors call whom is asked. Raises Unreachable when the service does not answer, Unavailable
@@ -223,7 +228,7 @@ class ServiceSession:
         *,
         service: str,
         as_service: bool = False,
-    ) -> httpx.Response:
+    ) -> ServiceAnswer:
         """Send a request with Skep's token; when the token is refused, once more with a new one: nothing was done.
 
         `as_service`: show by the same token that another service asks, which may do what users may not. Raises as
@@ -248,7 +253,7 @@ class ServiceSession:
         if response.status_code == 403:
             raise Forbidden(f"{self._service(url)} does not let Skep's own user delete it")
         if response.status_code not in (204, 404):
-            self._check(response, session)
+            self._check(response, session, url)
             raise failed(self._service(url), url, response.status_code)
         return response.status_code == 204
 
@@ -260,9 +265,8 @@ class ServiceSession:
         log.error("neighbour refuses Skep's own user", service=service, url=url, user=self.credentials.username)
         return Unavailable(f"{service} refuses the credentials of Skep's own user")
 
-    def _check(self, response: httpx.Response, session: _Session) -> None:
+    def _check(self, response: StatusAndHeaders, session: _Session, url: str) -> None:
         """Raise Unavailable for an answer that is none. A token that is refused is not used again."""
-        url = str(response.url)
         if response.status_code == 401:
             self._forget(session)
             raise self._refused(url)
@@ -309,7 +313,7 @@ class ServiceSession:
 
     async def _send(
         self, method: str, url: str, *, headers: dict[str, str] | None = None, json: Any = None, service: str = ""
-    ) -> httpx.Response:
+    ) -> ServiceAnswer:
         """Send a request that may be repeated; try again when there is no good answer."""
         pause = FIRST_PAUSE
         for left in range(self.credentials.retries, -1, -1):
@@ -325,7 +329,7 @@ class ServiceSession:
 
     async def _try(
         self, method: str, url: str, headers: dict[str, str] | None, json: Any, service: str = ""
-    ) -> httpx.Response:
+    ) -> ServiceAnswer:
         response = await self._once(method, url, headers, json, service)
         if _fails(response):
             raise failed(service or self._service(url), url, response.status_code)
@@ -333,19 +337,19 @@ class ServiceSession:
 
     async def _once(
         self, method: str, url: str, headers: dict[str, str] | None, json: Any, service: str = ""
-    ) -> httpx.Response:
+    ) -> ServiceAnswer:
         asked, seconds = service or self._service(url), self.credentials.timeout
         with self._circuits.asking(asked, f"{method} {url}") as asking:
-            response = await ask(asked, self._client, method, url, seconds=seconds, headers=headers, json=json)
+            response = await ask(asked, self._client, method, url, seconds=seconds, headers=headers, said=json)
             _tell(asking, response)
         return response
 
 
-def _tell(asking: Asking, response: httpx.Response) -> None:
+def _tell(asking: Asking, response: StatusAndHeaders) -> None:
     asking.tell(outcome_of(response))
 
 
-def outcome_of(response: httpx.Response) -> CircuitOutcome:
+def outcome_of(response: StatusAndHeaders) -> CircuitOutcome:
     """Return what a response says of its service. A refusal is an answer; a page for people is none.
 
     Nor is what a proxy says for a service that is away (502, 503, 504). Another error may concern the one thing that
@@ -359,7 +363,7 @@ def outcome_of(response: httpx.Response) -> CircuitOutcome:
     return CircuitOutcome.FAILED if page else CircuitOutcome.ANSWERED
 
 
-def _fails(response: httpx.Response) -> bool:
+def _fails(response: StatusAndHeaders) -> bool:
     return response.status_code >= 500 or response.status_code == 429
 
 

@@ -10,12 +10,12 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
-import httpx
 import msgspec
 
 from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import Unavailable
 from skep.neighbours.answers import IDENTITY, BodyT, decode
+from skep.neighbours.connections import ServiceAnswer
 from skep.neighbours.service_session import ServiceSession
 
 MAX_PROJECTS = 10_000
@@ -129,7 +129,7 @@ class UnifiedLimits:
         return _body(response, path.partition("?")[0], body)
 
 
-def _body(response: httpx.Response, what: str, body: type[BodyT]) -> BodyT:
+def _body(response: ServiceAnswer, what: str, body: type[BodyT]) -> BodyT:
     if response.status_code != 200:
         raise Unavailable(f"{IDENTITY} answered {response.status_code} to a look at {what}")
     return decode(IDENTITY, response, body)

@@ -6,7 +6,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 
-import httpx
 import msgspec
 import pytest
 from structlog.testing import capture_logs
@@ -16,6 +15,7 @@ from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.domain.errors import Unavailable
 from skep.neighbours.answers import NETWORKS, VOLUMES, new_client
 from skep.neighbours.circuits import NotAsked
+from skep.neighbours.connections import ServiceAnswer
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.processes.keystone import circuits_of
 from skep.telemetry.metrics import Metrics
@@ -47,14 +47,14 @@ class Asked:
         self.clock = clock
         self.metrics = metrics
 
-    async def ask(self, method: str = "GET", path: str = "/v2.0/ports", service: str = NETWORKS) -> httpx.Response:
+    async def ask(self, method: str = "GET", path: str = "/v2.0/ports", service: str = NETWORKS) -> ServiceAnswer:
         return await self.session.as_skep(method, f"{self.service.url}{path}", {}, service=service)
 
     async def many(self, count: int) -> None:
         """Ask one time after the other; each request is sent, whatever comes of it."""
         for _ in range(count):
             [outcome] = await asyncio.gather(self.ask(), return_exceptions=True)
-            assert isinstance(outcome, (httpx.Response, Unavailable))
+            assert isinstance(outcome, (ServiceAnswer, Unavailable))
             assert not isinstance(outcome, NotAsked)
 
     async def goes_away(self, fault: Mishap) -> None:

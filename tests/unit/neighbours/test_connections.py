@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.neighbours.answers import ask, new_client
+from skep.domain.errors import Unavailable
+from skep.neighbours.answers import MOST_BYTES, ask, new_client
 from skep.neighbours.connections import ServiceConnections
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -91,8 +92,8 @@ async def test_what_a_kept_connection_loses_is_not_sent_again(
 async def test_requests_one_after_another_share_a_connection(serve: Serve, client: httpx.AsyncClient) -> None:
     service, at = await serve(lambda _number: GOOD)
     for _ in range(3):
-        answer = await ask("it", client, "PUT", f"http://{at}/a%2Fb?c=%20", seconds=PATIENCE, json={"one": 1})
-        assert answer.json() == {}
+        answer = await ask("it", client, "PUT", f"http://{at}/a%2Fb?c=%20", seconds=PATIENCE, said={"one": 1})
+        assert answer.content == b"{}"
     assert service.connections == 1
     line, headers, body = service.requests[0]
     assert (line, body) == ("PUT /a%2Fb?c=%20 HTTP/1.1", b'{"one":1}')
@@ -199,6 +200,84 @@ async def test_nothing_listens(client: httpx.AsyncClient) -> None:
     await server.wait_closed()
     with pytest.raises(httpx.ConnectError):
         await client.get(f"http://127.0.0.1:{port}/")
+
+
+@pytest.fixture
+async def plain() -> AsyncIterator[httpx.AsyncClient]:
+    """A client of httpx alone."""
+    async with httpx.AsyncClient(trust_env=False) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"", "does not answer"),
+        (UNFINISHED, "does not answer"),
+        (b"no HTTP at all\r\n\r\n", "does not answer"),
+        (GOOD.replace(b"Type: application/json", b"Encoding: gzip"), "its bytes are encoded"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 17000000\r\n\r\n" + b" " * 17_000_000, f"more than {MOST_BYTES} bytes"),
+    ],
+    ids=["silence", "unfinished", "no-http", "encoded", "endless"],
+)
+async def test_errors_are_told_as_with_httpx_alone(
+    serve: Serve, client: httpx.AsyncClient, plain: httpx.AsyncClient, answer: bytes, error: str
+) -> None:
+    service, at = await serve(lambda _number: answer)
+    seconds = PATIENCE if error.endswith("bytes") else 0.5
+    for one in (client, plain):
+        with pytest.raises(Unavailable, match=error):
+            await ask("it", one, "POST", f"http://{at}/", seconds=seconds, said={})
+    assert len(service.requests) == 2
+
+
+async def test_answers_are_as_of_httpx_alone(serve: Serve, client: httpx.AsyncClient, plain: httpx.AsyncClient) -> None:
+    _, at = await serve(lambda _number: GOOD)
+    for one in (client, plain):
+        answer = await ask("it", one, "GET", f"http://{at}/a", seconds=PATIENCE, headers={"X-One": "1"})
+        assert (answer.status_code, answer.content, answer.url) == (200, b"{}", f"http://{at}/a")
+        assert answer.headers["content-type"] == answer.headers["Content-Type"] == "application/json"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+async def test_requests_are_as_of_httpx_alone(
+    serve: Serve, client: httpx.AsyncClient, plain: httpx.AsyncClient, method: str
+) -> None:
+    service, at = await serve(lambda _number: GOOD)
+    body = None if method in ("GET", "DELETE") else {"one": "\N{SNOWMAN}", "two": 10**30}
+    for one in (client, plain):
+        await ask("it", one, method, f"http://{at}/a?b=%2F", seconds=PATIENCE, headers={"X-One": "1"}, said=body)
+    (line, mine, sent), (other_line, other, other_sent) = service.requests
+    assert (line, sent) == (other_line, other_sent)
+    # That a connection stays is what HTTP/1.1 does unasked; a DELETE may say that it has no body.
+    unsaid = ("connection", "content-length") if body is None else ("connection",)
+    assert {name: value for name, value in mine.items() if name not in unsaid} == {
+        name: value for name, value in other.items() if name not in unsaid
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [("/a b", "/a%20b"), ("/a/../b", "/b"), ("/\N{SNOWMAN}", "/%E2%98%83"), ("?a=1", "/?a=1"), ("/a#b", "/a")],
+)
+async def test_an_address_that_httpx_would_write_anew(
+    serve: Serve, client: httpx.AsyncClient, path: str, line: str
+) -> None:
+    service, at = await serve(lambda _number: GOOD)
+    await ask("it", client, "GET", f"http://{at}{path}", seconds=PATIENCE)
+    assert service.requests[0][0] == f"GET {line} HTTP/1.1"
+
+
+async def test_a_user_in_an_address_signs_in_when_a_service_is_asked(serve: Serve, client: httpx.AsyncClient) -> None:
+    service, at = await serve(lambda _number: GOOD)
+    await ask("it", client, "GET", f"http://one:two@{at}/", seconds=PATIENCE)
+    assert service.requests[0][1]["authorization"] == "Basic b25lOnR3bw=="
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999/", "ftp://127.0.0.1/", "/relative", "http://a\nb/", ""])
+async def test_an_address_that_is_none(client: httpx.AsyncClient, url: str) -> None:
+    with pytest.raises(Unavailable, match="it does not answer"):
+        await ask("it", client, "GET", url, seconds=PATIENCE)
 
 
 async def test_connections_that_were_never_used_end() -> None:

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
-import httpx
 import msgspec
 import structlog
 
@@ -17,6 +16,7 @@ from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepEr
 from skep.domain.ids import is_uuid
 from skep.domain.images import FIELDS, MOST_BACKUPS, Discarded, Image, NewImage, backup_properties
 from skep.neighbours.answers import IMAGES, decode, flowing, nonsense
+from skep.neighbours.connections import ServiceAnswer
 from skep.neighbours.images.checked import CheckedBytes, nothing, whole
 from skep.neighbours.images.files import PIECE
 from skep.neighbours.service_session import ServiceSession
@@ -229,7 +229,7 @@ class GlanceImages:
             raise Unavailable(f"{IMAGES} answered {response.status_code} for image {image_id}")
         return checked(decode(IMAGES, response, dict[str, Any]), image_id)
 
-    async def _get(self, path: str) -> httpx.Response:
+    async def _get(self, path: str) -> ServiceAnswer:
         return await self._session.get(await self._url(path))
 
     async def _url(self, path: str) -> str:

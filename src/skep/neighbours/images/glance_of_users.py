@@ -5,8 +5,6 @@ from __future__ import annotations
 import urllib.parse
 from typing import Any
 
-import httpx
-
 from skep.domain.clock import isoformat
 from skep.domain.context import RequestContext
 from skep.domain.errors import (
@@ -22,6 +20,7 @@ from skep.domain.errors import (
 from skep.domain.ids import is_uuid
 from skep.domain.images import DescribedImage, ImageSelection, ImagesPage, changes, pointer
 from skep.neighbours.answers import IMAGES, decode, nonsense, time_of
+from skep.neighbours.connections import ServiceAnswer
 from skep.neighbours.images.glance import address, checked, described
 from skep.neighbours.service_session import ServiceSession
 
@@ -87,7 +86,7 @@ class GlanceOfUsers:
         if response.status_code != 204:
             raise Unavailable(f"{IMAGES} answered {response.status_code} to the end of image {image_id}")
 
-    async def _ask(self, method: str, path: str, token: str, *, body: Any = None) -> httpx.Response:
+    async def _ask(self, method: str, path: str, token: str, *, body: Any = None) -> ServiceAnswer:
         url = await address(self._session, self._endpoint, path)
         headers = {} if body is None else {"Content-Type": PATCH}
         return await self._session.as_user(method, url, token, headers, body)
@@ -118,7 +117,7 @@ def _parameters(selection: ImageSelection) -> dict[str, str]:
     return asked
 
 
-def _checked(response: httpx.Response, asked_for: str) -> httpx.Response:
+def _checked(response: ServiceAnswer, asked_for: str) -> ServiceAnswer:
     """Return an answer that is a success. Raises what a refusal means."""
     if response.is_success:
         return response

@@ -6,7 +6,6 @@ import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import httpx
 import msgspec
 
 from skep.domain.decoding import convert
@@ -23,6 +22,7 @@ from skep.domain.errors import (
 from skep.domain.ids import is_uuid
 from skep.neighbours.answers import NETWORKS as SERVICE
 from skep.neighbours.answers import decode, nonsense
+from skep.neighbours.connections import ServiceAnswer
 from skep.neighbours.networks.neutron.forms import FormT, NeutronKind
 from skep.neighbours.service_session import ServiceSession
 
@@ -161,14 +161,14 @@ class NeutronCalls:
 
     async def _ask(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> httpx.Response:
+    ) -> ServiceAnswer:
         base = self._endpoint or await self._session.endpoint("network")
         url = f"{base.removesuffix('/v2.0')}/v2.0{path}"
         if self._token is None:
             return await self._session.as_skep(method, url, headers or {}, body, service=SERVICE)
         return await self._session.as_user(method, url, self._token, headers or {}, body, service=SERVICE)
 
-    def _refused(self, response: httpx.Response) -> SkepError:
+    def _refused(self, response: ServiceAnswer) -> SkepError:
         if response.status_code == 401:
             return Unauthenticated("The request you have made requires authentication.")
         refusal = _refusal(response)
@@ -185,7 +185,7 @@ def read(value: Any, wanted: Any) -> Any:
         raise nonsense(SERVICE, str(error)) from error
 
 
-def _refusal(response: httpx.Response) -> NeutronRefused:
+def _refusal(response: ServiceAnswer) -> NeutronRefused:
     """Return what Neutron refuses. Raises Unavailable where it is not Neutron that says so."""
     if response.status_code not in ERRORS:
         raise nonsense(SERVICE, f"it answered {response.status_code}")

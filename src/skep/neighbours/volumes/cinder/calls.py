@@ -6,7 +6,6 @@ import urllib.parse
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import httpx
 import msgspec
 
 from skep.domain.decoding import convert
@@ -23,6 +22,7 @@ from skep.domain.errors import (
 from skep.domain.ids import is_uuid
 from skep.neighbours.answers import VOLUMES as SERVICE
 from skep.neighbours.answers import decode, nonsense
+from skep.neighbours.connections import ServiceAnswer
 from skep.neighbours.service_session import ServiceSession
 from skep.neighbours.volumes.cinder.forms import FormT, VolumeKind
 
@@ -164,7 +164,7 @@ class CinderCalls:
 
     async def _good(
         self, method: str, path: str, body: Any = None, *, statuses: Collection[int] = (200,), microversion: str = ""
-    ) -> httpx.Response:
+    ) -> ServiceAnswer:
         url = f"{self._endpoint or await find_cinder(self._session)}{path}"
         headers = {"OpenStack-API-Version": f"volume {microversion or MICROVERSION}"}
         if self._token is None:
@@ -185,7 +185,7 @@ class CinderCalls:
             raise nonsense(SERVICE, f"the {kind.noun} is another one")
         return found
 
-    def _refused(self, response: httpx.Response) -> SkepError:
+    def _refused(self, response: ServiceAnswer) -> SkepError:
         """Return what Cinder refuses. Raises Unavailable where it is not Cinder that says so."""
         status = response.status_code
         if status == 401:
