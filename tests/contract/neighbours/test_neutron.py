@@ -25,7 +25,7 @@ from skep.domain.ids import InstanceUuid, ProjectId, new_uuid
 from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.answers import new_client
 from skep.neighbours.at_once import AT_ONCE
-from skep.neighbours.networks.base import GroupChange, PortsAwaited, WantedInterface
+from skep.neighbours.networks.base import GroupChange, PortsAwaited, PortsRefused, WantedInterface, WantedPorts
 from skep.neighbours.networks.neutron import service
 from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.networks.neutron.service import NeutronNetworks
@@ -133,6 +133,27 @@ class TestReplacedConductors(Adapter, NetworksContractBase):
             assert isinstance(after, tuple)
             assert before == after or isinstance(before, PortsAwaited)
         assert [len(await world.ports_of(one)) for one in servers] == [1, 1, 1]
+
+    @pytest.mark.parametrize("fault", [Mishap.LOST, Mishap.EMPTY, Mishap.CUT])
+    async def test_ports_whose_making_had_no_answer(
+        self, world: NetworksWorld, credentials: ServiceCredentials, clock: SteppedClock, fault: Mishap
+    ) -> None:
+        """What was made is found by what is said on each; what was not is made by the next attempt, beside nothing."""
+        cidrs = ("10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24")
+        wanted = world.wanted(
+            await world.server(), *[RequestedNetwork(network_id=await world.network(one)) for one in cidrs]
+        )
+        async with failing(world, credentials, clock) as (neutron, networks):
+            await neutron.fail(fault, lambda method, _path: method == "POST")
+            [found] = await networks.allocate([wanted])
+            assert neutron.met == ["POST /v2.0/ports"]
+            assert isinstance(found, tuple) is (fault is Mishap.LOST)
+            await neutron.heal()
+            [vifs] = await networks.allocate([wanted])
+        assert isinstance(vifs, tuple)
+        assert [one.network_id for one in vifs] == [one.network_id for one in wanted.named]
+        assert found == vifs or isinstance(found, PortsAwaited)
+        assert {one["id"] for one in await world.ports_of(wanted.instance)} == {one.id for one in vifs}
 
     async def test_nothing_is_known_of_any(
         self, world: NetworksWorld, credentials: ServiceCredentials, clock: SteppedClock
@@ -329,6 +350,82 @@ class TestOtherNeutrons(OverTransport):
         transport.answers = lambda _method, _path: None
         await world.networks.bind({server: OTHER_HOST})
         assert await world.bindings(port) == {OTHER_HOST: "ACTIVE"}
+
+
+class TestPortsInOneRequest(OverTransport):
+    """What a Neutron may answer to the making of several ports."""
+
+    @pytest.fixture
+    def transport(self) -> Differing:
+        return Told()
+
+    async def _wanted(self, world: NetworksWorld) -> WantedPorts:
+        cidrs = ("10.0.0.0/24", "10.0.1.0/24")
+        networks = [RequestedNetwork(network_id=await world.network(one), tag=one) for one in cidrs]
+        return world.wanted(await world.server(), *networks)
+
+    async def test_in_another_order(self, world: NetworksWorld, transport: Told) -> None:
+        transport.retold = lambda ports: ports[::-1]
+        wanted = await self._wanted(world)
+        [vifs] = await world.given(wanted)
+        assert [(one.network_id, one.tag) for one in vifs] == [(one.network_id, one.tag) for one in wanted.named]
+        assert [one for one in transport.asked if "ports" in one] == ["GET /v2.0/ports", "POST /v2.0/ports"]
+
+    async def test_bound_after_the_answer(self, world: NetworksWorld, transport: Told) -> None:
+        """They are looked up, for the server is told how they are plugged."""
+        transport.retold = lambda ports: [{**one, "binding:vif_type": "unbound"} for one in ports]
+        [vifs] = await world.given(await self._wanted(world))
+        assert "unbound" not in {one.type for one in vifs}
+        assert transport.asked.count("GET /v2.0/ports") == 2
+
+    @pytest.mark.parametrize(
+        "retold",
+        [
+            lambda ports: ports[:1],
+            lambda ports: [ports[0], ports[0]],
+            lambda ports: [ports[0], {**ports[1], "device_id": ""}],
+        ],
+        ids=["fewer", "twice", "of-others"],
+    )
+    async def test_an_answer_of_other_ports(
+        self, world: NetworksWorld, transport: Told, retold: Callable[[list[Any]], list[Any]]
+    ) -> None:
+        """Then it is looked what is there."""
+        transport.retold = retold
+        wanted = await self._wanted(world)
+        [vifs] = await world.given(wanted)
+        assert [one.network_id for one in vifs] == [one.network_id for one in wanted.named]
+        assert len(await world.ports_of(wanted.instance)) == 2
+
+    async def test_one_that_is_refused(self, world: NetworksWorld, transport: Told) -> None:
+        """No other is there either, and a port of the user's is given back."""
+        brought = await world.port(await world.network("10.0.0.0/24"))
+        network = RequestedNetwork(network_id=await world.network("10.0.1.0/24"))
+        missing = RequestedNetwork(network_id=new_uuid())
+        server = await world.server()
+        own = RequestedNetwork(port_id=brought["id"])
+        [refused] = await world.networks.allocate([world.wanted(server, network, own, missing)])
+        assert isinstance(refused, PortsRefused)
+        assert transport.asked.count("POST /v2.0/ports") == 1
+        assert await world.ports_of(server) == []
+        assert (await world.shown(brought["id"]))["device_id"] == ""
+
+
+class Told(Differing):
+    """Tells of ports that are made together what the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.retold: Callable[[list[Any]], list[Any]] = lambda ports: ports
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Carry a request on."""
+        response = await super().handle_async_request(request)
+        await response.aread()
+        if (request.method, request.url.path) != ("POST", "/v2.0/ports") or response.status_code != 201:
+            return response
+        said = response.json()
+        return httpx.Response(201, json={"ports": self.retold(said["ports"])}, request=request)
 
 
 class Routed(Differing):

@@ -14,7 +14,7 @@ from tests.support.cloud_beside import cloud_beside
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}")
 
 WRITES = {
-    "POST /v2.0/ports": 2,
+    "POST /v2.0/ports": 1,
     "POST /v3/volumes": 1,
     "POST /v3/volumes/ID/metadata": 1,
     "POST /v3/attachments": 1,
@@ -27,11 +27,11 @@ READS = {
     # The user's quota and networks.
     "GET /v2.0/quotas/ID": 1,
     "GET /v2.0/networks": 2,
-    # What is there before any is made, and what came of it.
-    "GET /v2.0/ports": 2,
+    # What is there before any is made.
+    "GET /v2.0/ports": 1,
+    # Of those that were made: their answers say the rest.
     "GET /v2.0/subnets": 1,
     "GET /v2.0/security-groups": 1,
-    "GET /v2.0/floatingips": 1,
     # Before the volume is made, and once it is ready.
     "GET /v3/volumes/detail": 2,
     "GET /v3/attachments/detail": 1,

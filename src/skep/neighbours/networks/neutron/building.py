@@ -14,7 +14,7 @@ from skep.neighbours.answers import NETWORKS as SERVICE
 from skep.neighbours.at_once import at_once
 from skep.neighbours.networks.base import PortsAwaited, PortsRefused, WantedPorts
 from skep.neighbours.networks.neutron.calls import OVER_QUOTA, NeutronCalls, NeutronRefused, read
-from skep.neighbours.networks.neutron.forms import COUNTED_PORTS, NeutronKind, NeutronPort, Resource
+from skep.neighbours.networks.neutron.forms import COUNTED_PORTS, UNBOUND, NeutronKind, NeutronPort, Resource
 from skep.neighbours.networks.neutron.interfaces import doubles_among, order, ports_of
 from skep.neighbours.networks.neutron.ports import PortPlace, ServerPorts
 
@@ -64,6 +64,16 @@ async def topology(caller: NeutronCalls, project_id: str, *, dry_run: bool = Fal
     return str(read(answer.get("auto_allocated_topology"), _Topology).id)
 
 
+class PortsMade(msgspec.Struct, frozen=True):
+    """A server has its ports."""
+
+    new: tuple[NeutronPort, ...] | None
+    """All of them, where all were made just now and their answers say all; None: they are to be looked up."""
+
+
+TO_LOOK_UP = PortsMade(None)
+
+
 class Building:
     """Makes the ports of servers."""
 
@@ -71,30 +81,29 @@ class Building:
         self._skep = skep
         self._ports = ports
 
-    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsRefused | PortsAwaited | None]:
-        """Make what is missing of the ports of servers, all of a server or none; None: it has them.
+    async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsRefused | PortsAwaited | PortsMade]:
+        """Make what is missing of the ports of servers, all of a server or none.
 
         Raises Unavailable when it is not known what any of them has.
         """
         there = await ports_of(self._skep, [one.instance for one in wanted if one.networks != "none"])
         return await at_once(self._allocate(one, there.get(one.instance, [])) for one in wanted)
 
-    async def _allocate(self, wanted: WantedPorts, there: list[NeutronPort]) -> PortsRefused | PortsAwaited | None:
+    async def _allocate(self, wanted: WantedPorts, there: list[NeutronPort]) -> PortsRefused | PortsAwaited | PortsMade:
         if wanted.networks == "none":
-            return None
+            return PortsMade(())
         try:
             return await self._completed(wanted, there)
         except Unavailable as error:
             # Others may have had an answer, and go on.
             return PortsAwaited(str(error))
 
-    async def _completed(self, wanted: WantedPorts, there: list[NeutronPort]) -> PortsRefused | None:
+    async def _completed(self, wanted: WantedPorts, there: list[NeutronPort]) -> PortsRefused | PortsMade:
         try:
-            await self._complete(wanted, there)
+            return await self._complete(wanted, there)
         except NeutronRefused as error:
             await self._give_up(wanted)
             return PortsRefused(str(error))
-        return None
 
     async def _give_up(self, wanted: WantedPorts) -> None:
         """Give up what this attempt has; what a later one has by now stays."""
@@ -106,7 +115,7 @@ class Building:
         except NeutronRefused as error:
             raise Unavailable(f"{SERVICE} does not release ports: {error}") from error
 
-    async def _complete(self, wanted: WantedPorts, there: Sequence[NeutronPort]) -> None:
+    async def _complete(self, wanted: WantedPorts, there: Sequence[NeutronPort]) -> PortsMade:
         """Make what is missing beside ports that are there."""
         doubles = {port.id for port in doubles_among(there)}
         kept = [port for port in there if port.id not in doubles]
@@ -117,10 +126,18 @@ class Building:
                 await self._ports.give_up_unchanged(wanted.instance, port)
         positions = {order(port)[0] for port in kept}
         if wanted.networks != NETWORKS_NAMED and 0 in positions:
-            return
-        for position, one in enumerate(await self._named(wanted)):
-            if position not in positions:
-                await self._ports.take(_place(wanted, position), one)
+            return TO_LOOK_UP
+        missing = [
+            (_place(wanted, position), one)
+            for position, one in enumerate(await self._named(wanted))
+            if position not in positions
+        ]
+        brought = [pair for pair in missing if pair[1].port_id is not None]
+        # First: they may be refused, and then no others were made.
+        for place, one in brought:
+            await self._ports.take(place, one)
+        made = await self._ports.make([pair for pair in missing if pair[1].port_id is None])
+        return TO_LOOK_UP if there or brought or not all(map(_is_whole, made)) else PortsMade(tuple(made))
 
     async def _named(self, wanted: WantedPorts) -> Sequence[RequestedNetwork]:
         if wanted.networks == NETWORKS_NAMED:
@@ -128,6 +145,11 @@ class Building:
         # Said before there is a network that nothing needs.
         await check_room(self._skep, wanted.project_id, COUNTED_PORTS)
         return (RequestedNetwork(network_id=await topology(self._skep, wanted.project_id)),)
+
+
+def _is_whole(port: NeutronPort) -> bool:
+    """Tell whether the answer to its making says of a port what its server is told: it may be bound after that."""
+    return bool(port.fixed_ips) and port.vif_type != UNBOUND
 
 
 def _place(wanted: WantedPorts, position: int) -> PortPlace:

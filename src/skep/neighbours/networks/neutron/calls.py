@@ -121,6 +121,16 @@ class NeutronCalls:
         found: FormT = read(answer.get(kind.member), kind.form)
         return found
 
+    async def made_many(self, kind: NeutronKind[FormT], wanted: Sequence[dict[str, Any]]) -> list[FormT]:
+        """Make several, all of them or none, in one request; return them in whatever order. Raises as `made`."""
+        if len(wanted) == 1:
+            return [await self.made(kind, **wanted[0])]
+        answer = await self.answer("POST", f"/{kind.path}", {kind.members: wanted}, status=201)
+        found: list[FormT] = read(answer.get(kind.members), list[kind.form])  # type: ignore[name-defined]
+        if len({one.id for one in found}) != len(wanted):
+            raise nonsense(SERVICE, f"{len(wanted)} of {kind.path} were asked for, and {len(found)} made")
+        return found
+
     async def changed(
         self, kind: NeutronKind[FormT], resource_id: str, fields: dict[str, Any], *, revision: int | None = None
     ) -> FormT:

@@ -16,8 +16,9 @@ FormT = TypeVar("FormT", bound="Resource")
 LABEL = "skep"
 """Key of `binding:profile`, which only admins change, that says what of a server a port is."""
 
-
 DEFERRED = "deferred"
+UNBOUND = "unbound"
+"""How a port is plugged that no host has yet."""
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +94,7 @@ class NeutronPort(LabelledPort, frozen=True, kw_only=True):
     created_at: str = ""
     revision_number: int | None = None
     vnic_type: str = field(name="binding:vnic_type", default="normal")
-    vif_type: str = field(name="binding:vif_type", default="unbound")
+    vif_type: str = field(name="binding:vif_type", default=UNBOUND)
     host_id: str | None = field(name="binding:host_id", default=None)
     status: str = "ACTIVE"
     admin_state_up: bool = True

@@ -74,15 +74,26 @@ async def shown(
     return {server: tuple(vifs[port.id] for port in ports if port.id in vifs) for server, ports in left.items()}
 
 
-async def vifs_of(skep: NeutronCalls, ports: Sequence[NeutronPort]) -> dict[str, Vif]:
-    """Return ports as their servers have them, by id; one whose network is gone meanwhile is left out."""
+async def of_new(
+    skep: NeutronCalls, made: Mapping[InstanceUuid, Sequence[NeutronPort]]
+) -> dict[InstanceUuid, tuple[Vif, ...]]:
+    """Return the interfaces of servers whose ports were made just now."""
+    vifs = await vifs_of(skep, [port for ports in made.values() for port in ports], new=True)
+    return {server: tuple(vifs[port.id] for port in ports if port.id in vifs) for server, ports in made.items()}
+
+
+async def vifs_of(skep: NeutronCalls, ports: Sequence[NeutronPort], *, new: bool = False) -> dict[str, Vif]:
+    """Return ports as their servers have them, by id; one whose network is gone meanwhile is left out.
+
+    `new`: they were made just now, so no floating address leads to one.
+    """
     if not ports:
         return {}
     networks, subnets, groups, floating = await asyncio.gather(
         skep.listed(NETWORKS, values=[port.network_id for port in ports]),
         skep.listed(SUBNETS, values=[fixed.subnet_id for port in ports for fixed in port.fixed_ips]),
         skep.listed(GROUPS, values=[group for port in ports for group in port.security_groups]),
-        _floating(skep, ports),
+        _floating(skep, () if new else ports),
     )
     by_network = {one.id: one for one in networks}
     by_subnet = {one.id: one for one in subnets}
@@ -95,6 +106,8 @@ async def vifs_of(skep: NeutronCalls, ports: Sequence[NeutronPort]) -> dict[str,
 
 
 async def _floating(skep: NeutronCalls, ports: Sequence[NeutronPort]) -> Floating:
+    if not ports:
+        return {}
     try:
         listed: list[NeutronFloating] = await skep.listed(FLOATING, name="port_id", values=[one.id for one in ports])
     except NeutronRefused as error:

@@ -7,7 +7,7 @@ a repeat finds whatever a request before did, also one whose answer was lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -17,6 +17,8 @@ import structlog
 from skep.domain.errors import Unavailable
 from skep.domain.ids import InstanceUuid
 from skep.domain.vifs import RequestedNetwork
+from skep.neighbours.answers import NETWORKS as SERVICE
+from skep.neighbours.answers import nonsense
 from skep.neighbours.networks.base import NO_PROVIDERS
 from skep.neighbours.networks.neutron.calls import CHANGED, NeutronCalls, NeutronRefused
 from skep.neighbours.networks.neutron.forms import GROUPS, LABEL, PORTS, Label, NeutronPort
@@ -92,29 +94,34 @@ class ServerPorts:
         """Make a port for a server, or take a user's. Raises NeutronRefused, Unavailable."""
         if wanted.port_id is not None:
             return await self._take_own(place, wanted.port_id, wanted.tag)
-        fields: dict[str, Any] = {
-            "network_id": wanted.network_id,
-            "project_id": place.project_id,
-            "admin_state_up": True,
-            **place.fields(made=True, tag=wanted.tag),
-        }
-        if wanted.fixed_ip is not None:
-            fields["fixed_ips"] = [{"ip_address": wanted.fixed_ip}]
-        if place.security_groups:
-            fields["security_groups"] = [await self._group(place.project_id, one) for one in place.security_groups]
-        try:
-            return await self._skep.made(PORTS, **fields)
-        except Unavailable:
-            made = await self._made_unseen(place, wanted.tag)
-            if made is None:
-                raise
-            log.info("port found whose making had no answer", instance=place.instance, port=made.id)
-            return made
+        [made] = await self.make([(place, wanted)])
+        return made
 
-    async def _made_unseen(self, place: PortPlace, tag: str | None) -> NeutronPort | None:
-        """Return a port that was made although no answer came."""
-        [there] = (await ports_of(self._skep, [place.instance])).values()
-        return next((one for one in there if one.label == place.label(made=True, tag=tag)), None)
+    async def make(self, wanted: Sequence[tuple[PortPlace, RequestedNetwork]]) -> list[NeutronPort]:
+        """Make ports for one server, all of them or none, in one request; return them in their order.
+
+        Raises NeutronRefused; Unavailable: then some may be there.
+        """
+        if not wanted:
+            return []
+        labels = [place.label(made=True, tag=one.tag) for place, one in wanted]
+        groups = await self._groups(wanted[0][0])
+        fields = [_new(place, one, groups) for place, one in wanted]
+        try:
+            made = _by_label(await self._skep.made_many(PORTS, fields))
+            if not made.keys() >= {*labels}:
+                raise nonsense(SERVICE, "the new ports are others")
+        except Unavailable:
+            instance = wanted[0][0].instance
+            made = _by_label((await ports_of(self._skep, [instance]))[instance])
+            if not made.keys() >= {*labels}:
+                raise
+            ids = [made[one].id for one in labels]
+            log.info("ports found whose making had no answer", instance=instance, ports=ids)
+        return [made[one] for one in labels]
+
+    async def _groups(self, place: PortPlace) -> list[str]:
+        return [await self._group(place.project_id, one) for one in place.security_groups]
 
     async def _group(self, project_id: str, name: str) -> str:
         """Return the id of a group that was chosen; the default one may not have been there yet."""
@@ -252,6 +259,26 @@ class ServerPorts:
 def _served(port: NeutronPort, host: str, providers: Mapping[str, str]) -> dict[str, Any]:
     """Return the profile of a port that a build has on a host, where one is chosen. Raises as `with_allocation`."""
     return with_allocation(port, providers) if host else without_allocation(port.profile)
+
+
+def _new(place: PortPlace, wanted: RequestedNetwork, groups: Sequence[str]) -> dict[str, Any]:
+    """Return what a port is made with."""
+    fields: dict[str, Any] = {
+        "network_id": wanted.network_id,
+        "project_id": place.project_id,
+        "admin_state_up": True,
+        **place.fields(made=True, tag=wanted.tag),
+    }
+    if wanted.fixed_ip is not None:
+        fields["fixed_ips"] = [{"ip_address": wanted.fixed_ip}]
+    if groups:
+        fields["security_groups"] = groups
+    return fields
+
+
+def _by_label(ports: Sequence[NeutronPort]) -> dict[Label, NeutronPort]:
+    """Return ports by what of their server they are; of several that are the same the first."""
+    return {port.label: port for port in reversed(ports) if port.label is not None}
 
 
 def _given_back(port: NeutronPort, instance: InstanceUuid) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from skep.neighbours.networks.base import (
 )
 from skep.neighbours.networks.neutron import attaching, choosing, groups, interfaces
 from skep.neighbours.networks.neutron.bindings import PortBindings
-from skep.neighbours.networks.neutron.building import Building
+from skep.neighbours.networks.neutron.building import Building, PortsMade
 from skep.neighbours.networks.neutron.calls import NeutronCalls, NeutronRefused
 from skep.neighbours.networks.neutron.choosing import Chooser
 from skep.neighbours.networks.neutron.forms import GROUPS, LABELLED_PORTS, NeutronPort
@@ -93,10 +93,21 @@ class NeutronNetworks(NeutronProxies):
     async def allocate(self, wanted: Sequence[WantedPorts]) -> list[PortsOutcome]:
         """Make what is missing of the ports of servers."""
         with _told_to_skep():
-            others = await self._building.allocate(wanted)
-        given = [one.instance for one, other in zip(wanted, others, strict=True) if other is None]
-        vifs = await self.of_servers(given)
-        return [vifs[one.instance] if other is None else other for one, other in zip(wanted, others, strict=True)]
+            outcomes = await self._building.allocate(wanted)
+            made = {
+                one.instance: outcome.new
+                for one, outcome in zip(wanted, outcomes, strict=True)
+                if isinstance(outcome, PortsMade)
+            }
+            new = {one: ports for one, ports in made.items() if ports is not None}
+            vifs = {
+                **await interfaces.of_new(self.skep, new),
+                **await interfaces.of_servers(self.skep, [one for one in made if one not in new]),
+            }
+        return [
+            vifs[one.instance] if isinstance(outcome, PortsMade) else outcome
+            for one, outcome in zip(wanted, outcomes, strict=True)
+        ]
 
     async def renew(self, wanted: WantedPorts, kept: Collection[str]) -> PortsOutcome | None:
         """Delete ports that were made for a server, and make them anew."""
