@@ -85,20 +85,26 @@ class BuildVolumes:
             if now > one.created_at + round(limit * SECOND):
                 return VolumesRefused(f"The volumes of the server were not made within {limit:g} seconds.")
             return VolumesAwaited(self._pause(one, FIRST_POLL_SECONDS, POLL_SECONDS))
-        kept = await self._kept(one, [disk.volume_id for disk in found])
+        kept = await self._kept(one, found)
         if isinstance(kept, VolumesRefused):
             return kept
         has = tuple(_server_volume(one, *pair) for pair in zip(found, kept, strict=True))
         return msgspec.structs.replace(one, instance=msgspec.structs.replace(server, volumes=has))
 
-    async def _kept(self, one: Taken, volume_ids: Sequence[str]) -> tuple[str, ...] | VolumesRefused:
+    async def _kept(self, one: Taken, disks: Sequence[DiskVolume]) -> tuple[str, ...] | VolumesRefused:
         """Return an attachment of each volume that no host uses: an attempt before may have connected its own."""
         volumes, instance = self._parts.volumes, one.instance.uuid
+        are_free = all(disk.is_free for disk in disks)
         used: tuple[str, ...] = ()
-        if one.attempt > 1:
+        if one.attempt > 1 and not are_free:
             there = await volumes.of_servers([instance])
             used = await self._volumes.used(there[instance])
-        asked = WantedAttachments(instance=instance, volume_ids=tuple(volume_ids), beside=used)
+        asked = WantedAttachments(
+            instance=instance,
+            volume_ids=tuple(disk.volume_id for disk in disks),
+            beside=used,
+            are_free=are_free,
+        )
         [kept] = await volumes.reserve([asked])
         if not isinstance(kept, VolumesRefused):
             await volumes.detach(used)

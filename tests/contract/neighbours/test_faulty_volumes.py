@@ -86,6 +86,27 @@ async def reserving(world: VolumesWorld) -> tuple[Call, Check]:
     return lambda volumes: volumes.reserve([wanted]), both
 
 
+async def keeping(world: VolumesWorld) -> tuple[Call, Check]:
+    """What is said of new volumes spares a look at their attachments, never one that is needed."""
+    server = world.server()
+    wanted = world.wanted(server, blank(), blank())
+
+    async def keep(volumes: Volumes) -> Any:
+        [made] = await volumes.make([wanted])
+        assert not isinstance(made, VolumesRefused)
+        ids = tuple(one.volume_id for one in made)
+        are_free = all(one.is_free for one in made)
+        [kept] = await volumes.reserve([WantedAttachments(instance=server, volume_ids=ids, are_free=are_free)])
+        assert not isinstance(kept, VolumesRefused)
+        return [kept]
+
+    async def both() -> bool:
+        made = await world.made_for(server)
+        return await world.attached(server) == sorted((one["id"], "reserved") for one in made) and len(made) == 2
+
+    return keep, both
+
+
 async def connecting(world: VolumesWorld) -> tuple[Call, Check]:
     server, volume = world.server(), await world.volume()
     [attachment] = await world.reserved(server, volume)
@@ -202,6 +223,7 @@ async def asking_for_a_status(world: VolumesWorld) -> tuple[Call, Check]:
 CALLS = (
     making,
     reserving,
+    keeping,
     connecting,
     completing,
     detaching,
@@ -221,6 +243,7 @@ REQUESTS = [
     (making, "POST", r"/volumes/.*/metadata$"),
     (reserving, "GET", r"/attachments/detail"),
     (reserving, "POST", r"/attachments$"),
+    (keeping, "POST", r"/attachments$"),
     (connecting, "PUT", r"/attachments/"),
     (completing, "POST", r"/attachments/.*/action$"),
     (detaching, "DELETE", r"/attachments/"),

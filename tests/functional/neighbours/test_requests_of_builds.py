@@ -32,9 +32,8 @@ READS = {
     # Of those that were made: their answers say the rest.
     "GET /v2.0/subnets": 1,
     "GET /v2.0/security-groups": 1,
-    # Before the volume is made, and once it is ready.
+    # Before the volume is made, and once it is ready: nothing has it then.
     "GET /v3/volumes/detail": 2,
-    "GET /v3/attachments/detail": 1,
 }
 """Until it runs. A look, which compares what it has with its row, may come meanwhile on a busy machine."""
 

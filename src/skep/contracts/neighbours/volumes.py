@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from skep.contracts.eventually import PATIENCE, eventually
@@ -92,14 +93,14 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert (shared["multiattach"], shared["name"]) == (True, f"{server}-blank-vol")
 
     async def test_a_repeat_returns_what_is_there(self, world: VolumesWorld) -> None:
-        """Whatever it is used for meanwhile."""
+        """Whatever it is used for meanwhile, of which only is said that it is not free any more."""
         server = world.server()
         wanted = world.wanted(server, LOCAL, blank(), blank())
         first = await world.given(wanted)
         assert await world.given(wanted) == first
         await world.reserved(server, first[0].volume_id)
         await world.in_use(server, first[1].volume_id)
-        assert await world.given(wanted) == first
+        assert await world.given(wanted) == tuple(msgspec.structs.replace(one, is_free=False) for one in first)
         assert len(await world.made_for(server)) == 2
 
     async def test_a_volume_that_is_being_made_is_not_ready(self, world: VolumesWorld) -> None:
@@ -109,6 +110,19 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert not isinstance(first, VolumesRefused)
         assert [(one.is_ready, one.size) for one in first] == [(False, 2)]
         assert [one.volume_id for one in await world.given(wanted)] == [one.volume_id for one in first]
+
+    async def test_new_volumes_are_free_until_they_are_kept(self, world: VolumesWorld) -> None:
+        """So they are kept without a look at what is there; nothing is said of a user's."""
+        server, brought = world.server(), await world.volume()
+        wanted = world.wanted(server, blank(), made_of("volume", brought), blank())
+        made = await world.given(wanted)
+        assert [one.is_free for one in made] == [True, False, True]
+        new = tuple(one.volume_id for one in made if one.is_made)
+        [kept] = await world.volumes.reserve([WantedAttachments(instance=server, volume_ids=new, are_free=True)])
+        assert not isinstance(kept, VolumesRefused)
+        assert await world.attached(server) == sorted((one, "reserved") for one in new)
+        assert [one.is_free for one in await world.given(wanted)] == [False, False, False]
+        assert await world.reserved(server, *new) == kept
 
     async def test_servers_without_volumes(self, world: VolumesWorld) -> None:
         """They get nothing, and others beside them what they want."""

@@ -147,6 +147,8 @@ class DiskVolume(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may be attached; one that is being made is to be looked at again."""
     size: int | None = None
     """GiB. Of a user's volume it is not looked up."""
+    is_free: bool = False
+    """Whether the service said just now that nothing has it. Of a user's volume it is not looked up."""
 
 
 class VolumesRefused(msgspec.Struct, frozen=True):
@@ -162,6 +164,8 @@ class WantedAttachments(msgspec.Struct, frozen=True, kw_only=True):
     volume_ids: tuple[str, ...]
     beside: tuple[str, ...] = ()
     """Attachments of the same server and volumes that are none of these: of the host that the server leaves."""
+    are_free: bool = False
+    """Whether the service said just now that nothing has any of the volumes, so that there is no attachment yet."""
 
 
 class WantedConnection(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ class AttachedVolumes:
 
     async def reserve(self, wanted: WantedAttachments) -> tuple[str, ...] | VolumesRefused:
         """Keep volumes for a server; return the attachment of each. All of them, or none. Raises Unavailable."""
-        there = await self._there(wanted)
+        there = defaultdict(list) if wanted.are_free else await self._there(wanted)
         try:
             return tuple([await self._kept(wanted, volume_id, there[volume_id]) for volume_id in wanted.volume_ids])
         except CinderRefused as error:

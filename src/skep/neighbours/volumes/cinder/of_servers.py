@@ -139,7 +139,14 @@ class MadeVolumes:
         if "error" in volume.status or volume.status == DELETING:
             return VolumesRefused(f"Volume {volume.id}, which was made for the server, is {volume.status}")
         is_ready = volume.status not in MAKING
-        return DiskVolume(position=position, volume_id=volume.id, is_made=True, is_ready=is_ready, size=volume.size)
+        return DiskVolume(
+            position=position,
+            volume_id=volume.id,
+            is_made=True,
+            is_ready=is_ready,
+            size=volume.size,
+            is_free=volume.status == AVAILABLE and not volume.attachments,
+        )
 
     async def _create(self, wanted: WantedVolumes, position: int) -> CinderVolume:
         """Make a volume. Raises CinderRefused, Unavailable."""
