@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -35,6 +36,9 @@ class VolumesAwaited(msgspec.Struct, frozen=True):
 
 
 Prepared = Taken | VolumesRefused | VolumesAwaited
+
+PAUSES_PER_SECOND = 4
+"""Pauses end with a quarter of a second, so that servers which began at nearly the same time wait together."""
 
 
 def has_volumes(one: Taken) -> bool:
@@ -112,7 +116,7 @@ class BuildVolumes:
 
     def _pause(self, one: Taken, least: float, most: float) -> float:
         """Return a quarter of the seconds for which a server has waited, within limits."""
-        return min(most, max(least, (self._parts.clock.now() - one.created_at) / SECOND / 4))
+        return pause((self._parts.clock.now() - one.created_at) / SECOND, least, most)
 
     async def connect(self, members: Sequence[tuple[Taken, str]]) -> list[Prepared]:
         """Connect the volumes of servers to the hosts that were chosen; return each, in their order, or why not."""
@@ -155,6 +159,19 @@ class BuildVolumes:
                 await self._volumes.connect_again(cell, servers)
             except SkepError as error:
                 log.warning("volumes not connected anew", cell=str(cell), members=len(servers), error=str(error))
+
+
+def pause(waited: float, least: float, most: float) -> float:
+    """Return for how many seconds a server waits that has waited so many already: a quarter of them, within limits."""
+    return min(most, max(least, math.ceil(waited / 4 * PAUSES_PER_SECOND) / PAUSES_PER_SECOND))
+
+
+def together(awaited: Sequence[tuple[Taken, VolumesAwaited]]) -> dict[float, list[Taken]]:
+    """Return servers by the seconds for which they wait: those of one number are given back at once."""
+    found: dict[float, list[Taken]] = {}
+    for one, until in awaited:
+        found.setdefault(until.seconds, []).append(one)
+    return found
 
 
 def _server_volume(one: Taken, disk: DiskVolume, attachment_id: str) -> ServerVolume:

@@ -34,7 +34,7 @@ from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
 from skep.neighbours.networks.base import PortsAwaited, PortsRefused, WantedPorts
 from skep.neighbours.volumes.base import VolumesRefused
 from skep.super_conductor import notifications
-from skep.super_conductor.build_volumes import BuildVolumes, VolumesAwaited, has_volumes
+from skep.super_conductor.build_volumes import BuildVolumes, VolumesAwaited, has_volumes, together
 from skep.super_conductor.decisions import not_final
 from skep.super_conductor.locations import resolved
 from skep.super_conductor.parts import Parts
@@ -275,8 +275,8 @@ class Builds:
         return {one.instance.uuid for one, outcome in outcomes if outcome is None}
 
     async def _give_back_awaited(self, awaited: Sequence[tuple[Taken, VolumesAwaited]]) -> None:
-        for seconds, members in groupby(awaited, key=lambda pair: pair[1].seconds):
-            await self._give_back([one for one, _ in members], seconds=seconds)
+        for seconds, members in together(awaited).items():
+            await self._give_back(members, seconds=seconds)
 
     async def _ports_released(self, members: Sequence[Taken]) -> bool:
         """Take the ports back of members that no host takes; where that cannot be done they are asked for again."""
