@@ -26,7 +26,7 @@ VERSION = "2.90"
 IMAGE = "the one it has"
 PORT = "PORT"
 VOLUMES = MemoryVolumes()
-VOLUME = VOLUMES.new_volume()
+VOLUME, OTHER = VOLUMES.new_volume(), VOLUMES.new_volume()
 UNDER_COPY = ("live_abort", "live_complete")
 OF_VOLUMES = ("shelve_volume_backed", "snapshot_volume_backed")
 """Looked at in `test_lives_with_volumes.py`."""
@@ -43,6 +43,7 @@ class Case:
     """Without which it comes to nothing; empty: only its success is looked at."""
     path: str = ""
     """Below the server, where it is not an action of `action`; `PORT`: the last of its interfaces."""
+    method: str = "POST"
 
 
 def case(action: str, key: str, value: Any = None, operation: str = "") -> Case:
@@ -71,6 +72,9 @@ LIFE = (
     Case("attach_interface", {"interfaceAttachment": {}}, path="/os-interface"),
     Case("detach_interface", path=f"/os-interface/{PORT}"),
     Case("attach_volume", {"volumeAttachment": {"volumeId": VOLUME}}, path="/os-volume_attachments"),
+    Case(
+        "swap_volume", {"volumeAttachment": {"volumeId": OTHER}}, path=f"/os-volume_attachments/{VOLUME}", method="PUT"
+    ),
     Case("detach_volume", path=f"/os-volume_attachments/{VOLUME}"),
     case("migrate", "migrate", operation="put_aside"),
     case("confirm_resize", "confirmResize"),
@@ -146,12 +150,22 @@ async def ask(world: World, one: Case) -> str:
     path = one.path
     if PORT in path:
         path = path.replace(PORT, (await world.row()).vifs[-1].id)
+    if VOLUME in path:
+        await eventually(lambda: has_volume(world), "the server has its volume, and nothing is left to do with it")
+    if one.method == "PUT":
+        VOLUMES.migrating.add(VOLUME)
     if one.body is None:
         answer = await world.admin.ask("DELETE", f"{server}{path}", version=VERSION)
     else:
-        answer = await world.admin.ask("POST", f"{server}{path or '/action'}", one.body, version=VERSION)
+        answer = await world.admin.ask(one.method, f"{server}{path or '/action'}", one.body, version=VERSION)
     assert answer.is_success, (one, answer.text)
     return answer.headers["x-openstack-request-id"]
+
+
+async def has_volume(world: World) -> bool:
+    """Tell whether the volume is connected to the host of the server, and no other one is to stand in its place."""
+    row = await world.row()
+    return [(one.host, one.swap) for one in row.volumes if one.volume_id == VOLUME] == [(row.host, None)]
 
 
 async def test_what_is_told_of_each_action(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

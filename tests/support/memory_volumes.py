@@ -66,6 +66,8 @@ class MemoryVolumes(NoVolumes):
         """Volumes that were made for a server and do not end with it any more."""
         self.migrating: set[str] = set()
         """Volumes that the service itself moves."""
+        self.moved: list[tuple[str, str, bool]] = []
+        """What came of moves, as it was told: volume, the other one, whether it failed."""
         self.detaching: list[str] = []
         """Volumes that are being taken from a server."""
         self.meanwhile: Callable[[], Awaitable[object]] = _nothing
@@ -259,6 +261,20 @@ class MemoryVolumes(NoVolumes):
         self._fail("roll_detaching")
         if volume_id in self.detaching:
             self.detaching.remove(volume_id)
+
+    async def end_move(self, volume_id: str, other_id: str, *, failed: bool) -> VolumesRefused | None:
+        self._fail("end_move")
+        if volume_id not in self.migrating:
+            return None
+        others = [one for one in self.attachments.values() if one.volume_id == other_id]
+        if failed and others:
+            return VolumesRefused(f"Volume {other_id} is attached.")
+        for one in others:
+            one.volume_id = volume_id
+        self.migrating.discard(volume_id)
+        self.volumes.pop(other_id)
+        self.moved.append((volume_id, other_id, failed))
+        return None
 
     async def let_go(self, _project_id: ProjectId, volume_id: str) -> None:
         self._fail("let_go")

@@ -24,6 +24,7 @@ BY_METHOD = {
     "detach_interface": "`DELETE .../os-interface/ID`",
     "attach_volume": "`POST .../os-volume_attachments`",
     "detach_volume": "`DELETE .../os-volume_attachments/ID`",
+    "swap_volume": "`PUT .../os-volume_attachments/ID`",
     "live_abort": "`DELETE .../migrations/ID`",
     "live_complete": "`force_complete` of a migration",
 }

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from skep.compute.calls import Change
 from skep.compute.drivers.base import (
     CrashDumpDriver,
     Driver,
@@ -27,6 +28,8 @@ from skep.compute.drivers.base import (
     SuspendDriver,
 )
 from skep.compute.drivers.capabilities import missing
+from skep.compute.drivers.live import Copying
+from skep.compute.drivers.volumes import SWAP_ABORTED, VolumeSwapDriver
 from skep.compute.entries import Acknowledged, TaskOver, stand_in
 from skep.compute.host import Host
 from skep.compute.image_transfers import Taker
@@ -39,6 +42,7 @@ from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import PowerState, State, Task
+from skep.domain.volumes import SwapVolume
 from skep.messages.to_cell_conductor import MayAct, TaskInHand
 from skep.messages.to_compute import OF_CHANGE_POWER, ChangePower, RunAction
 
@@ -52,6 +56,9 @@ Told = Callable[[Any, RunAction, Means], Awaitable[PowerState]]
 
 Copy = Callable[[Any, RunAction, Path], Awaitable[PowerState]]
 """What it does for one that makes an image, whose bytes it writes into the file."""
+
+Copied = Callable[[Any, RunAction, Copying], Awaitable[PowerState]]
+"""What it does for one that copies while the guest goes on."""
 
 
 def _start(driver: PowerDriver, order: RunAction) -> Awaitable[PowerState]:
@@ -130,6 +137,10 @@ def _after_shelve(order: RunAction, *, well: bool) -> Operation | None:
     return _start if was is State.ACTIVE else None
 
 
+def _swap_volume(driver: VolumeSwapDriver, order: RunAction, copying: Copying) -> Awaitable[PowerState]:
+    return driver.swap_volume(order.instance, convert(order.arguments, SwapVolume), copying)
+
+
 OPERATIONS: dict[str, Operation] = {
     "start": _start,
     "stop": _stop,
@@ -161,6 +172,9 @@ COPIES: dict[str, Copy] = {
 }
 """The name of an action that makes an image -> what writes the file that is sent."""
 
+COPYINGS: dict[str, Copied] = {"swap_volume": _swap_volume}
+"""The name of an action that copies while the guest goes on, until it is aborted -> what it is on a host."""
+
 AFTERWARDS: dict[str, Callable[..., Operation | None]] = {"shelve": _after_shelve}
 """The name of an action that makes an image -> what is done to the guest once that went `well`, or did not."""
 
@@ -189,6 +203,8 @@ class _Run:
         self.asks = order.ask
         self.phase = ""
         """As progress tells it."""
+        self.copying = Copying(SWAP_ABORTED)
+        """What is wished of an action that copies."""
 
 
 class GuestActions:
@@ -231,6 +247,12 @@ class GuestActions:
             run = self._under_way[message.task_id] = _Run(message)
             self._host.work.start(self._story(run), name=f"{message.action} {message.instance} {message.task_id}")
 
+    def stop(self, instance: InstanceUuid, doomed: Callable[[int], bool]) -> None:
+        """Have what is copied of a guest come to nothing: it is to be destroyed. That of other attempts goes on."""
+        for run in self._under_way.values():
+            if run.order.instance == instance and doomed(run.order.attempt):
+                run.copying.wish("abort")
+
     def in_hand(self) -> list[TaskInHand]:
         """Return the tasks that have no result yet, waiting ones too.
 
@@ -262,7 +284,7 @@ class GuestActions:
 
     def _lacks(self, order: RunAction) -> str | None:
         """Say what this agent or its driver lacks for an order; None: nothing."""
-        if order.action not in {*OPERATIONS, *TOLD, *COPIES}:
+        if order.action not in {*OPERATIONS, *TOLD, *COPIES, *COPYINGS}:
             return f"NotSupportedByAgent: the agent of host {self._host.name} knows no action `{order.action}`"
         lacking = [one for one in ACTIONS[order.action].needs if one not in self._host.capabilities]
         return missing(lacking[0], self._host.name) if lacking else None
@@ -287,7 +309,7 @@ class GuestActions:
                     # Whoever held the lock, or this process itself, may have taken its time.
                     if until != FOREVER and self._host.clock.elapsed() >= until:
                         continue
-                    copied = await self._operate(order, means, file)
+                    copied = await self._operate(run, means, file)
                 # What is sent is not in the way of what else is done to the guest, its end above all.
                 if isinstance(copied, str):
                     await self._conclude(run, copied)
@@ -391,12 +413,13 @@ class GuestActions:
             )
         )
 
-    async def _operate(self, order: RunAction, means: Means | None, file: Path | None) -> bool | str:
+    async def _operate(self, run: _Run, means: Means | None, file: Path | None) -> bool | str:
         """Let the driver act, and note what came of it. Only what the driver began is noted as taken and begun.
 
         Return True, and note no end, where the file of an image is there to be sent; or an error after which something
         is to be done to the guest.
         """
+        order = run.order
         host, instance = self._host, order.instance
         attempt = host.guests.get(instance)
         if attempt is None:
@@ -416,8 +439,9 @@ class GuestActions:
 
         async with host.step("act", instance, order.attempt, order.context) as step:
             if file is None:
-                operation = _operation(host.driver, order, means)
-                result = await host.calls.change("action", operation, instance, on_begin=begins)
+                operation = _operation(host.driver, run, means)
+                call: Change = "live_copy" if order.action in COPYINGS else "action"
+                result = await host.calls.change(call, operation, instance, on_begin=begins)
             else:
                 copying = COPIES[order.action](host.driver, order, file)
                 result = await host.calls.change("snapshot", copying, instance, on_begin=begins)
@@ -452,7 +476,10 @@ class GuestActions:
         return GuestLeft(found[0].power_state, rescued=found[0].rescued)
 
 
-def _operation(driver: Driver, order: RunAction, means: Means | None) -> Awaitable[PowerState]:
+def _operation(driver: Driver, run: _Run, means: Means | None) -> Awaitable[PowerState]:
+    order = run.order
+    if order.action in COPYINGS:
+        return COPYINGS[order.action](driver, order, run.copying)
     return OPERATIONS[order.action](driver, order) if means is None else TOLD[order.action](driver, order, means)
 
 

@@ -324,10 +324,12 @@ def _handlers(
 
     async def terminate(message: TerminateInstance, context: RequestContext | None) -> None:  # noqa: ARG001
         moves.stop(message.instance, lambda attempt: attempt <= message.attempt)
+        actions.stop(message.instance, lambda attempt: attempt <= message.attempt)
         deletes.take(message)
 
     async def undo(message: UndoAttempt, context: RequestContext | None) -> None:  # noqa: ARG001
         moves.stop(message.instance, lambda attempt: attempt == message.attempt)
+        actions.stop(message.instance, lambda attempt: attempt == message.attempt)
         deletes.take_one(message)
 
     async def change_power(message: ChangePower, context: RequestContext | None) -> None:  # noqa: ARG001

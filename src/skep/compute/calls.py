@@ -49,7 +49,7 @@ class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: float = 1800.0
     """Copying the disk of a guest."""
     live_copy: float = 604800.0
-    """Copying a guest that runs."""
+    """Copying a guest that runs, or a volume of one."""
 
 
 class HungCall(msgspec.Struct, frozen=True, kw_only=True):

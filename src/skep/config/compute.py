@@ -43,6 +43,7 @@ DriverOperation = Literal[
     "hand_over",
     "go_on",
     "take_over",
+    "swap_volume",
 ]
 """What can be made to fail."""
 
@@ -113,6 +114,7 @@ FakeCapability = Literal[
     "diagnostics",
     "serial_console",
     "config_drive",
+    "swap_volume",
 ]
 """Those of `skep.domain.capabilities` that a fake driver has and can lack."""
 

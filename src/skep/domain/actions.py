@@ -22,6 +22,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, State, Task
 from skep.domain.key_pairs import KeyPair
+from skep.domain.volumes import SwapVolume
 
 
 class Kind(enum.StrEnum):
@@ -83,6 +84,10 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """Whether arguments of it are secret: they are kept sealed, and go to its host alone."""
     leaves_guest: bool = False
     """Whether its host changes nothing of the guest: given up it is over, whatever the host did."""
+
+    is_repeated: bool = False
+    """Whether its host carries it out again, also past its deadline, until it says what came of it: a report of its
+    guests does not show that."""
 
     @property
     def needs(self) -> tuple[Capability, ...]:
@@ -263,6 +268,7 @@ _BEFORE_EVACUATE = _BEFORE_SOFT_DELETE | {
     Task.RESCUING,
     Task.UNRESCUING,
     Task.EVACUATE_SPAWNING,
+    Task.SWAPPING_VOLUME,
 }
 """What waits for a host that is lost. A cold move waits for its hosts: a fence takes the server away from it."""
 
@@ -282,6 +288,9 @@ _WITH_VOLUMES = _WITH_INTERFACES | {
 
 SWAPPED_IN = frozenset({State.ACTIVE, State.PAUSED, State.RESIZED})
 """States of a server in which a volume may stand in the place of another."""
+
+SWAP = "swap_volume"
+"""The name of the action that has one stand there."""
 
 _TABLE = (
     Action(
@@ -621,6 +630,19 @@ _TABLE = (
         event="compute_detach_volume",
         notification="volume_detach",
         begins=True,
+    ),
+    Action(
+        name=SWAP,
+        record="swap_volume",
+        kind=Kind.GUEST,
+        begins_in=SWAPPED_IN,
+        task=Task.SWAPPING_VOLUME,
+        arguments=SwapVolume,
+        is_repeated=True,
+        event="compute_swap_volume",
+        notification="volume_swap",
+        capability=Capability.SWAP_VOLUME,
+        deadline="move_deadline",
     ),
     Action(
         name="migrate",

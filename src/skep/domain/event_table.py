@@ -119,7 +119,12 @@ TABLE = (
     _action("exists", "an account of usage: `GET /os-simple-tenant-usage` has it", phases=NO_PHASE),
     _action("volume_attach", "once the server has it; a refusal is the answer", phases=ALL_THREE, before=False),
     _action("volume_detach", "once it is done", before=False),
-    _not("instance.volume_swap", ALL_THREE, "nothing swaps volumes"),
+    _action(
+        "volume_swap",
+        "the host begins to copy; the guest uses the other volume; it stays with the old one",
+        phases=ALL_THREE,
+        before=False,
+    ),
     _not("instance.share_attach", ALL_THREE, _SHARES),
     _not("instance.share_detach", ALL_THREE, _SHARES),
     _not("volume.usage", NO_PHASE, "what guests read and write of volumes is not counted"),

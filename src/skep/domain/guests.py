@@ -73,7 +73,7 @@ def correction(known: GuestKnown, seen: GuestSeen) -> Correction | None:
     if seen.attempt != known.attempt or (known.acted_id is not None and known.acted_id not in seen.tasks):
         return None
     if known.task is not None:
-        if not known.in_doubt:
+        if not known.in_doubt or of_task(known.task).is_repeated:
             return None
         return Correction(state=_settled(known, known.task, seen), power_state=seen.power_state, settles=True)
     if known.state in KEPT_OFF | {State.STOPPED} and seen.power_state is PowerState.RUNNING:

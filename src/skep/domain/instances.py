@@ -79,6 +79,8 @@ class Task(enum.StrEnum):
     UPDATING_PASSWORD = "updating_password"  # noqa: S105 - a name
     TRIGGERING_CRASH_DUMP = "triggering_crash_dump"
     """Nova shows none."""
+    SWAPPING_VOLUME = "swapping_volume"
+    """Nova shows none."""
     SHELVING = "shelving"
     SHELVING_IMAGE_PENDING_UPLOAD = "shelving_image_pending_upload"
     SHELVING_IMAGE_UPLOADING = "shelving_image_uploading"

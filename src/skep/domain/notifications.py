@@ -29,6 +29,8 @@ IMAGE_ID = "image_id"
 
 VOLUME_ID = "volume_id"
 """The argument of actions about a volume: which one."""
+SWAPPED = ("old_volume_id", "new_volume_id")
+"""Those of a swap that are told of."""
 
 RESCUE_IMAGE = "rescue_image"
 """The argument of a rescue: what its disk is made from."""
@@ -166,6 +168,9 @@ def action(
         return payload("InstanceActionSnapshotPayload", "1.9", {**data, "snapshot_image_id": arguments[IMAGE_ID]})
     if VOLUME_ID in arguments:
         return payload("InstanceActionVolumePayload", "1.6", {**data, "volume_id": arguments[VOLUME_ID]})
+    if SWAPPED[0] in arguments:
+        swapped = {key: arguments[key] for key in SWAPPED}
+        return payload("InstanceActionVolumeSwapPayload", "1.8", {**data, **swapped})
     if RESCUE_IMAGE in arguments:
         image = (arguments[RESCUE_IMAGE] or {}).get("id")
         return payload("InstanceActionRescuePayload", "1.3", {**data, "rescue_image_ref": image})

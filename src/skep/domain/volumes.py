@@ -14,6 +14,41 @@ NOWHERE = ""
 """Value of `ServerVolume.host` where a volume is kept for its server and connected to no host."""
 
 
+class VolumeSwap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Another volume that is to stand in the place of one that a server has, as the row keeps it from the beginning."""
+
+    volume_id: str
+    """Of the other one."""
+    attachment_id: str
+    """By which the other one is kept for the server, and connected to its host."""
+    host: str
+    task_id: str
+    """Of the action."""
+    over: bool = False
+    """Whether its host has no more to do with it: what is left is the volume service's."""
+    copied: bool = False
+    """Whether the guest uses the other one by then."""
+
+
+class SwapVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of a swap."""
+
+    device: str
+    """The name of the disk in the guest."""
+    old_volume_id: str
+    old_attachment_id: str
+    new_volume_id: str
+    new_attachment_id: str
+
+
+class EndedSwap(msgspec.Struct, frozen=True):
+    """A swap whose server was deleted before the volume service was told what came of it."""
+
+    volume_id: str
+    new_volume_id: str
+    copied: bool
+
+
 class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A volume that a server has (Nova: a block device mapping whose destination is a volume)."""
 
@@ -31,6 +66,8 @@ class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     tag: str | None = None
     is_made: bool = False
     """Whether it was made for the server: it has a label of Skep's."""
+    swap: VolumeSwap | None = None
+    """While another volume is to stand in its place."""
 
     @property
     def is_root(self) -> bool:
@@ -44,6 +81,8 @@ class VolumeEnds(msgspec.Struct, frozen=True):
     kept: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
     """Those that go with it."""
+    swaps: tuple[EndedSwap, ...] = ()
+    """Of which the volume service still waits to hear."""
 
     @classmethod
     def of(cls, volumes: Sequence[ServerVolume]) -> VolumeEnds:
@@ -51,6 +90,9 @@ class VolumeEnds(msgspec.Struct, frozen=True):
         return cls(
             kept=tuple(one.volume_id for one in volumes if not one.delete_on_termination),
             ended=tuple(one.volume_id for one in volumes if one.delete_on_termination),
+            swaps=tuple(
+                EndedSwap(one.volume_id, one.swap.volume_id, one.swap.copied) for one in volumes if one.swap is not None
+            ),
         )
 
 

@@ -24,7 +24,7 @@ from skep.database.cell.volumes import VolumesOfRow
 from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid, ProjectId
-from skep.domain.volumes import NOWHERE, ServerVolume, VolumeEnds, connector
+from skep.domain.volumes import NOWHERE, ServerVolume, VolumeEnds, VolumeSwap, connector
 from skep.neighbours.at_once import at_once
 from skep.neighbours.volumes.base import (
     ATTACHED,
@@ -117,11 +117,13 @@ class VolumesOfServers:
         await volumes.detach([one.id for one in there if one.id not in filled])
         if filled:
             return False
+        for one in holder.ends.swaps:
+            await self._told_of_swap(instance, one.volume_id, one.new_volume_id, failed=not one.copied)
         if holder.project_id is None:
             return True
         if not await self._discard(instance, holder.project_id, holder.ends):
             return False
-        if holder.ends.ended:
+        if holder.ends.ended or holder.ends.swaps:
             # What stayed is in use by another server, and is not asked for again once that has lost it.
             ends = {instance: (holder.project_id, VolumeEnds(kept=holder.ends.kept))}
             await self._parts.api.write(partial(volume_holders.tell_ends, ended=ends))
@@ -183,7 +185,8 @@ class VolumesOfServers:
         rows = await access.read(partial(cell_volumes.told, uuids=[before.instance]))
         if before.instance not in rows:
             return
-        named = {one.volume_id for one in rows[before.instance].volumes}
+        now = rows[before.instance].volumes
+        named = {one.volume_id for one in now} | {one.swap.volume_id for one in now if one.swap is not None}
         try:
             await self._parts.volumes.detach([one.attachment_id for one in after if one.volume_id not in named])
         except SkepError as error:
@@ -194,6 +197,8 @@ class VolumesOfServers:
 
         Raises Unavailable.
         """
+        if volume.swap is not None and volume.swap.over and not row.is_ending:
+            volume = await self._swapped(row, volume, volume.swap)
         volumes, kept = self._parts.volumes, volume
         used: tuple[str, ...] = ()
         if volume.host == row.host and volume.attachment_id:
@@ -213,6 +218,42 @@ class VolumesOfServers:
             return kept
         connected = await self.connect(kept, row.host)
         return self._refused(row, kept, connected) if isinstance(connected, VolumesRefused) else connected
+
+    async def _swapped(self, row: VolumesOfRow, volume: ServerVolume, swap: VolumeSwap) -> ServerVolume:
+        """Return a volume as it is once the service knows what came of its swap. Raises Unavailable."""
+        volumes = self._parts.volumes
+        there = (await volumes.of_servers([row.instance]))[row.instance]
+        if not swap.copied:
+            await volumes.detach([one.id for one in there if one.volume_id == swap.volume_id])
+            await self._told_of_swap(row.instance, volume.volume_id, swap.volume_id, failed=True)
+            return msgspec.structs.replace(volume, swap=None)
+        half = [one.id for one in there if one.id == swap.attachment_id and one.status != ATTACHED]
+        for refused in await volumes.complete(half) if half else ():
+            if refused is not None:
+                log.warning("swapped volume not completed", instance=row.instance, error=refused.message)
+        old = [one.id for one in there if one.volume_id == volume.volume_id and one.id != swap.attachment_id]
+        await volumes.detach(old)
+        await self._told_of_swap(row.instance, volume.volume_id, swap.volume_id, failed=False)
+        there = (await volumes.of_servers([row.instance]))[row.instance]
+        # What the service moved has its id afterwards as before.
+        id_ = next((one.volume_id for one in there if one.id == swap.attachment_id), volume.volume_id)
+        log.info("volume swapped", instance=row.instance, volume=volume.volume_id, other=swap.volume_id, is_now=id_)
+        return msgspec.structs.replace(
+            volume,
+            volume_id=id_,
+            attachment_id=swap.attachment_id,
+            host=swap.host,
+            is_made=volume.is_made and id_ == volume.volume_id,
+            swap=None,
+        )
+
+    async def _told_of_swap(self, instance: InstanceUuid, volume_id: str, other_id: str, *, failed: bool) -> None:
+        """Tell the service what came of a swap. What it refuses is its own matter. Raises Unavailable."""
+        refused = await self._parts.volumes.end_move(volume_id, other_id, failed=failed)
+        if refused is not None:
+            log.warning(
+                "swap not taken note of", instance=instance, volume=volume_id, other=other_id, error=refused.message
+            )
 
     async def _used(self, row: VolumesOfRow, volume: ServerVolume) -> tuple[str, ...]:
         """Return the attachments of a volume of a server that some host uses. Raises Unavailable."""
@@ -344,4 +385,5 @@ class VolumesOfServers:
 def _unknown(there: Sequence[VolumeAttachment], row: VolumesOfRow) -> list[VolumeAttachment]:
     """Return the attachments of a server that its row does not name."""
     named = {one.attachment_id for one in row.volumes}
+    named |= {one.swap.attachment_id for one in row.volumes if one.swap is not None}
     return [one for one in there if one.id not in named]

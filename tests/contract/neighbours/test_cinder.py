@@ -21,12 +21,13 @@ from skep.neighbours.volumes.base import (
     EndedVolumes,
     VolumeLabel,
     VolumesRefused,
+    WantedAttachments,
     WantedVolumes,
 )
 from skep.neighbours.volumes.cinder.of_users import ZoneRules
 from skep_lab.cinder_twin.app import PAGE
 from skep_lab.cinder_twin.served import SKEP, ServedTwin, grant, served_twin
-from skep_lab.cinder_twin.store import TwinCaller
+from skep_lab.cinder_twin.store import SHARED_TYPE, TwinCaller
 from tests.support.cinder import adapter
 
 
@@ -134,6 +135,29 @@ class TestOfTwin(OverTwin, VolumesContractBase):
         assert not (await world.volumes.volume(volume, *world.asking())).migration_status
         twin.store.volumes[volume].migration_status = "migrating"
         assert (await world.volumes.volume(volume, *world.asking())).migration_status == "migrating"
+
+    @pytest.mark.parametrize("failed", [False, True])
+    async def test_what_comes_of_a_move_is_told_once(self, world: VolumesWorld, twin: ServedTwin, failed: bool) -> None:
+        """A repeat, whose first answer was lost, finds that the service knows; one that is refused is no repeat."""
+        server, volume = world.server(), await world.volume()
+        others: list[str] = []
+        await world.in_use(server, volume)
+        twin.store.on_move = lambda _old, other, _servers: others.append(other.id)
+        twin.store.retype(twin.store.volumes[volume], SHARED_TYPE, "on-demand")
+        [other] = others
+        [kept] = await world.volumes.reserve([WantedAttachments(instance=server, volume_ids=(other,))])
+        assert isinstance(kept, tuple)
+        refused = await world.volumes.end_move(volume, other, failed=True)
+        assert isinstance(refused, VolumesRefused), "a volume that is attached does not go"
+        assert "still attached" in refused.message
+        if failed:
+            await world.volumes.detach(kept)
+        for _ in range(2):
+            assert await world.volumes.end_move(volume, other, failed=failed) is None
+        assert other not in twin.store.volumes
+        assert twin.store.volumes[volume].migration_status == ("error" if failed else "success")
+        has = {one.id: one.volume_id for one in (await world.volumes.of_servers([server]))[server]}
+        assert (kept[0] in has, set(has.values())) == (not failed, {volume})
 
     async def test_a_project_in_which_skep_has_no_role(self, world: VolumesWorld) -> None:
         project = ProjectId(world.place.projects["service"])

@@ -12,11 +12,12 @@ import msgspec
 import pytest
 
 from skep.database import Connection
-from skep.database.cell import tables
+from skep.database.cell import agents, tables
 from skep.database.cell import volumes as cell_volumes
 from skep.domain.block_devices import BlockDevice
 from skep.domain.errors import Unavailable
-from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.hosts import AgentIdentity
+from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid, new_uuid
 from skep.domain.instances import State
 from skep.domain.volumes import ServerVolume, taken_names
 from skep_lab.compute_api.servers import CELL1, ServersUnderTest, servers_under_test
@@ -427,6 +428,11 @@ async def test_swaps_are_refused_as_by_nova_and_then_by_what_drivers_lack(
         status, message = await swap(new, version=version)
         assert (status, "is not migrated" in message) == (409, True)
     volumes.migrating.add(old)
+    status, message = await swap(new)
+    assert (status, "is not connected to its host yet" in message) == (409, True)
+    identity = AgentIdentity(node=NodeUuid("node-host-1"), host="host-1", process=Incarnation("p-1"))
+    unit = partial(agents.register, identity=identity, now=1, understands=("RunAction",), capabilities=("power",))
+    await cloud.services.cells[CELL1].write(unit)
     for version in (1, 85, NEWEST):
         status, message = await swap(new, version=version)
         assert (status, "`swap_volume`" in message) == (409, True)

@@ -7,18 +7,20 @@ import json
 import msgspec
 import pytest
 
-from skep.compute.actions import COPIES, OPERATIONS, TOLD
+from skep.compute.actions import COPIES, COPYINGS, OPERATIONS, TOLD
 from skep.compute.agent import JOURNAL_FILE
+from skep.compute.drivers.fake import FakeSettings
 from skep.compute.entries import TaskOver, stand_in
 from skep.domain.actions import ACTIONS, Kind
 from skep.domain.instances import PowerState, Task
-from skep.messages.to_cell_conductor import Built, MayAct, RegisterAgent, TaskDone
+from skep.messages.to_cell_conductor import Built, Destroyed, MayAct, RegisterAgent, TaskDone
 from skep.messages.to_compute import OF_CHANGE_POWER
-from tests.support.agents import AgentStage
+from tests.support.agents import AgentStage, uuid_of
 
 
 def test_every_action_of_hosts_has_an_operation() -> None:
-    assert {*OPERATIONS, *TOLD, *COPIES} == {name for name, action in ACTIONS.items() if action.kind is Kind.GUEST}
+    known = {*OPERATIONS, *TOLD, *COPIES, *COPYINGS}
+    assert known == {name for name, action in ACTIONS.items() if action.kind is Kind.GUEST}
 
 
 @pytest.mark.parametrize("action", OPERATIONS)
@@ -84,3 +86,45 @@ async def test_what_it_writes_down_can_be_read_by_older_agents(stage: AgentStage
     assert msgspec.json.decode(line, type=OlderTaskOver).task in OF_CHANGE_POWER
     assert msgspec.json.decode(line, type=TaskOver).action == action
     assert stand_in(action) in OF_CHANGE_POWER
+
+
+SWAP = {
+    "device": "/dev/vdb",
+    "old_volume_id": "old",
+    "old_attachment_id": "of-old",
+    "new_volume_id": "new",
+    "new_attachment_id": "of-new",
+}
+
+
+async def swaps(stage: AgentStage) -> None:
+    """Have a host begin to copy a volume."""
+    await stage.start()
+    await stage.build()
+    await stage.conductor.hears(Built)
+    await stage.run_action("swap_volume", "task-1", arguments=SWAP)
+    await stage.conductor.hears(MayAct)
+
+
+async def test_an_agent_that_died_while_it_copied_a_volume_does_it_when_it_is_told_again(stage: AgentStage) -> None:
+    stage.fake = FakeSettings(copy_delay=3600.0)
+    await swaps(stage)
+    await stage.crash()
+    stage.fake = FakeSettings()
+    await stage.start()
+    await stage.run_action("swap_volume", "task-1", arguments=SWAP)
+    told = await stage.conductor.hears(TaskDone)
+    assert (told.error, told.begun, told.power_state) == (None, True, PowerState.RUNNING)
+    used = stage.driver.uses(uuid_of(1), "/dev/vdb")
+    assert used is not None
+    assert used.attachment_id == "of-new"
+
+
+async def test_the_end_of_a_guest_aborts_what_is_copied_of_it(stage: AgentStage) -> None:
+    stage.fake = FakeSettings(copy_delay=3600.0)
+    await swaps(stage)
+    await stage.terminate()
+    told = await stage.conductor.hears(TaskDone)
+    assert told.error == "VolumeSwapAborted: the copying was aborted"
+    await stage.conductor.hears(Destroyed)
+    assert await stage.driver.guests() == ()

@@ -9,11 +9,20 @@ import pytest
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.fake import GUESTS_FILE, PLAN, TRAITS, FailureRule, FakeDriver, FakeSettings
-from skep.compute.drivers.guest_log import GuestLog, read_events
+from skep.compute.drivers.guest_log import GuestLog, VolumeOnPaper, read_events
+from skep.compute.drivers.live import Copying
 from skep.domain.instances import PowerState
+from skep.domain.volumes import SwapVolume
 from tests.support.agents import instance
 
 SMALL = instance()
+SWAP = SwapVolume(
+    device="/dev/vdb",
+    old_volume_id="old",
+    old_attachment_id="of-old",
+    new_volume_id="new",
+    new_attachment_id="of-new",
+)
 RESOURCES = SMALL.flavor.resources()
 
 
@@ -113,6 +122,7 @@ OPERATIONS: dict[str, Callable[[FakeDriver], Awaitable[object]]] = {
     "diagnostics": lambda driver: driver.diagnostics(SMALL.uuid),
     "set_password": lambda driver: driver.set_password(SMALL.uuid, "new"),
     "trigger_crash_dump": lambda driver: driver.trigger_crash_dump(SMALL.uuid),
+    "swap_volume": lambda driver: driver.swap_volume(SMALL.uuid, SWAP, Copying()),
     "destroy": lambda driver: driver.destroy(SMALL.uuid),
 }
 
@@ -132,3 +142,37 @@ async def test_a_closed_file_is_an_error_of_the_driver(tmp_path: Path) -> None:
     with pytest.raises(DriverError):
         await driver.spawn(SMALL, 1, RESOURCES)
     assert await driver.guests() == ()
+
+
+@pytest.mark.parametrize("state", ["running", "paused", "off"])
+async def test_the_record_of_a_guest_names_the_volume_that_it_uses(tmp_path: Path, state: str) -> None:
+    """Also after another process has read it; the guest is as it was, and has not booted."""
+    driver = FakeDriver(tmp_path, "host-1")
+    await driver.spawn(SMALL, 1, RESOURCES)
+    if state != "running":
+        await (driver.pause(SMALL.uuid) if state == "paused" else driver.power_off(SMALL.uuid))
+    before, said = await driver.guests(), await driver.console_output(SMALL.uuid, 10**6)
+    assert driver.uses(SMALL.uuid, SWAP.device) is None
+    left = await driver.swap_volume(SMALL.uuid, SWAP, Copying())
+    driver.close()
+    again = FakeDriver(tmp_path, "host-1")
+    used = VolumeOnPaper(device="/dev/vdb", volume_id="new", attachment_id="of-new")
+    assert again.uses(SMALL.uuid, SWAP.device) == used
+    assert (await again.guests(), await again.console_output(SMALL.uuid, 10**6)) == (before, said)
+    assert before[0].power_state is left
+    await again.destroy(SMALL.uuid)
+    assert again.uses(SMALL.uuid, SWAP.device) is None
+    again.close()
+
+
+async def test_a_guest_that_goes_while_its_volume_is_copied_uses_no_other(tmp_path: Path) -> None:
+    driver = FakeDriver(tmp_path, "host-1", FakeSettings(copy_delay=0.05))
+    await driver.spawn(SMALL, 1, RESOURCES)
+    copying = asyncio.create_task(driver.swap_volume(SMALL.uuid, SWAP, Copying()))
+    await asyncio.sleep(0)
+    await driver.destroy(SMALL.uuid)
+    with pytest.raises(DriverError) as raised:
+        await copying
+    assert raised.value.error == "InstanceNotFound"
+    assert driver.uses(SMALL.uuid, SWAP.device) is None
+    driver.close()

@@ -86,6 +86,11 @@ async def _act_on_volume(store: VolumeStore, caller: TwinCaller, request: Reques
     volume = store.volume(caller, request.path_params["id"])
     asked = msgspec.json.decode(await request.body())
     key = next(iter(asked))
+    if key == "os-migrate_volume_completion":
+        if not caller.is_admin:
+            raise TwinRefuses(403, f"Policy doesn't allow {key} to be performed.")
+        stays = store.end_move(volume, asked[key]["new_volume"], failed=bool(asked[key].get("error")))
+        return JSONResponse({"save_volume_id": stays})
     if key not in VOLUME_ACTIONS or _minor(request) < VOLUME_ACTIONS[key][0]:
         raise TwinRefuses(400, f"There is no such action: {key}")
     _, status, act = VOLUME_ACTIONS[key]
@@ -101,10 +106,15 @@ def _reimage(store: VolumeStore, volume: TwinVolume, said: Any) -> None:
     store.reimage(volume, said["image_id"], reserved=bool(said.get("reimage_reserved")))
 
 
+def _retype(store: VolumeStore, volume: TwinVolume, said: Any) -> None:
+    store.retype(volume, said["new_type"], said.get("migration_policy", "never"))
+
+
 VolumeAction: TypeAlias = Callable[[VolumeStore, TwinVolume, Any], None]
 VOLUME_ACTIONS: Mapping[str, tuple[int, int, VolumeAction]] = {
     "os-set_bootable": (0, 200, _set_bootable),
     "os-reimage": (68, 202, _reimage),
+    "os-retype": (0, 202, _retype),
     "os-begin_detaching": (0, 202, lambda store, volume, _said: store.begin_detaching(volume)),
     "os-roll_detaching": (0, 202, lambda store, volume, _said: store.roll_detaching(volume)),
 }

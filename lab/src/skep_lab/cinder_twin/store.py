@@ -19,6 +19,9 @@ UNLIMITED = -1
 
 DELETABLE = frozenset({"available", "error", "error_restoring", "error_extending", "error_managing"})
 
+MOVED_NOW = frozenset({"starting", "migrating", "completing"})
+"""Of volumes that are moved."""
+
 
 class TwinRefuses(Exception):
     """A request that Cinder refuses."""
@@ -57,6 +60,8 @@ class TwinVolume(msgspec.Struct, kw_only=True):
     bootable: bool = False
     snapshot_id: str | None = None
     migration_status: str | None = None
+    moves_to_type: str = ""
+    """The type that it is to have once it was moved."""
     looks: int = 0
     """So often it is looked at before its status is what it is to be."""
     becomes: str = ""
@@ -105,6 +110,8 @@ class VolumeStore:
         """Whether volumes that are filled anew become errors."""
         self.on_delete: Callable[[TwinVolume], None] = lambda _volume: None
         """Told of each volume that is deleted."""
+        self.on_move: Callable[[TwinVolume, TwinVolume, list[str]], None] = lambda _old, _new, _servers: None
+        """Told of each volume that is to be moved, of the other one, and of the servers that use it."""
 
     def forget(self) -> None:
         """Lose all volumes, as a restart does."""
@@ -205,6 +212,55 @@ class VolumeStore:
         """Note that it stays."""
         if volume.status == "detaching":
             volume.status = "in-use"
+
+    def retype(self, volume: TwinVolume, new_type: str, policy: str) -> None:
+        """Begin to move a volume to another one of a new type; the server that uses it is to go on with that one.
+
+        Of one that no server has, the twin moves nothing: it is of the new type at once.
+        """
+        wanted = self._type(new_type)
+        if wanted == volume.volume_type or policy != "on-demand":
+            raise TwinRefuses(400, f"Retype requires migration but is not allowed: the policy is {policy}.")
+        if volume.status not in ("available", "in-use") or volume.migration_status in MOVED_NOW:
+            raise TwinRefuses(400, f"Invalid volume: Volume {volume.id} status must be available or in-use to retype.")
+        if volume.status == "available":
+            volume.volume_type = wanted
+            return
+        other = TwinVolume(
+            id=new_uuid(),
+            project_id=volume.project_id,
+            size=volume.size,
+            created_at=_now(),
+            status="available",
+            name=volume.name,
+            volume_type=wanted,
+            migration_status=f"target:{volume.id}",
+        )
+        self.volumes[other.id] = other
+        volume.status, volume.migration_status, volume.moves_to_type = "retyping", "migrating", wanted
+        self.on_move(volume, other, [one.instance for one in self._of_volume(volume.id)])
+
+    def end_move(self, volume: TwinVolume, other_id: str, *, failed: bool) -> str:
+        """End a move; return the id of the volume that stays: what its server has now is known by the old id."""
+        other = self.volumes.get(other_id)
+        if other is None:
+            raise TwinRefuses(404, f"Volume {other_id} could not be found.")
+        if not volume.migration_status and not other.migration_status:
+            return other.id
+        if not volume.migration_status or other.migration_status != f"target:{volume.id}":
+            raise TwinRefuses(400, "Invalid volume: Destination volume not mid-migration.")
+        if failed:
+            if self._of_volume(other.id):
+                raise TwinRefuses(400, f"Invalid volume: Volume {other.id} is still attached.")
+            volume.migration_status = "error"
+        else:
+            for one in self._of_volume(other.id):
+                one.volume_id = volume.id
+            volume.volume_type, volume.migration_status = volume.moves_to_type, "success"
+        del self.volumes[other.id]
+        volume.moves_to_type = ""
+        volume.status = self._by_attachments(volume.id)
+        return volume.id
 
     def reimage(self, volume: TwinVolume, image_id: str, *, reserved: bool) -> None:
         """Begin to fill a volume anew; `reserved`: also one that is kept for a server."""
@@ -315,12 +371,14 @@ class VolumeStore:
         if attachment.connector and not caller.is_service:
             raise TwinRefuses(409, "Resource conflict: only a service detaches a volume from a server.")
         del self.attachments[attachment_id]
-        left = self._of_volume(attachment.volume_id)
-        statuses = {one.status for one in left}
+        self.volumes[attachment.volume_id].status = self._by_attachments(attachment.volume_id)
+        return self._of_volume(attachment.volume_id)
+
+    def _by_attachments(self, volume_id: str) -> str:
+        """Return the status of a volume by who has it."""
+        statuses = {one.status for one in self._of_volume(volume_id)}
         following = (("attached", "in-use"), ("attaching", "attaching"), ("reserved", "reserved"))
-        status = next((status for of_it, status in following if of_it in statuses), "available")
-        self.volumes[attachment.volume_id].status = status
-        return left
+        return next((status for of_it, status in following if of_it in statuses), "available")
 
     def _of_volume(self, volume_id: str) -> list[TwinAttachment]:
         return [one for one in self.attachments.values() if one.volume_id == volume_id]

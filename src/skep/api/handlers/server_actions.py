@@ -197,6 +197,40 @@ async def begin(request: ApiRequest, action: Action, asked: Any = None) -> Answe
     return answer
 
 
+async def begin_with(
+    request: ApiRequest,
+    found: LocatedServer,
+    action: Action,
+    arguments: msgspec.Struct,
+    also: Callable[[Connection], bool],
+) -> None:
+    """Write an action of a host, and `also` what belongs to it, in one unit; and tell the cell.
+
+    Raises Conflict for a server whose row does not allow the one or the other: neither is written then.
+    """
+    instance = found.instance
+    assert found.cell is not None
+
+    def unit(connection: Connection) -> list[Over] | None:
+        over = _write(connection, instance, action, request.context, request.services.clock.now(), arguments)
+        if over is not None and not also(connection):
+            raise _not_ready(instance)
+        return over
+
+    over = await write_cell(request.services, found.cell, unit)
+    if over is None:
+        await _refuse(request, action)
+    else:
+        request.services.ended(over)
+    await _tell(request, found, action, ended=over)
+
+
+async def check_able(request: ApiRequest, found: LocatedServer, action: Action) -> None:
+    """Raise Conflict where the driver of a server's host said that it cannot do an action."""
+    assert found.cell is not None
+    await read_cell(request.services, found.cell, partial(_refuse_unable, instance=found.instance, action=action))
+
+
 async def _image_of_volumes(request: ApiRequest, found: LocatedServer, asked: dict[str, Any]) -> Answer:
     """Make the image of a server that boots from a volume, and note it among the server's actions."""
     image_id, answer = await volume_backed_images.create(request, found, asked)

@@ -11,25 +11,24 @@ import msgspec
 import structlog
 
 from skep.api.cells import read_cell, write_cell
+from skep.api.handlers import volume_swaps
 from skep.api.handlers.server_actions import carry_out, check_without_task
-from skep.api.handlers.server_lookup import LocatedServer, find, refuse_if_locked
+from skep.api.handlers.server_lookup import LocatedServer, find
+from skep.api.handlers.volume_swaps import BODY, hold
 from skep.api.requests import Answer, ApiRequest
-from skep.database.api import volume_holders
 from skep.database.cell import volumes as cell_volumes
-from skep.domain.actions import ACTIONS, SWAPPED_IN, Action
-from skep.domain.capabilities import Capability
+from skep.domain.actions import ACTIONS, Action
 from skep.domain.errors import BadRequest, Conflict, NotFound, OutcomeUnknown, SkepError, Unavailable
-from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.ids import new_uuid
 from skep.domain.instances import Instance, State
 from skep.domain.invalid_input import invalid_field
-from skep.domain.states import task_state, vm_state
+from skep.domain.states import vm_state
 from skep.domain.volumes import NOWHERE, ServerVolume
 from skep.neighbours.volumes.base import AskedAttachment, UsersVolume, VolumesRefused, WantedAttachments
 
 log = structlog.get_logger("skep.api.servers")
 
 ATTACH, DETACH = ACTIONS["attach_volume"], ACTIONS["detach_volume"]
-BODY = "volumeAttachment"
 SWAP = "os_compute_api:os-volumes-attachments:swap"
 
 SHELVED_SINCE = 20
@@ -108,7 +107,7 @@ async def _kept(request: ApiRequest, server: Instance, asked: dict[str, Any]) ->
     It is noted before that the server may have one, so that a look finds what a process that died has left.
     """
     services, volume_id = request.services, asked["volumeId"]
-    await _hold(request, server.uuid)
+    await hold(request, server.uuid)
     wanted = WantedAttachments(instance=server.uuid, volume_ids=(volume_id,))
     [kept] = await services.server_volumes.reserve([wanted])
     if isinstance(kept, VolumesRefused):
@@ -138,14 +137,6 @@ async def _completed(request: ApiRequest, kept: tuple[str, ...]) -> VolumesRefus
             await volumes.detach(kept)
         raise
     return refused
-
-
-async def _hold(request: ApiRequest, instance: InstanceUuid) -> None:
-    """Note that a server may have volumes. Raises NotFound where it is being deleted."""
-    services = request.services
-    unit = partial(volume_holders.hold_living, instance=instance, now=services.clock.now())
-    if not await services.database.write(unit, intake=True):
-        raise NotFound(f"Instance {instance} could not be found.")
 
 
 async def _undo(request: ApiRequest, found: LocatedServer, volume: ServerVolume) -> None:
@@ -182,7 +173,9 @@ async def detach(request: ApiRequest) -> Answer:
     if volume.is_root:
         raise BadRequest("Cannot detach a root device volume")
     _check(request, server, DETACH)
-    await _hold(request, server.uuid)
+    if volume.swap is not None:
+        raise Conflict(f"Volume {volume.volume_id} of instance {server.uuid} is just swapped for another one.")
+    await hold(request, server.uuid)
     volumes = request.services.server_volumes
     try:
         # One that is about to follow its server is not in use as its service sees it.
@@ -205,18 +198,15 @@ async def detach(request: ApiRequest) -> Answer:
 
 
 async def update(request: ApiRequest) -> Answer:
-    """Change whether a volume is deleted with its server (2.85). No driver swaps volumes."""
+    """Have another volume stand in the place of one, or change whether one is deleted with its server (2.85)."""
     asked = request.body[BODY]
     swaps = request.version < CHANGED_SINCE or asked["volumeId"] != request.params["volume_id"]
     found = await find(request, rule=SWAP if swaps else None)
     server = found.instance
     volume = _volume(server, request.params["volume_id"])
     if swaps:
-        await _check_swap(request, server, volume, asked["volumeId"])
-        raise Conflict(
-            f"Cannot 'swap_volume' instance {server.uuid}: the requested functionality is not supported. Its host "
-            f"lacks the capability `{Capability.SWAP_VOLUME}`."
-        )
+        await volume_swaps.begin(request, found, volume, asked["volumeId"])
+        return Answer()
     same = {"device": volume.device, "tag": volume.tag, "serverId": server.uuid, "id": volume.volume_id}
     for key, value in same.items():
         if key in asked and asked[key] != value:
@@ -227,38 +217,6 @@ async def update(request: ApiRequest) -> Answer:
             await request.services.server_volumes.let_go(server.project_id, volume.volume_id)
         await _end_with_server(request, found, volume.volume_id, ends=asked["delete_on_termination"])
     return Answer()
-
-
-async def _check_swap(request: ApiRequest, server: Instance, old: ServerVolume, volume_id: str) -> None:
-    """Raise Conflict or BadRequest for what cannot be swapped on any host (Nova's rules).
-
-    Only the volume service swaps volumes, while it moves one that a server uses: of others it would not know.
-    """
-    services, field = request.services, f"{BODY}.volumeId"
-    present = await services.volumes.volume(old.volume_id, request.context, request.token)
-    if not present.migration_status:
-        raise Conflict(
-            f"Volume {old.volume_id} is not migrated by the volume service, and only then another volume can stand "
-            "in its place."
-        )
-    try:
-        new = await services.volumes.volume(volume_id, request.context, request.token)
-    except NotFound:
-        raise invalid_field(field, volume_id, "a volume that is there") from None
-    refuse_if_locked(request, server)
-    if server.state not in SWAPPED_IN:
-        raise Conflict(f"Cannot 'swap_volume' instance {server.uuid} while it is in vm_state {vm_state(server.state)}")
-    if server.task is not None:
-        doing = task_state(server.state, server.task)
-        raise Conflict(f"Cannot 'swap_volume' instance {server.uuid} while it is in task_state {doing}")
-    if new.attachments:
-        raise invalid_field(field, volume_id, "a volume that no server has")
-    if new.size < present.size:
-        raise invalid_field(
-            field, volume_id, f"a volume of at least {present.size} GiB, as the one in whose place it is"
-        )
-    if len(present.attachments) > 1:
-        raise BadRequest(f"Volume {old.volume_id} is that of several servers, and is not swapped for one of them.")
 
 
 async def _end_with_server(request: ApiRequest, found: LocatedServer, volume_id: str, *, ends: bool) -> None:

@@ -24,6 +24,7 @@ from skep.compute.drivers.base import (
     SuspendDriver,
 )
 from skep.compute.drivers.live import LiveMigrationDriver
+from skep.compute.drivers.volumes import VolumeSwapDriver
 from skep.domain.capabilities import Capability
 
 PROTOCOLS: Mapping[Capability, type] = {
@@ -43,6 +44,7 @@ PROTOCOLS: Mapping[Capability, type] = {
     Capability.SERIAL_CONSOLE: SerialConsoleDriver,
     Capability.SNAPSHOT: SnapshotDriver,
     Capability.LIVE_MIGRATE: LiveMigrationDriver,
+    Capability.SWAP_VOLUME: VolumeSwapDriver,
 }
 """A capability without a row here is one that `able` tells, or that no driver can have yet."""
 

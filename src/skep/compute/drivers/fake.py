@@ -24,7 +24,8 @@ from skep.compute.drivers.fake_inside import GuestInsides
 from skep.compute.drivers.fake_live import FakeLiveMigration
 from skep.compute.drivers.fake_serial import FakeSerialLine, running
 from skep.compute.drivers.fake_topology import FakeTopology
-from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog, read_events
+from skep.compute.drivers.fake_volumes import FakeVolumes
+from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog, VolumeOnPaper, read_events
 from skep.domain.clock import SECOND, Clock
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
@@ -96,7 +97,7 @@ class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     destroy_delay: float = 0.0
     power_delay: float = 0.0
     copy_delay: float = 0.0
-    """Of each of the slices in which a guest that runs is copied."""
+    """Of each of the slices in which a guest that runs, or a volume of one, is copied."""
     failures: tuple[FailureRule, ...] = ()
     plugs: bool = False
     """Whether it makes interfaces, on paper: builds wait until their ports are wired."""
@@ -106,7 +107,7 @@ class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether disks have the bytes of the servers' images; otherwise they are empty."""
 
 
-class FakeDriver(FakeLiveMigration):
+class FakeDriver(FakeLiveMigration, FakeVolumes):
     """Pretends to run guests. Opening it reads the host's file; `close` gives the file back, the guests stay."""
 
     def __init__(
@@ -531,6 +532,22 @@ class FakeDriver(FakeLiveMigration):
             rescued=rescued,
             memory=memory,
         )
+        self._append(happened)
+
+    def _write_volume(self, guest: Guest, volume: VolumeOnPaper) -> None:
+        off = guest.power_state in (PowerState.SHUTDOWN, PowerState.PAUSED, PowerState.SUSPENDED)
+        happened = GuestEvent(
+            at=self._clock.now(),
+            event="powered_off" if off else "powered_on",
+            instance=guest.instance,
+            attempt=guest.attempt,
+            left=guest.power_state,
+            rescued=guest.rescued,
+            volume=volume,
+        )
+        self._append(happened)
+
+    def _append(self, happened: GuestEvent) -> None:
         try:
             self._log.write(happened)
         except OSError as error:

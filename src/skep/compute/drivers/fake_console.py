@@ -23,6 +23,8 @@ def console_lines(events: Iterable[GuestEvent], guest: Guest) -> list[bytes]:
     for event in events:
         if (event.instance, event.attempt) != (guest.instance, guest.attempt) or event.event == "spawn_begun":
             continue
+        if event.volume is not None:
+            continue
         said, boots = _said(event, guest, left, boots)
         lines += [f"[{event.at}] {guest.name} {one}\n".encode() for one in said]
         left = event.left or (PowerState.SHUTDOWN if event.event == "powered_off" else PowerState.RUNNING)

@@ -23,6 +23,15 @@ from skep.domain.resources import Resources
 EventName = Literal["spawn_begun", "spawned", "destroyed", "powered_on", "powered_off", "rebooted"]
 
 
+class VolumeOnPaper(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume that a guest uses."""
+
+    device: str
+    """The name of its disk in the guest."""
+    volume_id: str
+    attachment_id: str
+
+
 class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that happened to a guest. `at` is microseconds since the epoch."""
 
@@ -44,6 +53,8 @@ class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory: str = ""
     """Of a guest that is made: the boot that its memory is of, on another host (`memories`); empty: it boots, or is
     off. Releases before 0.7.0 take it for a boot."""
+    volume: VolumeOnPaper | None = None
+    """The guest uses this one from now on; all else of it is as before. Releases before 0.10.0 do not see that."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -101,6 +112,8 @@ def memories(events: Iterable[GuestEvent]) -> dict[InstanceUuid, str]:
 
 def remember(found: dict[InstanceUuid, str], event: GuestEvent) -> None:
     """Take one event into account."""
+    if event.volume is not None:
+        return
     boots = event.event in ("spawned", "rebooted") or (event.event == "powered_on" and event.instance not in found)
     if event.memory:
         found[event.instance] = event.memory
@@ -108,6 +121,14 @@ def remember(found: dict[InstanceUuid, str], event: GuestEvent) -> None:
         found[event.instance] = f"{event.attempt}@{event.at}"
     elif event.event == "destroyed" or (event.event == "powered_off" and event.left is None):
         found.pop(event.instance, None)
+
+
+def use(found: dict[InstanceUuid, dict[str, VolumeOnPaper]], event: GuestEvent) -> None:
+    """Take into account which volumes guests use, by the names of their disks, as far as that was told."""
+    if event.event == "destroyed":
+        found.pop(event.instance, None)
+    elif event.volume is not None:
+        found.setdefault(event.instance, {})[event.volume.device] = event.volume
 
 
 class GuestLog:
@@ -118,6 +139,9 @@ class GuestLog:
         events = read_events(path)
         self.guests = replay(events)
         self.memories = memories(events)
+        self.volumes: dict[InstanceUuid, dict[str, VolumeOnPaper]] = {}
+        for event in events:
+            use(self.volumes, event)
         self._file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
         _cut_torn_end(self._file)
 
@@ -130,6 +154,7 @@ class GuestLog:
             raise OSError("the guests' file cannot be written: no space left")
         apply(self.guests, event)
         remember(self.memories, event)
+        use(self.volumes, event)
 
     def close(self) -> None:
         """Close the file. The guests stay."""

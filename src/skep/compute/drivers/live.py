@@ -17,9 +17,11 @@ from skep.domain.server_migrations import CopyFigures
 
 
 class Copying:
-    """The copying of one guest: how far it is, and what is wished of it."""
+    """The copying of one guest, or of a volume of it: how far it is, and what is wished of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, aborted: str = ABORTED) -> None:
+        """`aborted`: the name of the error once it is to come to nothing."""
+        self._error = aborted
         self.figures: CopyFigures | None = None
         """How far it is, as the driver said last."""
         self.hurried = False
@@ -38,9 +40,9 @@ class Copying:
         self._wished.set()
 
     def check(self) -> None:
-        """Raise DriverError `LiveMigrationAborted` once it is to come to nothing."""
+        """Raise DriverError once it is to come to nothing: of a guest, `LiveMigrationAborted`."""
         if self._aborted:
-            raise DriverError(ABORTED, "the copying was aborted")
+            raise DriverError(self._error, "the copying was aborted")
 
     async def pause(self, seconds: float) -> None:
         """Wait so long, or until something is wished that was not before. Raises as `check`."""

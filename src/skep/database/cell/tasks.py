@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, deletion_times, resending, resting
+from skep.database.cell import actions, deletion_times, resending, resting, swaps
 from skep.database.cell.asked import COLUMNS, request_of
 from skep.database.cell.endings import with_instances
 from skep.database.cell.resending import AGAIN_AT_ONCE, NOTHING_COUNTS
@@ -26,6 +26,7 @@ from skep.domain.actions import (
     ACTIONS,
     BEGUN,
     ON_HOSTS,
+    SWAP,
     WITH_GUEST,
     Action,
     ActionRequest,
@@ -272,6 +273,9 @@ def _letting(task: str) -> sa.Update:
     action = next((of_task(known) for known in ON_HOSTS if known == task), None)
     names = [task] if action is None else [one.value for one in action.tasks]
     values: dict[str, Any] = {"step_at": sa.bindparam("now")}
+    repeated = action is not None and action.is_repeated
+    if repeated:
+        values["in_doubt_at"] = None
     if action is None or not action.leaves_guest:
         values["acted_id"] = _asked
     if action is not None and BEGUN in action.phases:
@@ -284,7 +288,7 @@ def _letting(task: str) -> sa.Update:
             row.host == sa.bindparam("on"),
             row.task.in_(names),
             row.task_id == _asked,
-            row.in_doubt_at.is_(None),
+            *([] if repeated else [row.in_doubt_at.is_(None)]),
             row.deleted_at.is_(None),
         )
         .values(**values)
@@ -547,6 +551,8 @@ def _finish(connection: sa.Connection, task: HostTask, now: int, error: str | No
         in_doubt=in_doubt,
     )
     actions.ended(connection, ended)
+    if task.request.action == SWAP and not in_doubt:
+        swaps.over(connection, task.instance, task.task_id, copied=error is None)
     if task.request.action in deletion_times.COUNTED:
         deletion_times.keep(connection, task.instance)
     return ended

@@ -14,6 +14,7 @@ from skep.database.cell.tables import MISPLACED, instances, migrations
 from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid, ProjectId
+from skep.domain.instances import Task
 from skep.domain.moves import REIMAGING
 from skep.domain.volumes import NOWHERE, ServerVolume
 
@@ -30,13 +31,15 @@ class VolumesOfRow(msgspec.Struct, frozen=True, kw_only=True):
     volumes: tuple[ServerVolume, ...]
     stored: bytes | None
     """The same as it is stored: a write is for a row that still says so."""
+    is_ending: bool = False
+    """Whether the server is being deleted."""
 
 
 _REIMAGED = sa.exists(
     sa.select(migrations.c.uuid).where(migrations.c.instance == row.uuid, migrations.c.step.in_(constants(REIMAGING)))
 )
 
-_COLUMNS = (row.uuid, row.project_id, row.host, row.volumes)
+_COLUMNS = (row.uuid, row.project_id, row.host, row.volumes, row.task)
 
 
 def misplaced(connection: sa.Connection, limit: int, after: str = "") -> list[VolumesOfRow]:
@@ -111,4 +114,5 @@ def _of(found: Any) -> VolumesOfRow:
         host=found.host or NOWHERE,
         volumes=load(found.volumes, tuple[ServerVolume, ...]) if found.volumes else (),
         stored=found.volumes,
+        is_ending=found.task == Task.DELETING.value,
     )

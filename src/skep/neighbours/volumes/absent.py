@@ -122,6 +122,10 @@ class NoVolumes:
         """There is nothing to fill."""
         return GONE
 
+    async def end_move(self, _volume_id: str, _other_id: str, *, failed: bool) -> VolumesRefused | None:  # noqa: ARG002
+        """Nothing is moved."""
+        return GONE
+
     async def let_go(self, _project_id: ProjectId, _volume_id: str) -> None:
         """There is nothing to let go."""
 

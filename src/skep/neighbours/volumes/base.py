@@ -296,6 +296,14 @@ class ServerVolumes(Protocol):
         """
         ...
 
+    async def end_move(self, volume_id: str, other_id: str, *, failed: bool) -> VolumesRefused | None:
+        """Say what came of the copying of a volume that the service moves, to another one of its own; None: it knows.
+
+        Once it is `failed`, the other volume goes, and must be free. Otherwise what is attached of the other volume is
+        attached of this one, which has its content then: the other one's id goes. A move that is over stays so.
+        """
+        ...
+
     async def let_go(self, project_id: ProjectId, volume_id: str) -> None:
         """Leave a volume that was made for a server to its project: it does not end with the server any more."""
         ...

@@ -132,14 +132,21 @@ class CinderCalls:
             raise nonsense(SERVICE, f"the {kind.noun} has other metadata")
 
     async def act(
-        self, kind: VolumeKind[FormT], resource_id: str, action: str, said: Any = None, *, microversion: str = ""
+        self,
+        kind: VolumeKind[FormT],
+        resource_id: str,
+        action: str,
+        said: Any = None,
+        *,
+        microversion: str = "",
+        status: int = 202,
     ) -> None:
         """Ask for an action of one, which a Cinder may be too old for that knows no such `microversion`.
 
         Raises CinderRefused; Unavailable: it may be done.
         """
         path = f"{_path(kind, resource_id)}/action"
-        await self._good("POST", path, {action: said}, statuses=(202, 204), microversion=microversion)
+        await self._good("POST", path, {action: said}, statuses=(status, 204), microversion=microversion)
 
     async def deleted(self, kind: VolumeKind[FormT], resource_id: str) -> bool:
         """Delete one; return whether it was there. Raises CinderRefused; Unavailable: it may be gone."""

@@ -12,6 +12,10 @@ REIMAGES = "3.68"
 """The microversion that has volumes filled anew."""
 
 
+MOVED_NOW = frozenset({"starting", "migrating", "completing"})
+"""What Cinder says in `migration_status` of a volume that it moves."""
+
+
 class KeptVolumes:
     """Changes volumes in Skep's own name, whichever project they are of."""
 
@@ -36,11 +40,23 @@ class KeptVolumes:
         said = {"image_id": image_id, "reimage_reserved": True}
         return await self._acted(volume_id, "os-reimage", said, microversion=REIMAGES)
 
+    async def end_move(self, volume_id: str, other_id: str, *, failed: bool) -> VolumesRefused | None:
+        """Say what came of a copy. A Cinder that refuses, and moves the volume no more, was told before.
+
+        Raises CinderRefused where the volume cannot be looked at; Unavailable: it may know.
+        """
+        said = {"new_volume": other_id, "error": failed}
+        refused = await self._acted(volume_id, "os-migrate_volume_completion", said, status=200)
+        if refused is None:
+            return None
+        volume = await self._skep.shown(VOLUMES, volume_id)
+        return refused if volume is not None and volume.migration_status in MOVED_NOW else None
+
     async def _acted(
-        self, volume_id: str, action: str, said: Any = None, *, microversion: str = ""
+        self, volume_id: str, action: str, said: Any = None, *, microversion: str = "", status: int = 202
     ) -> VolumesRefused | None:
         try:
-            await self._skep.act(VOLUMES, volume_id, action, said, microversion=microversion)
+            await self._skep.act(VOLUMES, volume_id, action, said, microversion=microversion, status=status)
         except CinderRefused as error:
             return VolumesRefused(str(error))
         return None

@@ -113,6 +113,11 @@ class CinderVolumes(CinderProxies):
         """Begin to fill a volume anew."""
         return await self._kept.reimage(volume_id, image_id)
 
+    async def end_move(self, volume_id: str, other_id: str, *, failed: bool) -> VolumesRefused | None:
+        """Say what came of the copying of a volume that Cinder moves."""
+        with told_to_skep():
+            return await self._kept.end_move(volume_id, other_id, failed=failed)
+
     async def let_go(self, project_id: ProjectId, volume_id: str) -> None:
         """Leave a volume that was made for a server to its project."""
         await self._made.let_go(project_id, volume_id)

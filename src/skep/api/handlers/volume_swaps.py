@@ -1,0 +1,133 @@
+"""A volume of a server in whose place another one is to stand (Nova: "Update a volume attachment", swap).
+
+Only the volume service asks for it, while it moves a volume that a server uses. The other volume is kept for the server
+and connected to its host first; then the row names it, in the unit that begins the action of the host. What a process
+that dies before that has kept is released by a look, and the volume service itself gives its move up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+
+import structlog
+
+from skep.api.handlers.server_actions import begin_with, check_able
+from skep.api.handlers.server_lookup import LocatedServer, refuse_if_locked
+from skep.api.requests import ApiRequest
+from skep.database.api import volume_holders
+from skep.database.cell import swaps
+from skep.domain.actions import ACTIONS, SWAP, SWAPPED_IN
+from skep.domain.errors import BadRequest, Conflict, NotFound, OutcomeUnknown, SkepError
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance
+from skep.domain.invalid_input import invalid_field
+from skep.domain.states import task_state, vm_state
+from skep.domain.volumes import ServerVolume, SwapVolume, VolumeSwap, connector
+from skep.neighbours.volumes.base import VolumesRefused, WantedAttachments, WantedConnection
+
+log = structlog.get_logger("skep.api.servers")
+
+BODY = "volumeAttachment"
+
+
+async def begin(request: ApiRequest, found: LocatedServer, old: ServerVolume, volume_id: str) -> None:
+    """Have the host of a server copy a volume to another one, and its guest go on with that.
+
+    Raises Conflict or BadRequest for what cannot be swapped, Unavailable where the volume service does not answer.
+    """
+    server, action = found.instance, ACTIONS[SWAP]
+    await _check(request, server, old, volume_id)
+    await check_able(request, found, action)
+    assert server.host is not None
+    if old.swap is not None or old.host != server.host or not old.attachment_id:
+        raise Conflict(f"Volume {old.volume_id} of instance {server.uuid} is not connected to its host yet.")
+    await hold(request, server.uuid)
+    attachment_id = await _connected(request, server, old, volume_id)
+    swap = VolumeSwap(
+        volume_id=volume_id, attachment_id=attachment_id, host=server.host, task_id=request.context.request_id
+    )
+    arguments = SwapVolume(
+        device=old.device,
+        old_volume_id=old.volume_id,
+        old_attachment_id=old.attachment_id,
+        new_volume_id=volume_id,
+        new_attachment_id=attachment_id,
+    )
+    try:
+        await begin_with(request, found, action, arguments, partial(swaps.name, uuid=server.uuid, old=old, swap=swap))
+    except OutcomeUnknown:
+        # The row may name it: a look finds out.
+        raise
+    except SkepError:
+        await _given_back(request, server, attachment_id)
+        raise
+
+
+async def _connected(request: ApiRequest, server: Instance, old: ServerVolume, volume_id: str) -> str:
+    """Keep the other volume for the server and connect it to its host; return its attachment."""
+    volumes, field = request.services.server_volumes, f"{BODY}.volumeId"
+    assert server.host is not None
+    [kept] = await volumes.reserve([WantedAttachments(instance=server.uuid, volume_ids=(volume_id,))])
+    if isinstance(kept, VolumesRefused):
+        raise invalid_field(field, volume_id, f"a volume that can be attached: {kept.message}")
+    wanted = WantedConnection(attachment_id=kept[0], connector=dict(connector(server.host, old)))
+    try:
+        [connection] = await volumes.connect([wanted])
+    except SkepError:
+        await _given_back(request, server, kept[0])
+        raise
+    if isinstance(connection, VolumesRefused):
+        await _given_back(request, server, kept[0])
+        raise invalid_field(field, volume_id, f"a volume that can be connected: {connection.message}")
+    return kept[0]
+
+
+async def _given_back(request: ApiRequest, server: Instance, attachment_id: str) -> None:
+    """Leave the other volume to others. Where that fails, too, a look does it."""
+    with contextlib.suppress(SkepError):
+        await request.services.server_volumes.detach([attachment_id])
+        return
+    log.warning(
+        "volume not taken back", request=request.context.request_id, instance=server.uuid, attachment=attachment_id
+    )
+
+
+async def hold(request: ApiRequest, instance: InstanceUuid) -> None:
+    """Note that a server may have volumes. Raises NotFound where it is being deleted."""
+    services = request.services
+    unit = partial(volume_holders.hold_living, instance=instance, now=services.clock.now())
+    if not await services.database.write(unit, intake=True):
+        raise NotFound(f"Instance {instance} could not be found.")
+
+
+async def _check(request: ApiRequest, server: Instance, old: ServerVolume, volume_id: str) -> None:
+    """Raise Conflict or BadRequest for what cannot be swapped on any host (Nova's rules).
+
+    Only the volume service swaps volumes, while it moves one that a server uses: of others it would not know.
+    """
+    services, field = request.services, f"{BODY}.volumeId"
+    present = await services.volumes.volume(old.volume_id, request.context, request.token)
+    if not present.migration_status:
+        raise Conflict(
+            f"Volume {old.volume_id} is not migrated by the volume service, and only then another volume can stand "
+            "in its place."
+        )
+    try:
+        new = await services.volumes.volume(volume_id, request.context, request.token)
+    except NotFound:
+        raise invalid_field(field, volume_id, "a volume that is there") from None
+    refuse_if_locked(request, server)
+    if server.state not in SWAPPED_IN:
+        raise Conflict(f"Cannot 'swap_volume' instance {server.uuid} while it is in vm_state {vm_state(server.state)}")
+    if server.task is not None:
+        doing = task_state(server.state, server.task)
+        raise Conflict(f"Cannot 'swap_volume' instance {server.uuid} while it is in task_state {doing}")
+    if new.attachments:
+        raise invalid_field(field, volume_id, "a volume that no server has")
+    if new.size < present.size:
+        raise invalid_field(
+            field, volume_id, f"a volume of at least {present.size} GiB, as the one in whose place it is"
+        )
+    if len(present.attachments) > 1:
+        raise BadRequest(f"Volume {old.volume_id} is that of several servers, and is not swapped for one of them.")

@@ -1,0 +1,28 @@
+"""The capability `swap_volume`: another volume stands in the place of one that a guest uses."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from skep.compute.drivers.live import Copying
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import PowerState
+from skep.domain.volumes import SwapVolume
+
+SWAP_ABORTED = "VolumeSwapAborted"
+"""The error of a swap that is to come to nothing."""
+
+
+@runtime_checkable
+class VolumeSwapDriver(Protocol):
+    """The capability `swap_volume`."""
+
+    async def swap_volume(self, instance: InstanceUuid, swap: SwapVolume, copying: Copying) -> PowerState:
+        """Copy a volume that a guest uses to another one, while the guest goes on, and let it go on with that.
+
+        Both volumes are connected to this host, by their attachments. The guest uses the one or the other at any time,
+        and once the call returned the other one. May be called anew after it was interrupted: returns at once where the
+        guest uses the other volume already, as the attachment shows. It does what is wished in `copying`: an abort
+        raises DriverError `VolumeSwapAborted`. Return how the guest is. Raises DriverError; the guest uses the old
+        volume then, and nothing writes to the other one any more.
+        """
