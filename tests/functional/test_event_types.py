@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ IMAGE = "the one it has"
 PORT = "PORT"
 VOLUMES = MemoryVolumes()
 VOLUME, OTHER = VOLUMES.new_volume(), VOLUMES.new_volume()
+EVENTS = "/os-server-external-events"
 UNDER_COPY = ("live_abort", "live_complete")
 OF_VOLUMES = ("shelve_volume_backed", "snapshot_volume_backed")
 """Looked at in `test_lives_with_volumes.py`."""
@@ -75,6 +77,7 @@ LIFE = (
     Case(
         "swap_volume", {"volumeAttachment": {"volumeId": OTHER}}, path=f"/os-volume_attachments/{VOLUME}", method="PUT"
     ),
+    Case("extend_volume", {"events": []}, "extend_volume", path=EVENTS),
     Case("detach_volume", path=f"/os-volume_attachments/{VOLUME}"),
     case("migrate", "migrate", operation="put_aside"),
     case("confirm_resize", "confirmResize"),
@@ -150,7 +153,10 @@ async def ask(world: World, one: Case) -> str:
     path = one.path
     if PORT in path:
         path = path.replace(PORT, (await world.row()).vifs[-1].id)
-    if VOLUME in path:
+    if path == EVENTS:
+        event = {"name": "volume-extended", "server_uuid": world.uuid, "tag": VOLUME}
+        one, server = dataclasses.replace(one, body={"events": [event]}), ""
+    if VOLUME in path or path == EVENTS:
         await eventually(lambda: has_volume(world), "the server has its volume, and nothing is left to do with it")
     if one.method == "PUT":
         VOLUMES.migrating.add(VOLUME)

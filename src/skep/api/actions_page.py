@@ -25,6 +25,7 @@ BY_METHOD = {
     "attach_volume": "`POST .../os-volume_attachments`",
     "detach_volume": "`DELETE .../os-volume_attachments/ID`",
     "swap_volume": "`PUT .../os-volume_attachments/ID`",
+    "extend_volume": "the event `volume-extended`",
     "live_abort": "`DELETE .../migrations/ID`",
     "live_complete": "`force_complete` of a migration",
 }

@@ -29,7 +29,7 @@ from skep.compute.drivers.base import (
 )
 from skep.compute.drivers.capabilities import missing
 from skep.compute.drivers.live import Copying
-from skep.compute.drivers.volumes import SWAP_ABORTED, VolumeSwapDriver
+from skep.compute.drivers.volumes import SWAP_ABORTED, VolumeExtendDriver, VolumeSwapDriver
 from skep.compute.entries import Acknowledged, TaskOver, stand_in
 from skep.compute.host import Host
 from skep.compute.image_transfers import Taker
@@ -42,7 +42,7 @@ from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import PowerState, State, Task
-from skep.domain.volumes import SwapVolume
+from skep.domain.volumes import ExtendVolumes, SwapVolume
 from skep.messages.to_cell_conductor import MayAct, TaskInHand
 from skep.messages.to_compute import OF_CHANGE_POWER, ChangePower, RunAction
 
@@ -141,6 +141,10 @@ def _swap_volume(driver: VolumeSwapDriver, order: RunAction, copying: Copying) -
     return driver.swap_volume(order.instance, convert(order.arguments, SwapVolume), copying)
 
 
+def _extend_volume(driver: VolumeExtendDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.extend_volume(order.instance, convert(order.arguments, ExtendVolumes).volumes)
+
+
 OPERATIONS: dict[str, Operation] = {
     "start": _start,
     "stop": _stop,
@@ -156,6 +160,7 @@ OPERATIONS: dict[str, Operation] = {
     "trigger_crash_dump": _trigger_crash_dump,
     "unshelve": _start,
     "shelve_volume_backed": _stop,
+    "extend_volume": _extend_volume,
 }
 """The name of an action -> what it is on a host."""
 

@@ -44,6 +44,7 @@ DriverOperation = Literal[
     "go_on",
     "take_over",
     "swap_volume",
+    "extend_volume",
 ]
 """What can be made to fail."""
 
@@ -115,6 +116,7 @@ FakeCapability = Literal[
     "serial_console",
     "config_drive",
     "swap_volume",
+    "extend_volume",
 ]
 """Those of `skep.domain.capabilities` that a fake driver has and can lack."""
 

@@ -36,7 +36,7 @@ from skep.compute.drivers.base import (
 from skep.compute.drivers.capabilities import PROTOCOLS
 from skep.compute.drivers.contents import GuestContents, GuestFile
 from skep.compute.drivers.live import Copying
-from skep.compute.drivers.volumes import SWAP_ABORTED, VolumeSwapDriver
+from skep.compute.drivers.volumes import SWAP_ABORTED, VolumeExtendDriver, VolumeSwapDriver
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.live_migrations import LiveMigrationContract
 from skep.contracts.live_migrations import guest_of as _guest
@@ -49,7 +49,7 @@ from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation, CellShare
 from skep.domain.questions import MOST_BYTES
 from skep.domain.resources import MEMORY_MB, VCPU
-from skep.domain.volumes import SwapVolume
+from skep.domain.volumes import ExtendedVolume, SwapVolume
 
 
 class DriverContract(LiveMigrationContract):
@@ -648,6 +648,22 @@ class DriverContract(LiveMigrationContract):
         await _remove(driver, small, 1)
         with pytest.raises(DriverError) as raised:
             await driver.swap_volume(small.uuid, self.swap(), Copying(SWAP_ABORTED))
+        assert raised.value.error == "InstanceNotFound"
+
+    async def test_a_guest_is_told_of_a_volume_that_has_grown(self, driver: Driver, small: Instance) -> None:
+        """Once more is no error, and the guest is as it was."""
+        if not isinstance(driver, VolumeExtendDriver):
+            pytest.skip("this driver lacks the capability `extend_volume`")
+        await _prepare(driver, small, 1)
+        left = await driver.spawn(small, 1, small.flavor.resources())
+        before = await driver.guests()
+        grown = ExtendedVolume(device="/dev/vdb", volume_id="volume-1", attachment_id="attachment-1", size=2)
+        for _ in range(2):
+            assert await driver.extend_volume(small.uuid, (grown,)) is left
+        assert await driver.guests() == before
+        await _remove(driver, small, 1)
+        with pytest.raises(DriverError) as raised:
+            await driver.extend_volume(small.uuid, (grown,))
         assert raised.value.error == "InstanceNotFound"
 
     def swap(self) -> SwapVolume:

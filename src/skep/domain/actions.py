@@ -22,7 +22,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, State, Task
 from skep.domain.key_pairs import KeyPair
-from skep.domain.volumes import SwapVolume
+from skep.domain.volumes import ExtendVolumes, SwapVolume
 
 
 class Kind(enum.StrEnum):
@@ -269,6 +269,7 @@ _BEFORE_EVACUATE = _BEFORE_SOFT_DELETE | {
     Task.UNRESCUING,
     Task.EVACUATE_SPAWNING,
     Task.SWAPPING_VOLUME,
+    Task.EXTENDING_VOLUME,
 }
 """What waits for a host that is lost. A cold move waits for its hosts: a fence takes the server away from it."""
 
@@ -291,6 +292,8 @@ SWAPPED_IN = frozenset({State.ACTIVE, State.PAUSED, State.RESIZED})
 
 SWAP = "swap_volume"
 """The name of the action that has one stand there."""
+EXTEND = "extend_volume"
+"""The name of the action that tells a guest of volumes that have become larger."""
 
 _TABLE = (
     Action(
@@ -643,6 +646,19 @@ _TABLE = (
         notification="volume_swap",
         capability=Capability.SWAP_VOLUME,
         deadline="move_deadline",
+    ),
+    Action(
+        name=EXTEND,
+        record="extend_volume",
+        kind=Kind.GUEST,
+        begins_in=WITH_GUEST | {State.RESIZED, State.RESCUED},
+        lock_refuses=False,
+        task=Task.EXTENDING_VOLUME,
+        arguments=ExtendVolumes,
+        leaves_guest=True,
+        event="compute_extend_volume",
+        capability=Capability.EXTEND_VOLUME,
+        deadline="task_deadline",
     ),
     Action(
         name="migrate",

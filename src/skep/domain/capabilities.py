@@ -45,6 +45,8 @@ class Capability(enum.StrEnum):
     """Attach volumes and interfaces to a guest, and detach them."""
     SWAP_VOLUME = "swap_volume"
     """Copy a volume of a guest that runs to another one, and let the guest go on with that."""
+    EXTEND_VOLUME = "extend_volume"
+    """Tell a guest that a volume of it has become larger."""
     ASSISTED_SNAPSHOT = "assisted_snapshot"
     """Make a snapshot of a volume that is a file, for the volume service, while a guest uses it; and delete one."""
     HOST_INTERFACES = "host_interfaces"

@@ -81,6 +81,8 @@ class Task(enum.StrEnum):
     """Nova shows none."""
     SWAPPING_VOLUME = "swapping_volume"
     """Nova shows none."""
+    EXTENDING_VOLUME = "extending_volume"
+    """Nova shows none."""
     SHELVING = "shelving"
     SHELVING_IMAGE_PENDING_UPLOAD = "shelving_image_pending_upload"
     SHELVING_IMAGE_UPLOADING = "shelving_image_uploading"

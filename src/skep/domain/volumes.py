@@ -41,6 +41,23 @@ class SwapVolume(msgspec.Struct, frozen=True, kw_only=True):
     new_attachment_id: str
 
 
+class ExtendedVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume that has become larger while a server has it."""
+
+    device: str
+    """The name of the disk in the guest."""
+    volume_id: str
+    attachment_id: str
+    size: int
+    """GiB, as the volume service has it now."""
+
+
+class ExtendVolumes(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of what tells a guest that volumes have become larger."""
+
+    volumes: tuple[ExtendedVolume, ...] = ()
+
+
 class EndedSwap(msgspec.Struct, frozen=True):
     """A swap whose server was deleted before the volume service was told what came of it."""
 

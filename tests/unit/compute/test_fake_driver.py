@@ -123,6 +123,7 @@ OPERATIONS: dict[str, Callable[[FakeDriver], Awaitable[object]]] = {
     "set_password": lambda driver: driver.set_password(SMALL.uuid, "new"),
     "trigger_crash_dump": lambda driver: driver.trigger_crash_dump(SMALL.uuid),
     "swap_volume": lambda driver: driver.swap_volume(SMALL.uuid, SWAP, Copying()),
+    "extend_volume": lambda driver: driver.extend_volume(SMALL.uuid, ()),
     "destroy": lambda driver: driver.destroy(SMALL.uuid),
 }
 

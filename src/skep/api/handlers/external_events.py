@@ -2,8 +2,8 @@
 
 Each is taken or refused for itself, as Nova does (API reference, "Create external events"). What is taken is in the
 log. The row of a server is told what became of its interfaces after an event of a port, and a build that waits for its
-ports goes on by what the row says. A rebuild goes on when its volume is filled. The instance actions of a server tell
-of an extended volume and of a power that changed.
+ports goes on by what the row says. A rebuild goes on when its volume is filled. The host of a server is told of
+a volume that has grown. The instance actions of a server tell of that, and of a power that changed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from skep.api.cells import read_cell, write_cell
+from skep.api.handlers import volume_extensions
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.external_events import TAGGED
 from skep.database import Connection
@@ -125,7 +126,9 @@ async def _tell_of_volumes(request: ApiRequest, located: dict[str, Mapping], tak
 async def _record(request: ApiRequest, located: dict[str, Mapping], taken: Sequence[Json]) -> None:
     now = request.services.clock.now()
     records = {one["server_uuid"]: RECORDS[one["name"]] for one in taken if one["name"] in RECORDS}
-    for cell, uuids in _by_cell(located, records).items():
+    for cell, of_cell in _by_cell(located, records).items():
+        begun = await volume_extensions.begin(request, cell, [one for one in taken if one["server_uuid"] in of_cell])
+        uuids = [uuid for uuid in of_cell if uuid not in begun]
         new = [actions.action_of(InstanceUuid(uuid), records[uuid], request.context, now) for uuid in uuids]
         await write_cell(request.services, cell, partial(actions.begin, new=new))
 

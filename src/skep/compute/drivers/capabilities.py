@@ -24,7 +24,7 @@ from skep.compute.drivers.base import (
     SuspendDriver,
 )
 from skep.compute.drivers.live import LiveMigrationDriver
-from skep.compute.drivers.volumes import VolumeSwapDriver
+from skep.compute.drivers.volumes import VolumeExtendDriver, VolumeSwapDriver
 from skep.domain.capabilities import Capability
 
 PROTOCOLS: Mapping[Capability, type] = {
@@ -45,6 +45,7 @@ PROTOCOLS: Mapping[Capability, type] = {
     Capability.SNAPSHOT: SnapshotDriver,
     Capability.LIVE_MIGRATE: LiveMigrationDriver,
     Capability.SWAP_VOLUME: VolumeSwapDriver,
+    Capability.EXTEND_VOLUME: VolumeExtendDriver,
 }
 """A capability without a row here is one that `able` tells, or that no driver can have yet."""
 

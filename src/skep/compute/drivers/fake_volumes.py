@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 
 from skep.compute.drivers.base import DriverError, Guest
 from skep.compute.drivers.guest_log import GuestLog, VolumeOnPaper
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
-from skep.domain.volumes import SwapVolume
+from skep.domain.volumes import ExtendedVolume, SwapVolume
 
 SLICES = 4
 
 
 class FakeVolumes(abc.ABC):
-    """The capability `swap_volume` of fake hosts."""
+    """The capabilities `swap_volume` and `extend_volume` of fake hosts."""
 
     _log: GuestLog
 
@@ -52,3 +53,14 @@ class FakeVolumes(abc.ABC):
         other = VolumeOnPaper(device=swap.device, volume_id=swap.new_volume_id, attachment_id=swap.new_attachment_id)
         self._write_volume(now, other)
         return now.power_state
+
+    async def extend_volume(self, instance: InstanceUuid, volumes: Sequence[ExtendedVolume]) -> PowerState:
+        """Write down how large they are now."""
+        guest = await self._operate("extend_volume", instance)
+        for one in volumes:
+            told = VolumeOnPaper(
+                device=one.device, volume_id=one.volume_id, attachment_id=one.attachment_id, size=one.size
+            )
+            if self.uses(instance, one.device) != told:
+                self._write_volume(guest, told)
+        return guest.power_state

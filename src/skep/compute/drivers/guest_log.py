@@ -30,6 +30,8 @@ class VolumeOnPaper(msgspec.Struct, frozen=True, kw_only=True):
     """The name of its disk in the guest."""
     volume_id: str
     attachment_id: str
+    size: int | None = None
+    """GiB, as far as it was told: of one that became larger while the guest had it."""
 
 
 class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

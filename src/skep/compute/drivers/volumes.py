@@ -1,13 +1,14 @@
-"""The capability `swap_volume`: another volume stands in the place of one that a guest uses."""
+"""What drivers do with volumes that guests use: put another one in the place of one, tell of one that has grown."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
-from skep.domain.volumes import SwapVolume
+from skep.domain.volumes import ExtendedVolume, SwapVolume
 
 SWAP_ABORTED = "VolumeSwapAborted"
 """The error of a swap that is to come to nothing."""
@@ -25,4 +26,15 @@ class VolumeSwapDriver(Protocol):
         guest uses the other volume already, as the attachment shows. It does what is wished in `copying`: an abort
         raises DriverError `VolumeSwapAborted`. Return how the guest is. Raises DriverError; the guest uses the old
         volume then, and nothing writes to the other one any more.
+        """
+
+
+@runtime_checkable
+class VolumeExtendDriver(Protocol):
+    """The capability `extend_volume`."""
+
+    async def extend_volume(self, instance: InstanceUuid, volumes: Sequence[ExtendedVolume]) -> PowerState:
+        """Have a guest see volumes that it uses as large as they are now; one that does not run sees it once it does.
+
+        A volume that the guest has so already stays as it is. Return how the guest is. Raises DriverError.
         """
