@@ -29,6 +29,8 @@ PORT = "PORT"
 VOLUMES = MemoryVolumes()
 VOLUME, OTHER = VOLUMES.new_volume(), VOLUMES.new_volume()
 EVENTS = "/os-server-external-events"
+SNAPSHOTS = "/os-assisted-volume-snapshots"
+ASSISTED = {"volume_id": VOLUME, "create_info": {"snapshot_id": "s", "type": "qcow2", "new_file": "f"}}
 UNDER_COPY = ("live_abort", "live_complete")
 OF_VOLUMES = ("shelve_volume_backed", "snapshot_volume_backed")
 """Looked at in `test_lives_with_volumes.py`."""
@@ -78,6 +80,8 @@ LIFE = (
         "swap_volume", {"volumeAttachment": {"volumeId": OTHER}}, path=f"/os-volume_attachments/{VOLUME}", method="PUT"
     ),
     Case("extend_volume", {"events": []}, "extend_volume", path=EVENTS),
+    Case("volume_snapshot_create", {"snapshot": ASSISTED}, "create_volume_snapshot", path=SNAPSHOTS),
+    Case("volume_snapshot_delete", None, "delete_volume_snapshot", path=f"{SNAPSHOTS}/s"),
     Case("detach_volume", path=f"/os-volume_attachments/{VOLUME}"),
     case("migrate", "migrate", operation="put_aside"),
     case("confirm_resize", "confirmResize"),
@@ -156,12 +160,15 @@ async def ask(world: World, one: Case) -> str:
     if path == EVENTS:
         event = {"name": "volume-extended", "server_uuid": world.uuid, "tag": VOLUME}
         one, server = dataclasses.replace(one, body={"events": [event]}), ""
-    if VOLUME in path or path == EVENTS:
+    if path.startswith(SNAPSHOTS):
+        server = ""
+    if VOLUME in path or not server:
         await eventually(lambda: has_volume(world), "the server has its volume, and nothing is left to do with it")
     if one.method == "PUT":
         VOLUMES.migrating.add(VOLUME)
     if one.body is None:
-        answer = await world.admin.ask("DELETE", f"{server}{path}", version=VERSION)
+        query = f'?delete_info={{"volume_id": "{VOLUME}"}}' if path.startswith(SNAPSHOTS) else ""
+        answer = await world.admin.ask("DELETE", f"{server}{path}{query}", version=VERSION)
     else:
         answer = await world.admin.ask(one.method, f"{server}{path or '/action'}", one.body, version=VERSION)
     assert answer.is_success, (one, answer.text)
@@ -171,7 +178,7 @@ async def ask(world: World, one: Case) -> str:
 async def has_volume(world: World) -> bool:
     """Tell whether the volume is connected to the host of the server, and no other one is to stand in its place."""
     row = await world.row()
-    return [(one.host, one.swap) for one in row.volumes if one.volume_id == VOLUME] == [(row.host, None)]
+    return [(one.host, one.is_promised) for one in row.volumes if one.volume_id == VOLUME] == [(row.host, False)]
 
 
 async def test_what_is_told_of_each_action(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

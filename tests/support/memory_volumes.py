@@ -66,6 +66,8 @@ class MemoryVolumes(NoVolumes):
         """Volumes that were made for a server and do not end with it any more."""
         self.migrating: set[str] = set()
         """Volumes that the service itself moves."""
+        self.assisted_in: list[tuple[str, bool, bool]] = []
+        """What came of snapshots that hosts made, as it was told: the snapshot, whether it goes, whether it failed."""
         self.moved: list[tuple[str, str, bool]] = []
         """What came of moves, as it was told: volume, the other one, whether it failed."""
         self.detaching: list[str] = []
@@ -274,6 +276,11 @@ class MemoryVolumes(NoVolumes):
         self.migrating.discard(volume_id)
         self.volumes.pop(other_id)
         self.moved.append((volume_id, other_id, failed))
+        return None
+
+    async def assisted(self, snapshot_id: str, *, deletes: bool, failed: bool) -> VolumesRefused | None:
+        self._fail("assisted")
+        self.assisted_in.append((snapshot_id, deletes, failed))
         return None
 
     async def let_go(self, _project_id: ProjectId, volume_id: str) -> None:

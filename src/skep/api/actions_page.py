@@ -25,6 +25,8 @@ BY_METHOD = {
     "attach_volume": "`POST .../os-volume_attachments`",
     "detach_volume": "`DELETE .../os-volume_attachments/ID`",
     "swap_volume": "`PUT .../os-volume_attachments/ID`",
+    "volume_snapshot_create": "`POST /os-assisted-volume-snapshots`",
+    "volume_snapshot_delete": "`DELETE /os-assisted-volume-snapshots/ID`",
     "extend_volume": "the event `volume-extended`",
     "live_abort": "`DELETE .../migrations/ID`",
     "live_complete": "`force_complete` of a migration",

@@ -29,7 +29,7 @@ from skep.compute.drivers.base import (
 )
 from skep.compute.drivers.capabilities import missing
 from skep.compute.drivers.live import Copying
-from skep.compute.drivers.volumes import SWAP_ABORTED, VolumeExtendDriver, VolumeSwapDriver
+from skep.compute.drivers.volumes import SWAP_ABORTED, AssistedSnapshotDriver, VolumeExtendDriver, VolumeSwapDriver
 from skep.compute.entries import Acknowledged, TaskOver, stand_in
 from skep.compute.host import Host
 from skep.compute.image_transfers import Taker
@@ -42,7 +42,7 @@ from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import PowerState, State, Task
-from skep.domain.volumes import ExtendVolumes, SwapVolume
+from skep.domain.volumes import AssistSnapshot, ExtendVolumes, SwapVolume
 from skep.messages.to_cell_conductor import MayAct, TaskInHand
 from skep.messages.to_compute import OF_CHANGE_POWER, ChangePower, RunAction
 
@@ -145,6 +145,14 @@ def _extend_volume(driver: VolumeExtendDriver, order: RunAction) -> Awaitable[Po
     return driver.extend_volume(order.instance, convert(order.arguments, ExtendVolumes).volumes)
 
 
+def _create_volume_snapshot(driver: AssistedSnapshotDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.create_volume_snapshot(order.instance, convert(order.arguments, AssistSnapshot))
+
+
+def _delete_volume_snapshot(driver: AssistedSnapshotDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.delete_volume_snapshot(order.instance, convert(order.arguments, AssistSnapshot))
+
+
 OPERATIONS: dict[str, Operation] = {
     "start": _start,
     "stop": _stop,
@@ -161,6 +169,8 @@ OPERATIONS: dict[str, Operation] = {
     "unshelve": _start,
     "shelve_volume_backed": _stop,
     "extend_volume": _extend_volume,
+    "volume_snapshot_create": _create_volume_snapshot,
+    "volume_snapshot_delete": _delete_volume_snapshot,
 }
 """The name of an action -> what it is on a host."""
 

@@ -45,6 +45,8 @@ DriverOperation = Literal[
     "take_over",
     "swap_volume",
     "extend_volume",
+    "create_volume_snapshot",
+    "delete_volume_snapshot",
 ]
 """What can be made to fail."""
 
@@ -117,6 +119,7 @@ FakeCapability = Literal[
     "config_drive",
     "swap_volume",
     "extend_volume",
+    "assisted_snapshot",
 ]
 """Those of `skep.domain.capabilities` that a fake driver has and can lack."""
 

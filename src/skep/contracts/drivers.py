@@ -36,7 +36,7 @@ from skep.compute.drivers.base import (
 from skep.compute.drivers.capabilities import PROTOCOLS
 from skep.compute.drivers.contents import GuestContents, GuestFile
 from skep.compute.drivers.live import Copying
-from skep.compute.drivers.volumes import SWAP_ABORTED, VolumeExtendDriver, VolumeSwapDriver
+from skep.compute.drivers.volumes import SWAP_ABORTED, AssistedSnapshotDriver, VolumeExtendDriver, VolumeSwapDriver
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.live_migrations import LiveMigrationContract
 from skep.contracts.live_migrations import guest_of as _guest
@@ -49,7 +49,7 @@ from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation, CellShare
 from skep.domain.questions import MOST_BYTES
 from skep.domain.resources import MEMORY_MB, VCPU
-from skep.domain.volumes import ExtendedVolume, SwapVolume
+from skep.domain.volumes import AssistSnapshot, ExtendedVolume, SwapVolume
 
 
 class DriverContract(LiveMigrationContract):
@@ -665,6 +665,30 @@ class DriverContract(LiveMigrationContract):
         with pytest.raises(DriverError) as raised:
             await driver.extend_volume(small.uuid, (grown,))
         assert raised.value.error == "InstanceNotFound"
+
+    async def test_a_snapshot_of_a_volume_is_made_and_deleted(self, driver: Driver, small: Instance) -> None:
+        """Each once more is no error, and the guest is as it was."""
+        if not isinstance(driver, AssistedSnapshotDriver):
+            pytest.skip("this driver lacks the capability `assisted_snapshot`")
+        await _prepare(driver, small, 1)
+        left = await driver.spawn(small, 1, small.flavor.resources())
+        before = await driver.guests()
+        snapshot = AssistSnapshot(
+            device="/dev/vdb",
+            volume_id="volume-1",
+            attachment_id="attachment-1",
+            snapshot_id="snapshot-1",
+            new_file="volume-1.snapshot-1",
+        )
+        for act in (driver.create_volume_snapshot, driver.delete_volume_snapshot):
+            for _ in range(2):
+                assert await act(small.uuid, snapshot) is left
+                assert await driver.guests() == before
+        await _remove(driver, small, 1)
+        for act in (driver.create_volume_snapshot, driver.delete_volume_snapshot):
+            with pytest.raises(DriverError) as raised:
+                await act(small.uuid, snapshot)
+            assert raised.value.error == "InstanceNotFound"
 
     def swap(self) -> SwapVolume:
         """Name two volumes that are connected to the host; a guest of one driver uses the first one by now."""

@@ -22,7 +22,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, State, Task
 from skep.domain.key_pairs import KeyPair
-from skep.domain.volumes import ExtendVolumes, SwapVolume
+from skep.domain.volumes import AssistSnapshot, ExtendVolumes, SwapVolume
 
 
 class Kind(enum.StrEnum):
@@ -270,6 +270,8 @@ _BEFORE_EVACUATE = _BEFORE_SOFT_DELETE | {
     Task.EVACUATE_SPAWNING,
     Task.SWAPPING_VOLUME,
     Task.EXTENDING_VOLUME,
+    Task.SNAPSHOTTING_VOLUME,
+    Task.DELETING_VOLUME_SNAPSHOT,
 }
 """What waits for a host that is lost. A cold move waits for its hosts: a fence takes the server away from it."""
 
@@ -292,6 +294,8 @@ SWAPPED_IN = frozenset({State.ACTIVE, State.PAUSED, State.RESIZED})
 
 SWAP = "swap_volume"
 """The name of the action that has one stand there."""
+ASSIST, UNASSIST = "volume_snapshot_create", "volume_snapshot_delete"
+"""The names of the actions that make and delete a snapshot of a volume for the volume service."""
 EXTEND = "extend_volume"
 """The name of the action that tells a guest of volumes that have become larger."""
 
@@ -646,6 +650,24 @@ _TABLE = (
         notification="volume_swap",
         capability=Capability.SWAP_VOLUME,
         deadline="move_deadline",
+    ),
+    *(
+        Action(
+            name=name,
+            record=name,
+            kind=Kind.GUEST,
+            lock_refuses=False,
+            task=task,
+            arguments=AssistSnapshot,
+            is_repeated=True,
+            event=f"compute_{name}",
+            capability=Capability.ASSISTED_SNAPSHOT,
+            deadline="task_deadline",
+        )
+        for name, task in (
+            (ASSIST, Task.SNAPSHOTTING_VOLUME),
+            (UNASSIST, Task.DELETING_VOLUME_SNAPSHOT),
+        )
     ),
     Action(
         name=EXTEND,

@@ -58,6 +58,42 @@ class ExtendVolumes(msgspec.Struct, frozen=True, kw_only=True):
     volumes: tuple[ExtendedVolume, ...] = ()
 
 
+class AssistedSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A snapshot of a volume that a host makes or deletes for the volume service, as the row keeps it meanwhile."""
+
+    snapshot_id: str
+    task_id: str
+    """Of the action."""
+    deletes: bool = False
+    over: bool = False
+    """Whether its host has no more to do with it: what is left is to tell the volume service."""
+    done: bool = False
+
+
+class AssistSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of what makes or deletes a snapshot of a volume that is a file."""
+
+    device: str
+    """The name of the disk in the guest."""
+    volume_id: str
+    attachment_id: str
+    snapshot_id: str
+    new_file: str = ""
+    """Of one that is made: the name of the file that the guest writes to from then on, which is there."""
+    file_to_merge: str | None = None
+    """Of one that is deleted: the name of the file that goes; None: the one that the guest writes to."""
+    merge_target_file: str | None = None
+    """The name of the file into which its content goes; None: the content of what is below goes into the guest's."""
+
+
+class EndedSnapshot(msgspec.Struct, frozen=True):
+    """An assisted snapshot whose server was deleted before the volume service was told what came of it."""
+
+    snapshot_id: str
+    deletes: bool
+    done: bool
+
+
 class EndedSwap(msgspec.Struct, frozen=True):
     """A swap whose server was deleted before the volume service was told what came of it."""
 
@@ -85,6 +121,18 @@ class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Whether it was made for the server: it has a label of Skep's."""
     swap: VolumeSwap | None = None
     """While another volume is to stand in its place."""
+    snapshot: AssistedSnapshot | None = None
+    """While its host makes or deletes one for the volume service."""
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether the volume service waits to hear what came of a swap, or of a snapshot."""
+        return self.swap is not None or self.snapshot is not None
+
+    @property
+    def is_to_be_told(self) -> bool:
+        """Whether the volume service is to be told what came of a swap, or of a snapshot."""
+        return any(one is not None and one.over for one in (self.swap, self.snapshot))
 
     @property
     def is_root(self) -> bool:
@@ -100,6 +148,8 @@ class VolumeEnds(msgspec.Struct, frozen=True):
     """Those that go with it."""
     swaps: tuple[EndedSwap, ...] = ()
     """Of which the volume service still waits to hear."""
+    snapshots: tuple[EndedSnapshot, ...] = ()
+    """Likewise."""
 
     @classmethod
     def of(cls, volumes: Sequence[ServerVolume]) -> VolumeEnds:
@@ -109,6 +159,11 @@ class VolumeEnds(msgspec.Struct, frozen=True):
             ended=tuple(one.volume_id for one in volumes if one.delete_on_termination),
             swaps=tuple(
                 EndedSwap(one.volume_id, one.swap.volume_id, one.swap.copied) for one in volumes if one.swap is not None
+            ),
+            snapshots=tuple(
+                EndedSnapshot(one.snapshot.snapshot_id, one.snapshot.deletes, one.snapshot.done)
+                for one in volumes
+                if one.snapshot is not None
             ),
         )
 

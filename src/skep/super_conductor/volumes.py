@@ -119,11 +119,13 @@ class VolumesOfServers:
             return False
         for one in holder.ends.swaps:
             await self._told_of_swap(instance, one.volume_id, one.new_volume_id, failed=not one.copied)
+        for of in holder.ends.snapshots:
+            await self._told_of_snapshot(instance, of.snapshot_id, deletes=of.deletes, failed=not of.done)
         if holder.project_id is None:
             return True
         if not await self._discard(instance, holder.project_id, holder.ends):
             return False
-        if holder.ends.ended or holder.ends.swaps:
+        if holder.ends.ended or holder.ends.swaps or holder.ends.snapshots:
             # What stayed is in use by another server, and is not asked for again once that has lost it.
             ends = {instance: (holder.project_id, VolumeEnds(kept=holder.ends.kept))}
             await self._parts.api.write(partial(volume_holders.tell_ends, ended=ends))
@@ -199,6 +201,10 @@ class VolumesOfServers:
         """
         if volume.swap is not None and volume.swap.over and not row.is_ending:
             volume = await self._swapped(row, volume, volume.swap)
+        if volume.snapshot is not None and volume.snapshot.over and not row.is_ending:
+            of = volume.snapshot
+            await self._told_of_snapshot(row.instance, of.snapshot_id, deletes=of.deletes, failed=not of.done)
+            volume = msgspec.structs.replace(volume, snapshot=None)
         volumes, kept = self._parts.volumes, volume
         used: tuple[str, ...] = ()
         if volume.host == row.host and volume.attachment_id:
@@ -254,6 +260,12 @@ class VolumesOfServers:
             log.warning(
                 "swap not taken note of", instance=instance, volume=volume_id, other=other_id, error=refused.message
             )
+
+    async def _told_of_snapshot(self, instance: InstanceUuid, snapshot: str, *, deletes: bool, failed: bool) -> None:
+        """Tell the service what came of a snapshot. What it refuses it has heard, or given up. Raises Unavailable."""
+        refused = await self._parts.volumes.assisted(snapshot, deletes=deletes, failed=failed)
+        if refused is not None:
+            log.info("snapshot not waited for", instance=instance, snapshot=snapshot, error=refused.message)
 
     async def _used(self, row: VolumesOfRow, volume: ServerVolume) -> tuple[str, ...]:
         """Return the attachments of a volume of a server that some host uses. Raises Unavailable."""

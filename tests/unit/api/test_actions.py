@@ -19,7 +19,16 @@ PAGE = Path(__file__).parents[3] / "docs" / "api.md"
 def test_every_action_is_asked_for_by_one_key() -> None:
     named = [name for row in ACTION_ROWS for name in row.actions]
     attached = [f"{what}_{thing}" for what in ("attach", "detach") for thing in ("interface", "volume")]
-    of_methods = ["soft_delete", *attached, "swap_volume", "extend_volume", "live_abort", "live_complete"]
+    of_methods = [
+        "soft_delete",
+        *attached,
+        "swap_volume",
+        "extend_volume",
+        "volume_snapshot_create",
+        "volume_snapshot_delete",
+        "live_abort",
+        "live_complete",
+    ]
     assert sorted([*named, *of_methods]) == sorted(ACTIONS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,12 @@ from skep.messages.to_cell_conductor import Built, Destroyed, MayAct, RegisterAg
 from skep.messages.to_compute import OF_CHANGE_POWER
 from tests.support.agents import AgentStage, uuid_of
 
+SNAPSHOT = {"device": "/dev/vdb", "volume_id": "v", "attachment_id": "a", "snapshot_id": "s", "new_file": "f"}
+
+
+def arguments_of(action: str) -> dict[str, Any] | None:
+    return SNAPSHOT if action.startswith("volume_snapshot") else None
+
 
 def test_every_action_of_hosts_has_an_operation() -> None:
     known = {*OPERATIONS, *TOLD, *COPIES, *COPYINGS}
@@ -28,7 +35,7 @@ async def test_an_action_is_asked_for_carried_out_once_and_told(stage: AgentStag
     await stage.start()
     await stage.build()
     await stage.conductor.hears(Built)
-    await stage.run_action(action, "task-1")
+    await stage.run_action(action, "task-1", arguments=arguments_of(action))
     told = await stage.conductor.hears(TaskDone)
     asked = await stage.conductor.hears(MayAct)
     assert (asked.task, asked.task_id) == (ACTIONS[action].task, "task-1")
@@ -79,7 +86,7 @@ async def test_what_it_writes_down_can_be_read_by_older_agents(stage: AgentStage
     await stage.start()
     await stage.build()
     await stage.conductor.hears(Built)
-    await stage.run_action(action, "task-1")
+    await stage.run_action(action, "task-1", arguments=arguments_of(action))
     await stage.conductor.hears(TaskDone)
     lines = (stage.directory / JOURNAL_FILE).read_text().splitlines()
     [line] = [line for line in lines if json.loads(line)["entry"] == "task"]

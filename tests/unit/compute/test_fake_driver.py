@@ -12,10 +12,13 @@ from skep.compute.drivers.fake import GUESTS_FILE, PLAN, TRAITS, FailureRule, Fa
 from skep.compute.drivers.guest_log import GuestLog, VolumeOnPaper, read_events
 from skep.compute.drivers.live import Copying
 from skep.domain.instances import PowerState
-from skep.domain.volumes import SwapVolume
+from skep.domain.volumes import AssistSnapshot, SwapVolume
 from tests.support.agents import instance
 
 SMALL = instance()
+SNAPSHOT = AssistSnapshot(
+    device="/dev/vdb", volume_id="old", attachment_id="of-old", snapshot_id="shot", new_file="second"
+)
 SWAP = SwapVolume(
     device="/dev/vdb",
     old_volume_id="old",
@@ -124,6 +127,8 @@ OPERATIONS: dict[str, Callable[[FakeDriver], Awaitable[object]]] = {
     "trigger_crash_dump": lambda driver: driver.trigger_crash_dump(SMALL.uuid),
     "swap_volume": lambda driver: driver.swap_volume(SMALL.uuid, SWAP, Copying()),
     "extend_volume": lambda driver: driver.extend_volume(SMALL.uuid, ()),
+    "create_volume_snapshot": lambda driver: driver.create_volume_snapshot(SMALL.uuid, SNAPSHOT),
+    "delete_volume_snapshot": lambda driver: driver.delete_volume_snapshot(SMALL.uuid, SNAPSHOT),
     "destroy": lambda driver: driver.destroy(SMALL.uuid),
 }
 

@@ -8,10 +8,19 @@ import sqlalchemy as sa
 
 from skep.database.cell import deletes, listing, swaps, tasks, volumes
 from skep.database.cell.tables import instances
-from skep.domain.actions import ACTIONS, SWAP
+from skep.domain.actions import ACTIONS, ASSIST, SWAP, UNASSIST
 from skep.domain.guests import GuestKnown, GuestSeen, correction
 from skep.domain.instances import PowerState, State, Task
-from skep.domain.volumes import EndedSwap, ServerVolume, SwapVolume, VolumeEnds, VolumeSwap
+from skep.domain.volumes import (
+    AssistedSnapshot,
+    AssistSnapshot,
+    EndedSnapshot,
+    EndedSwap,
+    ServerVolume,
+    SwapVolume,
+    VolumeEnds,
+    VolumeSwap,
+)
 from tests.support.rows import HOST, ONE, bring_to, context
 
 NOW = 100
@@ -135,3 +144,23 @@ def test_what_becomes_of_the_volume_at_the_end_may_have_changed_meanwhile(cell: 
     cell.execute(instances.update().values(volumes.columns([ends])))
     assert swaps.name(cell, ONE, OLD, MEANT)
     assert volumes.told(cell, [ONE])[ONE].volumes == (msgspec.structs.replace(ends, swap=MEANT),)
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+@pytest.mark.parametrize("error", [None, "SnapshotNotMade: no room"])
+def test_what_came_of_a_snapshot_stands_in_the_row(cell: sa.Connection, deletes: bool, error: str | None) -> None:
+    bring_to(cell, State.STOPPED)
+    cell.execute(instances.update().values(volumes.columns([OLD])))
+    meant = AssistedSnapshot(snapshot_id="shot", task_id=TASK, deletes=deletes)
+    action = ACTIONS[UNASSIST if deletes else ASSIST]
+    asked = AssistSnapshot(device="/dev/vdb", volume_id="old", attachment_id="of-old", snapshot_id="shot")
+    assert tasks.begin(cell, ONE, action, context(TASK), NOW, arguments=asked)
+    assert swaps.assist(cell, ONE, OLD, meant)
+    assert not swaps.assist(cell, ONE, OLD, msgspec.structs.replace(meant, task_id="req-another"))
+    assert not swaps.name(cell, ONE, OLD, MEANT)
+    assert not waits(cell)
+    assert tasks.done(cell, ONE, 1, TASK, PowerState.SHUTDOWN, error, NOW) is not None
+    [volume] = volumes.told(cell, [ONE])[ONE].volumes
+    done = error is None
+    assert (volume.snapshot, waits(cell)) == (msgspec.structs.replace(meant, over=True, done=done), True)
+    assert VolumeEnds.of([volume]).snapshots == (EndedSnapshot("shot", deletes, done),)

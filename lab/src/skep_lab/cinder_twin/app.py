@@ -142,6 +142,13 @@ async def _show_snapshot(store: VolumeStore, caller: TwinCaller, request: Reques
     return JSONResponse({"snapshot": _snapshot(store.snapshot(caller, request.path_params["id"]))})
 
 
+async def _act_on_snapshot(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
+    snapshot = store.snapshot(caller, request.path_params["id"])
+    said = await _body(request, "os-update_snapshot_status")
+    store.assisted(snapshot, said["status"], said.get("progress"))
+    return Response(status_code=202)
+
+
 async def _delete_snapshot(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
     del store.snapshots[store.snapshot(caller, request.path_params["id"]).id]
     return Response(status_code=202)
@@ -212,6 +219,7 @@ ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/snapshots/detail": {"GET": _list_snapshots},
     "/snapshots/{id}": {"GET": _show_snapshot, "DELETE": _delete_snapshot},
     "/os-quota-sets/{id}": {"GET": _show_quota, "PUT": _set_quota},
+    "/snapshots/{id}/action": {"POST": _act_on_snapshot},
     "/attachments": {"POST": _create_attachment},
     "/attachments/detail": {"GET": _list_attachments},
     "/attachments/{id}": {"GET": _show_attachment, "PUT": _update_attachment, "DELETE": _delete_attachment},

@@ -19,6 +19,8 @@ UNLIMITED = -1
 
 DELETABLE = frozenset({"available", "error", "error_restoring", "error_extending", "error_managing"})
 
+ASSISTED = {"creating": ("creating", "available", "error"), "deleting": ("deleting", "error_deleting")}
+"""Status of a snapshot -> those that may be said of it then."""
 MOVED_NOW = frozenset({"starting", "migrating", "completing"})
 """Of volumes that are moved."""
 
@@ -309,6 +311,34 @@ class VolumeStore:
         if snapshot is None or not caller.sees(snapshot.project_id):
             raise TwinRefuses(404, f"Snapshot {snapshot_id} could not be found.")
         return snapshot
+
+    def assist(self, volume: TwinVolume, snapshot_id: str = "") -> TwinSnapshot:
+        """Begin a snapshot that a host makes of a volume which its guest uses, or the delete of one made so."""
+        if snapshot_id:
+            self.snapshots[snapshot_id].status = "deleting"
+            return self.snapshots[snapshot_id]
+        made = TwinSnapshot(
+            id=new_uuid(),
+            project_id=volume.project_id,
+            volume_id=volume.id,
+            size=volume.size,
+            created_at=_now(),
+            status="creating",
+        )
+        self.snapshots[made.id] = made
+        return made
+
+    def assisted(self, snapshot: TwinSnapshot, status: str, progress: str | None) -> None:
+        """Hear what came of it: with its part done, the rest is done here at once."""
+        if status not in ASSISTED.get(snapshot.status, ()):
+            message = f"Provided snapshot status {status} not allowed for snapshot with status {snapshot.status}."
+            raise TwinRefuses(400, message)
+        if status != snapshot.status:
+            snapshot.status = status
+        elif progress == "90%" and status == "creating":
+            snapshot.status = "available"
+        elif progress == "90%":
+            del self.snapshots[snapshot.id]
 
     def is_shared(self, volume: TwinVolume) -> bool:
         """Tell whether several servers may have a volume at a time."""

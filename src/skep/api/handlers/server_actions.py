@@ -218,6 +218,8 @@ async def begin_with(
         return over
 
     over = await write_cell(request.services, found.cell, unit)
+    if over is None and "id" not in request.params:
+        raise _not_ready(instance)
     if over is None:
         await _refuse(request, action)
     else:

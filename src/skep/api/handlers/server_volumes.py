@@ -173,8 +173,8 @@ async def detach(request: ApiRequest) -> Answer:
     if volume.is_root:
         raise BadRequest("Cannot detach a root device volume")
     _check(request, server, DETACH)
-    if volume.swap is not None:
-        raise Conflict(f"Volume {volume.volume_id} of instance {server.uuid} is just swapped for another one.")
+    if volume.is_promised:
+        raise Conflict(f"Volume {volume.volume_id} of instance {server.uuid} is in the hands of the volume service.")
     await hold(request, server.uuid)
     volumes = request.services.server_volumes
     try:

@@ -1,36 +1,97 @@
-"""Snapshots of volumes that are files, which the volume service asks for while a guest uses one.
+"""Snapshots of volumes that are files, which the volume service has a host make or delete while a guest uses one.
 
-A hypervisor would have to make them, and no driver does: each is refused with the name of the capability, in the status
-that Nova has for a volume of which no server is known.
+The volume service asks for them (Nova: "Assisted volume snapshots") and waits to be told what came of it
+(`os-update_snapshot_status`): by a super conductor, since the row of the server says so until then.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
+from skep.api.handlers.server_actions import begin_with, check_able
+from skep.api.handlers.server_lookup import LocatedServer, look_up
 from skep.api.requests import Answer, ApiRequest
-from skep.domain.capabilities import Capability
+from skep.database.cell import swaps
+from skep.domain.actions import ACTIONS, ASSIST, UNASSIST
 from skep.domain.decoding import json_decoder
-from skep.domain.errors import BadRequest
+from skep.domain.errors import BadRequest, Conflict, NotFound
+from skep.domain.ids import InstanceUuid
+from skep.domain.volumes import AssistedSnapshot, AssistSnapshot, ServerVolume
+
+
+class _DeleteInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the query of a delete says, in JSON."""
+
+    volume_id: str
+    file_to_merge: str | None = None
+    merge_target_file: str | None = None
 
 
 async def create(request: ApiRequest) -> Answer:
     """`POST /os-assisted-volume-snapshots`."""
-    raise _unable(request.body["snapshot"]["volume_id"])
+    asked = request.body["snapshot"]
+    info, volume_id = asked["create_info"], asked["volume_id"]
+    found, volume = await _found(request, volume_id)
+    wanted = AssistSnapshot(
+        device=volume.device,
+        volume_id=volume_id,
+        attachment_id=volume.attachment_id,
+        snapshot_id=info["snapshot_id"],
+        new_file=info["new_file"],
+    )
+    await _begin(request, found, volume, wanted, deletes=False)
+    return Answer({"snapshot": {"id": info.get("id"), "volumeId": volume_id}})
 
 
 async def delete(request: ApiRequest) -> Answer:
     """`DELETE /os-assisted-volume-snapshots/{snapshot_id}`."""
-    told = request.first("delete_info")
     try:
-        volume = json_decoder(dict[str, object]).decode(told or "")["volume_id"]
-    except (msgspec.DecodeError, KeyError):
-        raise BadRequest("query parameter delete_info: expected a JSON object with volume_id") from None
-    raise _unable(str(volume))
-
-
-def _unable(volume: str) -> BadRequest:
-    return BadRequest(
-        f"Volume {volume[:80]}: no host assists in snapshots of volumes, since no driver has the capability "
-        f"`{Capability.ASSISTED_SNAPSHOT}`."
+        info = json_decoder(_DeleteInfo).decode(request.first("delete_info") or "")
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"query parameter delete_info: expected a JSON object with volume_id: {error}") from None
+    found, volume = await _found(request, info.volume_id)
+    wanted = AssistSnapshot(
+        device=volume.device,
+        volume_id=info.volume_id,
+        attachment_id=volume.attachment_id,
+        snapshot_id=request.params["snapshot_id"],
+        file_to_merge=info.file_to_merge,
+        merge_target_file=info.merge_target_file,
     )
+    await _begin(request, found, volume, wanted, deletes=True)
+    return Answer()
+
+
+async def _found(request: ApiRequest, volume_id: str) -> tuple[LocatedServer, ServerVolume]:
+    """Return the server that uses a volume, and the volume as its row has it.
+
+    Raises BadRequest for a volume that is not there, or is that of no server of this cloud, or of several.
+    """
+    try:
+        told = await request.services.volumes.volume(volume_id, request.context, request.token)
+    except NotFound as error:
+        raise BadRequest(f"volume_id: {error}") from None
+    if len(told.attachments) > 1:
+        raise BadRequest(f"volume_id: volume {volume_id} is that of several servers, of which none assists.")
+    for one in told.attachments:
+        found = await look_up(request.services, InstanceUuid(one.server_id))
+        volumes = () if found is None or found.cell is None else found.instance.volumes
+        volume = next((volume for volume in volumes if volume.volume_id == volume_id), None)
+        if found is not None and volume is not None:
+            return found, volume
+    raise BadRequest(f"volume_id: volume {volume_id[:80]} is that of no server of this cloud.")
+
+
+async def _begin(
+    request: ApiRequest, found: LocatedServer, volume: ServerVolume, wanted: AssistSnapshot, *, deletes: bool
+) -> None:
+    """Have the host of a server make or delete a snapshot. Raises Conflict for a server that is not ready for it."""
+    server, action = found.instance, ACTIONS[UNASSIST if deletes else ASSIST]
+    if server.host is None or volume.host != server.host or not volume.attachment_id:
+        raise Conflict(f"Volume {volume.volume_id} of instance {server.uuid} is not connected to its host.")
+    await check_able(request, found, action)
+    snapshot = AssistedSnapshot(snapshot_id=wanted.snapshot_id, task_id=request.context.request_id, deletes=deletes)
+    also = partial(swaps.assist, uuid=server.uuid, of=volume, snapshot=snapshot)
+    await begin_with(request, found, action, wanted, also)

@@ -24,7 +24,7 @@ from skep.compute.drivers.base import (
     SuspendDriver,
 )
 from skep.compute.drivers.live import LiveMigrationDriver
-from skep.compute.drivers.volumes import VolumeExtendDriver, VolumeSwapDriver
+from skep.compute.drivers.volumes import AssistedSnapshotDriver, VolumeExtendDriver, VolumeSwapDriver
 from skep.domain.capabilities import Capability
 
 PROTOCOLS: Mapping[Capability, type] = {
@@ -46,6 +46,7 @@ PROTOCOLS: Mapping[Capability, type] = {
     Capability.LIVE_MIGRATE: LiveMigrationDriver,
     Capability.SWAP_VOLUME: VolumeSwapDriver,
     Capability.EXTEND_VOLUME: VolumeExtendDriver,
+    Capability.ASSISTED_SNAPSHOT: AssistedSnapshotDriver,
 }
 """A capability without a row here is one that `able` tells, or that no driver can have yet."""
 

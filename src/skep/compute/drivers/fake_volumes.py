@@ -5,18 +5,20 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 
+import msgspec
+
 from skep.compute.drivers.base import DriverError, Guest
 from skep.compute.drivers.guest_log import GuestLog, VolumeOnPaper
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
-from skep.domain.volumes import ExtendedVolume, SwapVolume
+from skep.domain.volumes import AssistSnapshot, ExtendedVolume, SwapVolume
 
 SLICES = 4
 
 
 class FakeVolumes(abc.ABC):
-    """The capabilities `swap_volume` and `extend_volume` of fake hosts."""
+    """The capabilities `swap_volume`, `extend_volume` and `assisted_snapshot` of fake hosts."""
 
     _log: GuestLog
 
@@ -58,9 +60,34 @@ class FakeVolumes(abc.ABC):
         """Write down how large they are now."""
         guest = await self._operate("extend_volume", instance)
         for one in volumes:
-            told = VolumeOnPaper(
-                device=one.device, volume_id=one.volume_id, attachment_id=one.attachment_id, size=one.size
-            )
-            if self.uses(instance, one.device) != told:
-                self._write_volume(guest, told)
+            there = self._used(instance, one)
+            if there.size != one.size:
+                self._write_volume(guest, msgspec.structs.replace(there, size=one.size))
         return guest.power_state
+
+    async def create_volume_snapshot(self, instance: InstanceUuid, snapshot: AssistSnapshot) -> PowerState:
+        """Write down the snapshot, and which file the guest writes to."""
+        guest = await self._operate("create_volume_snapshot", instance)
+        there = self._used(instance, snapshot)
+        if snapshot.snapshot_id not in there.snapshots:
+            made = (*there.snapshots, snapshot.snapshot_id)
+            self._write_volume(guest, msgspec.structs.replace(there, file=snapshot.new_file, snapshots=made))
+        return guest.power_state
+
+    async def delete_volume_snapshot(self, instance: InstanceUuid, snapshot: AssistSnapshot) -> PowerState:
+        """Write down that the snapshot is no more; one that the host does not know is none already."""
+        guest = await self._operate("delete_volume_snapshot", instance)
+        there = self._used(instance, snapshot)
+        if snapshot.snapshot_id in there.snapshots:
+            left = tuple(one for one in there.snapshots if one != snapshot.snapshot_id)
+            # Without a file to merge, what is below goes into the one that the guest writes to.
+            into = there.file if snapshot.file_to_merge is None else (snapshot.merge_target_file or there.file)
+            self._write_volume(guest, msgspec.structs.replace(there, file=into, snapshots=left))
+        return guest.power_state
+
+    def _used(self, instance: InstanceUuid, volume: ExtendedVolume | AssistSnapshot) -> VolumeOnPaper:
+        """Return a volume that a guest uses, with what was written down of it."""
+        there = self.uses(instance, volume.device)
+        if there is not None and there.volume_id == volume.volume_id:
+            return msgspec.structs.replace(there, attachment_id=volume.attachment_id)
+        return VolumeOnPaper(device=volume.device, volume_id=volume.volume_id, attachment_id=volume.attachment_id)

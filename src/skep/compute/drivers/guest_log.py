@@ -32,6 +32,10 @@ class VolumeOnPaper(msgspec.Struct, frozen=True, kw_only=True):
     attachment_id: str
     size: int | None = None
     """GiB, as far as it was told: of one that became larger while the guest had it."""
+    file: str = ""
+    """The name of the file that it writes to, as far as it was told: since a snapshot of the volume was made."""
+    snapshots: tuple[str, ...] = ()
+    """Ids of those that were made while the guest had it, and not deleted."""
 
 
 class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

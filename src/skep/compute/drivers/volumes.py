@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
-from skep.domain.volumes import ExtendedVolume, SwapVolume
+from skep.domain.volumes import AssistSnapshot, ExtendedVolume, SwapVolume
 
 SWAP_ABORTED = "VolumeSwapAborted"
 """The error of a swap that is to come to nothing."""
@@ -37,4 +37,25 @@ class VolumeExtendDriver(Protocol):
         """Have a guest see volumes that it uses as large as they are now; one that does not run sees it once it does.
 
         A volume that the guest has so already stays as it is. Return how the guest is. Raises DriverError.
+        """
+
+
+@runtime_checkable
+class AssistedSnapshotDriver(Protocol):
+    """The capability `assisted_snapshot`: the volume service keeps volumes as files, and only the hypervisor of a guest
+    that uses one can change which file it writes to."""
+
+    async def create_volume_snapshot(self, instance: InstanceUuid, snapshot: AssistSnapshot) -> PowerState:
+        """Have a guest write to `new_file` from one moment on; the file that it wrote to is the snapshot.
+
+        The volume service has made the new file, on top of the other one and beside it. Where the guest writes to it
+        already nothing is done. Return how the guest is, which goes on. Raises DriverError; the guest is as it was
+        then.
+        """
+
+    async def delete_volume_snapshot(self, instance: InstanceUuid, snapshot: AssistSnapshot) -> PowerState:
+        """Merge a file of a volume into another one while a guest uses the volume, so that the service can delete it.
+
+        Where that was done before nothing is done. Return how the guest is, which goes on. Raises DriverError; the
+        guest can use the volume then as before.
         """

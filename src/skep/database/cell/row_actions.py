@@ -134,6 +134,10 @@ _WRITTEN = ("changed_at", "updated_at")
 """Columns that every action writes."""
 
 
+_OF_VOLUMES = frozenset({Task.SWAPPING_VOLUME, Task.SNAPSHOTTING_VOLUME, Task.DELETING_VOLUME_SNAPSHOT})
+"""What only the host knows the end of: which volume, or which file of it, the guest uses."""
+
+
 def _reset_state(connection: sa.Connection, before: Instance, request: ActionRequest, now: int) -> Values:
     """Write the state that an admin says; what a host was doing to the guest is ended by the caller.
 
@@ -141,7 +145,7 @@ def _reset_state(connection: sa.Connection, before: Instance, request: ActionReq
     up: its host may have the whole guest.
     """
     after = State(request.arguments["state"])
-    if before.task in MOVING | {Task.SWAPPING_VOLUME} or _is_being_rehosted(before):
+    if before.task in MOVING | _OF_VOLUMES or _is_being_rehosted(before):
         raise Conflict(f"Cannot 'resetState' instance {before.uuid} while it is in task_state {before.task}")
     if after is State.ACTIVE and before.shelved is not None and unshelves.nowhere(connection, before.uuid):
         # Its content is in its image, and nowhere else.
@@ -227,8 +231,8 @@ def _detach_volume(_connection: sa.Connection, before: Instance, request: Action
     """Write the volumes without one. Raises NotFound where the server has it no more."""
     _refuse_beside_task(before, request)
     volume_id: str = request.arguments["volume_id"]
-    if any(one.volume_id == volume_id and one.swap is not None for one in before.volumes):
-        raise Conflict(f"Volume {volume_id} of instance {before.uuid} is just swapped for another one.")
+    if any(one.volume_id == volume_id and one.is_promised for one in before.volumes):
+        raise Conflict(f"Volume {volume_id} of instance {before.uuid} is in the hands of the volume service.")
     left = [one for one in before.volumes if one.volume_id != volume_id]
     if len(left) == len(before.volumes):
         raise NotFound(f"Volume {volume_id} is not attached to instance {before.uuid}.")

@@ -1,11 +1,13 @@
-"""Volumes that stand in the place of others: what the rows of their servers say of that, from its beginning to its end.
+"""What hosts do with volumes for the volume service, as the rows of their servers say it from its beginning to its end.
 
-The row names the other volume before the host is told, in the unit that begins the action. Whatever ends the action
-says there that the host is done with it, and whether the guest uses the other volume. A super conductor finds that, as
+The row names the other volume of a swap, or the snapshot, before the host is told, in the unit that begins the action.
+Whatever ends the action says there that the host is done with it, and what came of it. A super conductor finds that, as
 it finds volumes that are to follow their servers, and tells the volume service.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -14,39 +16,50 @@ from skep.database.cell.instances import ELSEWHERE, volumes_at
 from skep.database.cell.tables import instances
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
-from skep.domain.volumes import ServerVolume, VolumeSwap
+from skep.domain.volumes import AssistedSnapshot, ServerVolume, VolumeSwap
 
 row = instances.c
 
 
 def name(connection: sa.Connection, uuid: InstanceUuid, old: ServerVolume, swap: VolumeSwap) -> bool:
-    """Write which volume is to stand in the place of `old`.
+    """Write which volume is to stand in the place of `old`; False where that is not in the row as it was."""
+    return _write_beside(connection, uuid, old, swap=swap)
 
-    False, and nothing written, where the server has that no more, or by another attachment or host, or a swap is there.
+
+def assist(connection: sa.Connection, uuid: InstanceUuid, of: ServerVolume, snapshot: AssistedSnapshot) -> bool:
+    """Write which snapshot of a volume is made or deleted; False where the volume is not in the row as it was."""
+    return _write_beside(connection, uuid, of, snapshot=snapshot)
+
+
+def _write_beside(connection: sa.Connection, uuid: InstanceUuid, volume: ServerVolume, **said: Any) -> bool:
+    """Write something of a volume.
+
+    False, and nothing written, where the server has it no more, or by another attachment or host, or something is done
+    with it already.
     """
-    stored = connection.execute(sa.select(row.volumes).where(row.uuid == uuid, ~ELSEWHERE)).scalar()
-    volumes = _read(stored)
-    mine = msgspec.structs.replace(old, swap=None, delete_on_termination=False)
+    volumes = _read(connection.execute(sa.select(row.volumes).where(row.uuid == uuid, ~ELSEWHERE)).scalar())
+    mine = msgspec.structs.replace(volume, swap=None, snapshot=None, delete_on_termination=False)
     if not any(msgspec.structs.replace(one, delete_on_termination=False) == mine for one in volumes):
         return False
-    named = [msgspec.structs.replace(one, swap=swap) if one.id == old.id else one for one in volumes]
-    _write(connection, uuid, named)
+    _write(connection, uuid, [msgspec.structs.replace(one, **said) if one.id == volume.id else one for one in volumes])
     return True
 
 
-def over(connection: sa.Connection, uuid: InstanceUuid, task_id: str, *, copied: bool) -> None:
-    """Write that the host of a server has no more to do with a swap, and whether the guest uses the other volume."""
+def over(connection: sa.Connection, uuid: InstanceUuid, task_id: str, *, well: bool) -> None:
+    """Write that the host of a server has no more to do with a swap or a snapshot, and whether it went well."""
     volumes = _read(connection.execute(sa.select(row.volumes).where(row.uuid == uuid)).scalar())
-    told = [_told(one, task_id, copied=copied) for one in volumes]
+    told = [_told(one, task_id, well=well) for one in volumes]
     if told != volumes:
         _write(connection, uuid, told)
 
 
-def _told(volume: ServerVolume, task_id: str, *, copied: bool) -> ServerVolume:
-    swap = volume.swap
-    if swap is None or swap.task_id != task_id:
-        return volume
-    return msgspec.structs.replace(volume, swap=msgspec.structs.replace(swap, over=True, copied=copied))
+def _told(volume: ServerVolume, task_id: str, *, well: bool) -> ServerVolume:
+    swap, snapshot = volume.swap, volume.snapshot
+    if swap is not None and swap.task_id == task_id:
+        swap = msgspec.structs.replace(swap, over=True, copied=well)
+    if snapshot is not None and snapshot.task_id == task_id:
+        snapshot = msgspec.structs.replace(snapshot, over=True, done=well)
+    return msgspec.structs.replace(volume, swap=swap, snapshot=snapshot)
 
 
 def _read(stored: bytes | None) -> list[ServerVolume]:

@@ -24,9 +24,11 @@ from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.domain.actions import (
     ACTIONS,
+    ASSIST,
     BEGUN,
     ON_HOSTS,
     SWAP,
+    UNASSIST,
     WITH_GUEST,
     Action,
     ActionRequest,
@@ -69,6 +71,9 @@ _ON_HOSTS = sa.and_(
 _NOT_STORED = sa.or_(*(action_events.c.details.startswith(failure.because("")) for failure in StoreFailure))
 
 _BUSY = frozenset(stored(BUILD_STATES | {State.MOVED}))
+
+_OF_VOLUMES = frozenset({SWAP, ASSIST, UNASSIST})
+"""Actions of which a volume service waits to hear what came."""
 
 _columns = (row.attempt, row.host, row.task, *COLUMNS)
 
@@ -551,8 +556,8 @@ def _finish(connection: sa.Connection, task: HostTask, now: int, error: str | No
         in_doubt=in_doubt,
     )
     actions.ended(connection, ended)
-    if task.request.action == SWAP and not in_doubt:
-        swaps.over(connection, task.instance, task.task_id, copied=error is None)
+    if task.request.action in _OF_VOLUMES and not in_doubt:
+        swaps.over(connection, task.instance, task.task_id, well=error is None)
     if task.request.action in deletion_times.COUNTED:
         deletion_times.keep(connection, task.instance)
     return ended

@@ -126,6 +126,10 @@ class NoVolumes:
         """Nothing is moved."""
         return GONE
 
+    async def assisted(self, _snapshot_id: str, *, deletes: bool, failed: bool) -> VolumesRefused | None:  # noqa: ARG002
+        """There is no snapshot."""
+        return GONE
+
     async def let_go(self, _project_id: ProjectId, _volume_id: str) -> None:
         """There is nothing to let go."""
 

@@ -304,6 +304,13 @@ class ServerVolumes(Protocol):
         """
         ...
 
+    async def assisted(self, snapshot_id: str, *, deletes: bool, failed: bool) -> VolumesRefused | None:
+        """Say what came of a snapshot that the service had a host make, or delete (`deletes`); None: it has heard it.
+
+        It goes on with it then. One that it does not wait for is refused, as after an answer that was lost.
+        """
+        ...
+
     async def let_go(self, project_id: ProjectId, volume_id: str) -> None:
         """Leave a volume that was made for a server to its project: it does not end with the server any more."""
         ...

@@ -6,12 +6,14 @@ from typing import Any
 
 from skep.neighbours.volumes.base import VolumesRefused
 from skep.neighbours.volumes.cinder.calls import CinderCalls, CinderRefused
-from skep.neighbours.volumes.cinder.forms import VOLUMES
+from skep.neighbours.volumes.cinder.forms import SNAPSHOTS, VOLUMES
 
 REIMAGES = "3.68"
 """The microversion that has volumes filled anew."""
 
 
+DONE = "90%"
+"""The progress of a snapshot by which Cinder knows that the host has done its part: the rest is Cinder's."""
 MOVED_NOW = frozenset({"starting", "migrating", "completing"})
 """What Cinder says in `migration_status` of a volume that it moves."""
 
@@ -51,6 +53,17 @@ class KeptVolumes:
             return None
         volume = await self._skep.shown(VOLUMES, volume_id)
         return refused if volume is not None and volume.migration_status in MOVED_NOW else None
+
+    async def assisted(self, snapshot_id: str, *, deletes: bool, failed: bool) -> VolumesRefused | None:
+        """Say what came of a snapshot that a host made or deleted. Raises Unavailable: it may be said."""
+        said = {"status": "deleting" if deletes else "creating", "progress": DONE}
+        if failed:
+            said = {"status": "error_deleting" if deletes else "error"}
+        try:
+            await self._skep.act(SNAPSHOTS, snapshot_id, "os-update_snapshot_status", said)
+        except CinderRefused as error:
+            return VolumesRefused(str(error))
+        return None
 
     async def _acted(
         self, volume_id: str, action: str, said: Any = None, *, microversion: str = "", status: int = 202

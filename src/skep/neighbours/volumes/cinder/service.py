@@ -118,6 +118,10 @@ class CinderVolumes(CinderProxies):
         with told_to_skep():
             return await self._kept.end_move(volume_id, other_id, failed=failed)
 
+    async def assisted(self, snapshot_id: str, *, deletes: bool, failed: bool) -> VolumesRefused | None:
+        """Say what came of a snapshot that Cinder had a host make or delete."""
+        return await self._kept.assisted(snapshot_id, deletes=deletes, failed=failed)
+
     async def let_go(self, project_id: ProjectId, volume_id: str) -> None:
         """Leave a volume that was made for a server to its project."""
         await self._made.let_go(project_id, volume_id)
