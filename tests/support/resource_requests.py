@@ -47,10 +47,13 @@ class Policies:
     def __init__(self) -> None:
         self.shown: dict[str, dict[str, Any]] = {}
         """By port: fields that are shown of it beside its own."""
+        self.of_networks: dict[str, dict[str, Any]] = {}
+        """By network: the same for all of its ports."""
 
     def __call__(self, _method: str, _path: str, said: Any) -> Any:
         """Show the fields."""
         if isinstance(said, dict):
             for port in (*said.get("ports", ()), *([said["port"]] if "port" in said else [])):
+                port.update(self.of_networks.get(port["network_id"], {}))
                 port.update(self.shown.get(port["id"], {}))
         return said

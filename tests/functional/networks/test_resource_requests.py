@@ -232,3 +232,29 @@ async def test_a_request_that_changed_before_the_build_ends_it(tmp_path: Path) -
         assert server["status"] == "ERROR"
         assert f"The resource request of port {port}" in server["fault"]["message"]
         assert await demo.bound(port) == ("", None)
+
+
+async def test_a_network_whose_own_policy_has_a_minimum_gives_ports_only_to_who_names_them(tmp_path: Path) -> None:
+    """Nothing was claimed for a port that is made only after the choice (Nova's rule)."""
+    async with asking(tmp_path, of_hosts=providers(FIRST)) as demo:
+        network, plain = await demo.network("10.1.0.0/24"), await demo.network("10.2.0.0/24")
+        demo.policies.of_networks[network["id"]] = {"resource_request": flat(10)}
+
+        async def ports() -> list[str]:
+            return [one["id"] for one in await demo.networks("GET", f"ports?network_id={network['id']}")]
+
+        refused = await demo.built([{"uuid": network["id"]}])
+        assert refused["status"] == "ERROR", refused
+        assert "has a QoS policy with a minimum" in refused["fault"]["message"]
+        assert await ports() == []
+        server = await demo.built([{"uuid": plain["id"]}], name="plain")
+        assert server["status"] == "ACTIVE", server
+        attached = {"interfaceAttachment": {"net_id": network["id"]}}
+        answer = await demo.compute.ask("POST", f"/servers/{server['id']}/os-interface", attached)
+        assert answer.status_code == 400, answer.text
+        assert "has a QoS policy with a minimum" in answer.json()["badRequest"]["message"]
+        assert await ports() == []
+        port = await demo.port(network, resource_request=flat(10))
+        named = await demo.built([{"port": port}], name="named")
+        assert named["status"] == "ACTIVE", named
+        assert await demo.bound(port) == (FIRST, provider_uuid(FIRST, "bridge"))

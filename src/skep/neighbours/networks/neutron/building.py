@@ -16,7 +16,7 @@ from skep.neighbours.networks.base import PortsAwaited, PortsRefused, WantedPort
 from skep.neighbours.networks.neutron.calls import OVER_QUOTA, NeutronCalls, NeutronRefused, read
 from skep.neighbours.networks.neutron.forms import COUNTED_PORTS, UNBOUND, NeutronKind, NeutronPort, Resource
 from skep.neighbours.networks.neutron.interfaces import doubles_among, order, ports_of
-from skep.neighbours.networks.neutron.ports import PortPlace, ServerPorts
+from skep.neighbours.networks.neutron.ports import PortPlace, ServerPorts, check_unasking
 
 T = TypeVar("T")
 
@@ -119,6 +119,7 @@ class Building:
         """Make what is missing beside ports that are there."""
         doubles = {port.id for port in doubles_among(there)}
         kept = [port for port in there if port.id not in doubles]
+        check_unasking(port for port in kept if port.label is not None and port.label.made)
         for port in kept:
             await self._ports.adopt(port, wanted.host, wanted.attempt, wanted.providers)
         for port in there:

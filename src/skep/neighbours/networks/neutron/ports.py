@@ -7,7 +7,7 @@ a repeat finds whatever a request before did, also one whose answer was lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -100,7 +100,8 @@ class ServerPorts:
     async def make(self, wanted: Sequence[tuple[PortPlace, RequestedNetwork]]) -> list[NeutronPort]:
         """Make ports for one server, all of them or none, in one request; return them in their order.
 
-        Raises NeutronRefused; Unavailable: then some may be there.
+        Raises NeutronRefused, also for a network whose ports ask for resources of their hosts: nothing was claimed
+        for those. Raises Unavailable: then some may be there.
         """
         if not wanted:
             return []
@@ -118,7 +119,14 @@ class ServerPorts:
                 raise
             ids = [made[one].id for one in labels]
             log.info("ports found whose making had no answer", instance=instance, ports=ids)
-        return [made[one] for one in labels]
+        new = [made[one] for one in labels]
+        try:
+            check_unasking(new)
+        except NeutronRefused:
+            for port in new:
+                await self._skep.deleted(PORTS, port.id)
+            raise
+        return new
 
     async def _groups(self, place: PortPlace) -> list[str]:
         return [await self._group(place.project_id, one) for one in place.security_groups]
@@ -259,6 +267,17 @@ class ServerPorts:
 def _served(port: NeutronPort, host: str, providers: Mapping[str, str]) -> dict[str, Any]:
     """Return the profile of a port that a build has on a host, where one is chosen. Raises as `with_allocation`."""
     return with_allocation(port, providers) if host else without_allocation(port.profile)
+
+
+def check_unasking(ports: Iterable[NeutronPort]) -> None:
+    """See that ports which were made for a server ask for nothing. Raises NeutronRefused (Nova's rule)."""
+    for port in ports:
+        if port.resource_request:
+            text = (
+                f"Network {port.network_id} has a QoS policy with a minimum, which only a port that is named can have: "
+                "make the port first."
+            )
+            raise NeutronRefused(400, "NetworkWithMinimumQoS", text)
 
 
 def _new(place: PortPlace, wanted: RequestedNetwork, groups: Sequence[str]) -> dict[str, Any]:
