@@ -112,24 +112,44 @@ class VolumesOfServers:
     async def _release_one(self, holder: VolumeHolder) -> bool:
         """Release what a server has; False where some of it goes later. Raises Unavailable."""
         volumes, instance = self._parts.volumes, holder.instance
+        await self._tell_ends(holder)
         there = (await volumes.of_servers([instance]))[instance]
         filled = await self._filled(there)
         await volumes.detach([one.id for one in there if one.id not in filled])
         if filled:
             return False
-        for one in holder.ends.swaps:
-            await self._told_of_swap(instance, one.volume_id, one.new_volume_id, failed=not one.copied)
-        for of in holder.ends.snapshots:
-            await self._told_of_snapshot(instance, of.snapshot_id, deletes=of.deletes, failed=not of.done)
         if holder.project_id is None:
             return True
         if not await self._discard(instance, holder.project_id, holder.ends):
             return False
-        if holder.ends.ended or holder.ends.swaps or holder.ends.snapshots:
+        if holder.ends.ended:
             # What stayed is in use by another server, and is not asked for again once that has lost it.
-            ends = {instance: (holder.project_id, VolumeEnds(kept=holder.ends.kept))}
-            await self._parts.api.write(partial(volume_holders.tell_ends, ended=ends))
+            await self._note_ends(holder, VolumeEnds(kept=holder.ends.kept))
         return True
+
+    async def _tell_ends(self, holder: VolumeHolder) -> None:
+        """Tell the service, once, what came of swaps and snapshots of a server that is gone. Raises Unavailable.
+
+        A volume whose move is over has the status from before the move, whoever has it then: so it is in use until the
+        service was told, by the attachment of what its guest used last, and is released afterwards.
+        """
+        ends, volumes, instance = holder.ends, self._parts.volumes, holder.instance
+        if not ends.swaps and not ends.snapshots:
+            return
+        for swap in ends.swaps:
+            there = (await volumes.of_servers([instance]))[instance]
+            unused = swap.volume_id if swap.copied else swap.new_volume_id
+            await volumes.detach([one.id for one in there if one.volume_id == unused])
+            await self._told_of_swap(instance, swap.volume_id, swap.new_volume_id, failed=not swap.copied)
+        for of in ends.snapshots:
+            await self._told_of_snapshot(instance, of.snapshot_id, deletes=of.deletes, failed=not of.done)
+        await self._note_ends(holder, VolumeEnds(kept=ends.kept, ended=ends.ended))
+
+    async def _note_ends(self, holder: VolumeHolder, ends: VolumeEnds) -> None:
+        """Note what is left to do about the volumes of a server that is gone."""
+        if holder.project_id is not None:
+            told = {holder.instance: (holder.project_id, ends)}
+            await self._parts.api.write(partial(volume_holders.tell_ends, ended=told))
 
     async def _filled(self, there: Sequence[VolumeAttachment]) -> set[str]:
         """Return those of these attachments whose volume is just filled anew. Raises Unavailable.

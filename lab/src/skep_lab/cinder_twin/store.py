@@ -64,6 +64,8 @@ class TwinVolume(msgspec.Struct, kw_only=True):
     migration_status: str | None = None
     moves_to_type: str = ""
     """The type that it is to have once it was moved."""
+    previous_status: str = "available"
+    """The status from before it was moved, which it has again afterwards, whoever has it then."""
     looks: int = 0
     """So often it is looked at before its status is what it is to be."""
     becomes: str = ""
@@ -239,7 +241,8 @@ class VolumeStore:
             migration_status=f"target:{volume.id}",
         )
         self.volumes[other.id] = other
-        volume.status, volume.migration_status, volume.moves_to_type = "retyping", "migrating", wanted
+        volume.previous_status, volume.status = volume.status, "retyping"
+        volume.migration_status, volume.moves_to_type = "migrating", wanted
         self.on_move(volume, other, [one.instance for one in self._of_volume(volume.id)])
 
     def end_move(self, volume: TwinVolume, other_id: str, *, failed: bool) -> str:
@@ -261,7 +264,7 @@ class VolumeStore:
             volume.volume_type, volume.migration_status = volume.moves_to_type, "success"
         del self.volumes[other.id]
         volume.moves_to_type = ""
-        volume.status = self._by_attachments(volume.id)
+        volume.status = volume.previous_status
         return volume.id
 
     def reimage(self, volume: TwinVolume, image_id: str, *, reserved: bool) -> None:
