@@ -22,6 +22,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, State, Task
 from skep.domain.key_pairs import KeyPair
+from skep.domain.states import GUEST_ON_HOST
 from skep.domain.volumes import AssistSnapshot, ExtendVolumes, SwapVolume
 
 
@@ -656,6 +657,7 @@ _TABLE = (
             name=name,
             record=name,
             kind=Kind.GUEST,
+            begins_in=GUEST_ON_HOST | {State.ERROR},
             lock_refuses=False,
             task=task,
             arguments=AssistSnapshot,

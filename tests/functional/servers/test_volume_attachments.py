@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from skep.api.routes import ROUTES
 from skep.database import Connection
 from skep.database.cell import agents, tables
 from skep.database.cell import volumes as cell_volumes
@@ -19,6 +20,7 @@ from skep.domain.errors import Unavailable
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid, new_uuid
 from skep.domain.instances import State
+from skep.domain.states import BUILT_BY_HOST
 from skep.domain.volumes import ServerVolume, taken_names
 from skep_lab.compute_api.servers import CELL1, ServersUnderTest, servers_under_test
 from tests.support.memory_volumes import MemoryVolumes
@@ -34,7 +36,7 @@ def volumes() -> MemoryVolumes:
 
 @pytest.fixture
 async def cloud(tmp_path: Path, volumes: MemoryVolumes) -> AsyncIterator[ServersUnderTest]:
-    async with servers_under_test(tmp_path, volumes=volumes) as opened:
+    async with servers_under_test(tmp_path, volumes=volumes, routes=ROUTES) as opened:
         yield opened
 
 
@@ -449,6 +451,32 @@ async def test_swaps_are_refused_as_by_nova_and_then_by_what_drivers_lack(
     assert (status, "is locked" in message) == (409, True)
     assert (await row(cloud, server)).volumes == (before,)
     assert (volumes.of(new), volumes.detaching) == ([], [])
+
+
+async def test_hosts_assist_in_snapshots_of_servers_that_they_have_built(
+    cloud: ServersUnderTest, volumes: MemoryVolumes
+) -> None:
+    """Not while a server is being built, also anew: its host has another attempt of it a moment later."""
+    server, volume_id = await built(cloud), volumes.new_volume()
+    await attach(cloud, server, volume_id)
+    [volume] = (await row(cloud, server)).volumes
+    await has(cloud, server, msgspec.structs.replace(volume, host="host-1"))
+    info = {"snapshot_id": new_uuid(), "type": "qcow2", "new_file": "file"}
+    asked = {"snapshot": {"volume_id": volume_id, "create_info": info}}
+    for values in (
+        *({"state": state.value} for state in sorted(BUILT_BY_HOST)),
+        {"state": State.AWAY.value},
+        {"state": State.ERROR.value, "launched_at": None},
+        {"state": State.ACTIVE.value, "launched_at": 1, "task": "rebooting"},
+    ):
+        await write(cloud, server, **values)
+        status, _ = await cloud.bad("POST", "/os-assisted-volume-snapshots", asked, token="service")
+        assert status == 409, values
+    await write(cloud, server, task=None, state=State.SUSPENDED.value)
+    await cloud.good("POST", "/os-assisted-volume-snapshots", asked, token="service")
+    [volume] = (await row(cloud, server)).volumes
+    assert volume.snapshot is not None
+    assert volume.snapshot.snapshot_id == info["snapshot_id"]
 
 
 async def test_a_volume_of_several_servers_is_not_swapped(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:

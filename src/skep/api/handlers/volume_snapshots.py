@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from skep.api.handlers.server_actions import begin_with, check_able
+from skep.api.handlers.server_actions import begin_with, check_able, check_without_task
 from skep.api.handlers.server_lookup import LocatedServer, look_up
 from skep.api.requests import Answer, ApiRequest
 from skep.database.cell import swaps
@@ -89,6 +89,7 @@ async def _begin(
 ) -> None:
     """Have the host of a server make or delete a snapshot. Raises Conflict for a server that is not ready for it."""
     server, action = found.instance, ACTIONS[UNASSIST if deletes else ASSIST]
+    check_without_task(request, server, action)
     if server.host is None or volume.host != server.host or not volume.attachment_id:
         raise Conflict(f"Volume {volume.volume_id} of instance {server.uuid} is not connected to its host.")
     await check_able(request, found, action)
