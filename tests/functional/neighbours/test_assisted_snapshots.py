@@ -150,24 +150,47 @@ async def test_an_answer_that_is_lost(tmp_path: Path) -> None:
         await eventually(free, "the volume is not in the hands of Cinder any more")
 
 
-async def test_a_server_that_is_deleted_meanwhile(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deletes", [False, True])
+async def test_a_server_that_is_deleted_meanwhile(tmp_path: Path, deletes: bool) -> None:
+    """What its host was told of is over with the delete: Cinder hears that it failed, and has the volume back."""
     async with assisted(tmp_path) as one:
-        one.driver.fail((FailureRule(operation="create_volume_snapshot", hangs=True),))
-        snapshot = one.begun()
-        assert (await one.ask(snapshot)).status_code == 200
+        snapshot = one.begun((await one.made()).id) if deletes else one.begun()
+        operation, doing = (
+            ("delete_volume_snapshot", "deleting_volume_snapshot")
+            if deletes
+            else ("create_volume_snapshot", "snapshotting_volume")
+        )
+        one.driver.fail((FailureRule(operation=operation, hangs=True),))
+        assert (await one.ask(snapshot)).is_success
 
         async def begun() -> bool:
-            return bool(one.driver._matched)
+            return bool((await one.demo.server(one.server))["OS-EXT-STS:task_state"] == doing)
 
-        await eventually(begun, "the host has begun")
-        answer = await one.demo.compute.ask("DELETE", f"/servers/{one.server}")
-        assert answer.status_code == 204
+        await eventually(begun, "the row says what is done to the volume")
+        assert (await one.demo.compute.ask("DELETE", f"/servers/{one.server}")).status_code == 204
+
+        async def ends() -> bool:
+            answer = await one.demo.compute.ask("GET", f"/servers/{one.server}", version=NEWEST)
+            return answer.status_code == 404 or answer.json()["server"]["OS-EXT-STS:task_state"] == "deleting"
+
+        await eventually(ends, "the delete has ended what the host was told of")
         one.driver.release()
+        await one.becomes(snapshot, "error_deleting" if deletes else "error")
+        await one.demo.left(one.volume)
 
-        async def told() -> bool:
-            return snapshot.status in ("available", "error")
 
-        await eventually(told, "Cinder has heard of it, whether the host was done before it heard of the delete or not")
+async def test_a_server_that_is_deleted_before_cinder_was_told(tmp_path: Path) -> None:
+    async with assisted(tmp_path) as one:
+        await one.demo.beside.cinder.fail(Mishap.ERROR, lambda method, path: method == "POST" and "/snapshots/" in path)
+        snapshot = one.begun()
+        assert (await one.ask(snapshot)).status_code == 200
+        await asyncio.wait_for(one.demo.beside.cinder.meeting.wait(), 60)
+        await one.demo.delete(one.server)
+        assert snapshot.status == "creating"
+        await one.demo.beside.cinder.heal()
+        await one.demo.looked_at(one.server)
+        await one.becomes(snapshot, "available")
+        await one.demo.left(one.volume)
 
 
 async def test_what_is_refused(tmp_path: Path) -> None:
