@@ -819,6 +819,8 @@ SECRET_TASKS = frozenset(task for action in _TABLE if action.has_secrets for tas
 
 ON_HOSTS = frozenset(task for action in _TABLE if action.kind is Kind.GUEST for task in action.tasks)
 """Tasks that a server's host carries out."""
+REPEATED = frozenset(task for action in _TABLE if action.is_repeated for task in action.tasks)
+"""Those of which only the host knows the end, however long it is silent."""
 
 
 def of_record(record: str) -> Action:

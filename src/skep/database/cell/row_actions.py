@@ -29,7 +29,7 @@ from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances as instance_rows
 from skep.database.cell.transitions import moving
 from skep.database.constants import constants
-from skep.domain.actions import Action, ActionRequest, Ended, Over
+from skep.domain.actions import REPEATED, Action, ActionRequest, Ended, Over
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from skep.domain.ids import InstanceUuid
@@ -134,10 +134,6 @@ _WRITTEN = ("changed_at", "updated_at")
 """Columns that every action writes."""
 
 
-_OF_VOLUMES = frozenset({Task.SWAPPING_VOLUME, Task.SNAPSHOTTING_VOLUME, Task.DELETING_VOLUME_SNAPSHOT})
-"""What only the host knows the end of: which volume, or which file of it, the guest uses."""
-
-
 def _reset_state(connection: sa.Connection, before: Instance, request: ActionRequest, now: int) -> Values:
     """Write the state that an admin says; what a host was doing to the guest is ended by the caller.
 
@@ -145,7 +141,7 @@ def _reset_state(connection: sa.Connection, before: Instance, request: ActionReq
     up: its host may have the whole guest.
     """
     after = State(request.arguments["state"])
-    if before.task in MOVING | _OF_VOLUMES or _is_being_rehosted(before):
+    if before.task in MOVING | REPEATED or _is_being_rehosted(before):
         raise Conflict(f"Cannot 'resetState' instance {before.uuid} while it is in task_state {before.task}")
     if after is State.ACTIVE and before.shelved is not None and unshelves.nowhere(connection, before.uuid):
         # Its content is in its image, and nowhere else.
