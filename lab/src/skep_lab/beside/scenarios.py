@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from skep.domain.actions import ACTION_STEPS
 from skep_lab.beside.services import Json
 from skep_lab.beside.walk import Request, WalkBeside
 from skep_lab.crash.move_operations import LIVE, RESIZE
@@ -66,7 +67,7 @@ Die: TypeAlias = Callable[[Callable[[], object]], None]
 class BesideCase(msgspec.Struct, frozen=True, kw_only=True):
     """Where a cloud dies, and in the midst of what."""
 
-    kind: Literal["build", "end", "move", "attach"]
+    kind: Literal["build", "end", "move", "attach", "swap", "snapshot", "extend"]
     at: Point | Request
     server: str = "server"
     """How names of servers begin."""
@@ -117,6 +118,30 @@ def _of_moves() -> Iterator[BesideCase]:
             yield BesideCase(kind="move", at=request, first=first, action=action, after=after)
 
 
+_TOLD: dict[Literal["swap", "snapshot", "extend"], tuple[tuple[str, str], ...]] = {
+    "swap": (
+        ("POST", "attachments"),
+        ("PUT", "attachments/*"),
+        ("POST", "attachments/*/action"),
+        ("DELETE", "attachments/*"),
+        ("POST", "volumes/*/action"),
+    ),
+    "snapshot": (("POST", "snapshots/*/action"),),
+    "extend": (),
+}
+"""What hosts do for the volume service, and the requests to it that come then."""
+
+
+def _of_hosts() -> Iterator[BesideCase]:
+    for kind, asked in _TOLD.items():
+        for method, path in asked:
+            for moment in MOMENTS:
+                yield BesideCase(kind=kind, at=Request(service="cinder", method=method, path=path, moment=moment))
+        for step in ACTION_STEPS:
+            for point in points_of(step):
+                yield BesideCase(kind=kind, at=point)
+
+
 CASES = (
     *_of_steps(),
     *(BesideCase(kind="build", at=one) for one in _requests(OF_BUILDS)),
@@ -133,6 +158,7 @@ CASES = (
             ("neutron", "DELETE", "ports/*"),
         )
     ),
+    *_of_hosts(),
 )
 """All that the walk beside services comes to."""
 
@@ -146,7 +172,7 @@ def walk_to(walk: WalkBeside, case: BesideCase) -> None:
         else:
             walk.crash_at(case.at, trigger)
 
-    {"build": _build, "end": _end, "move": _move, "attach": _attach}[case.kind](walk, case, die)
+    _WALKS[case.kind](walk, case, die)
 
 
 def _build(walk: WalkBeside, case: BesideCase, die: Die) -> None:
@@ -205,6 +231,80 @@ def _attach(walk: WalkBeside, case: BesideCase, die: Die) -> None:
         die(lambda: walk.sent("DELETE", f"{path}/{said.get('port_id') or said['volumeId']}"))
     walk.recovered()
     assert walk.statuses()[chosen] == "ACTIVE"
+
+
+def _swap(walk: WalkBeside, case: BesideCase, die: Die) -> None:
+    """Die while another volume comes in the place of one; afterwards it is moved, unless nothing was promised."""
+    chosen, *_ = _there(walk, case)
+    volume = _volume_of(walk, chosen)
+    other = walk.services.begin_move(volume)
+    body = {"volumeAttachment": {"volumeId": other}}
+    die(lambda: walk.sent("PUT", f"/servers/{chosen}/os-volume_attachments/{volume}", body))
+    walk.process.start()
+    begun = "swap_volume" in {one["action"] for one in _records(walk, chosen)}
+    if not begun:
+        walk.services.give_up_move(volume, other)
+    walk.well("after a restart")
+    assert walk.services.moved(volume) == ("success" if begun else "error")
+    assert walk.statuses()[chosen] == "ACTIVE"
+
+
+def _snapshot(walk: WalkBeside, case: BesideCase, die: Die) -> None:
+    """Die while a host makes a snapshot of a volume; afterwards the service knows that it is made."""
+    chosen, *_ = _there(walk, case)
+    volume = _volume_of(walk, chosen)
+    snapshot = walk.services.begin_snapshot(volume)
+    info = {"snapshot_id": snapshot, "type": "qcow2", "new_file": f"file.{snapshot}"}
+    body = {"snapshot": {"volume_id": volume, "create_info": info}}
+    die(lambda: walk.sent("POST", "/os-assisted-volume-snapshots", body))
+    walk.recovered()
+    walk.until(lambda: walk.services.snapshot_status(snapshot) == "available", "the snapshot is there")
+    walk.services.remove_snapshot(snapshot)
+    assert walk.statuses()[chosen] == "ACTIVE"
+
+
+def _extend(walk: WalkBeside, case: BesideCase, die: Die) -> None:
+    """Die while a guest is told that a volume has grown; afterwards it was told."""
+    chosen, *_ = _there(walk, case)
+    volume = _volume_of(walk, chosen)
+    walk.services.grow(volume)
+    event = {"name": "volume-extended", "server_uuid": chosen, "tag": volume}
+    die(lambda: walk.sent("POST", "/os-server-external-events", {"events": [event]}))
+    walk.recovered()
+    [told] = [one["request_id"] for one in _records(walk, chosen) if one["action"] == "extend_volume"]
+
+    def well() -> bool:
+        record = walk.process.answer(f"/servers/{chosen}/os-instance-actions/{told}")["instanceAction"]
+        return [one["result"] for one in record["events"]] == ["Success"]
+
+    walk.until(well, "the guest was told")
+    assert walk.statuses()[chosen] == "ACTIVE"
+
+
+_WALKS: dict[str, Callable[[WalkBeside, BesideCase, Die], None]] = {
+    "build": _build,
+    "end": _end,
+    "move": _move,
+    "attach": _attach,
+    "swap": _swap,
+    "snapshot": _snapshot,
+    "extend": _extend,
+}
+"""By the kind of a case."""
+
+
+def _records(walk: WalkBeside, server: str) -> list[Json]:
+    """Return what the server says was done to it."""
+    found: list[Json] = walk.process.answer(f"/servers/{server}/os-instance-actions")["instanceActions"]
+    return found
+
+
+def _volume_of(walk: WalkBeside, server: str) -> str:
+    """Return a volume that a user brought to a server, and that stays after it."""
+    path = f"/servers/{server}/os-volume_attachments"
+    there = {one["volumeId"] for one in walk.process.answer(path)["volumeAttachments"]}
+    [mine] = there & walk.services.things.volumes
+    return mine
 
 
 def _there(walk: WalkBeside, case: BesideCase) -> list[str]:

@@ -35,6 +35,8 @@ RETRIES = 2
 LOOK_SECONDS = 20.0
 """Between two looks of the cloud at what a server has."""
 ADDRESSES = "10.64.0.0/14"
+MOVED_TYPE = "faster"
+"""The type of volumes that were moved."""
 
 
 class ThingsOfUsers(msgspec.Struct, kw_only=True):
@@ -152,6 +154,67 @@ class ServicesBeside:
         volume = self.told(made())
         (self.things.given if given else self.things.volumes).add(volume)
         return volume
+
+    def begin_move(self, volume_id: str) -> str:
+        """Begin to move a volume of the user's to another one, as a change of its type does; return the other one."""
+
+        async def begun() -> str:
+            store, others = self.volumes, list[str]()
+            store.types[MOVED_TYPE] = MOVED_TYPE
+            store.on_move = lambda _old, other, _servers: others.append(other.id)
+            store.retype(store.volumes[volume_id], MOVED_TYPE, "on-demand")
+            return others[0]
+
+        return self.told(begun())
+
+    def moved(self, volume_id: str) -> str | None:
+        """Return what came of the move of a volume, as the service knows it."""
+
+        async def shown() -> str | None:
+            return self.volumes.volumes[volume_id].migration_status
+
+        return self.told(shown())
+
+    def give_up_move(self, volume_id: str, other_id: str) -> None:
+        """Give a move up of which nothing was promised; the other volume is the user's then."""
+
+        async def given_up() -> None:
+            self.volumes.give_up_move(self.volumes.volumes[volume_id], other_id)
+
+        self.told(given_up())
+        self.things.volumes.add(other_id)
+
+    def begin_snapshot(self, volume_id: str) -> str:
+        """Begin a snapshot of a volume that a host is to make; return it."""
+
+        async def begun() -> str:
+            return self.volumes.assist(self.volumes.volumes[volume_id]).id
+
+        return self.told(begun())
+
+    def snapshot_status(self, snapshot_id: str) -> str:
+        """Return how a snapshot is."""
+
+        async def shown() -> str:
+            return self.volumes.snapshots[snapshot_id].status
+
+        return self.told(shown())
+
+    def remove_snapshot(self, snapshot_id: str) -> None:
+        """Delete a snapshot, as far as no host is needed."""
+
+        async def removed() -> None:
+            del self.volumes.snapshots[snapshot_id]
+
+        self.told(removed())
+
+    def grow(self, volume_id: str) -> None:
+        """Make a volume larger."""
+
+        async def grown() -> None:
+            self.volumes.volumes[volume_id].size += 1
+
+        self.told(grown())
 
     def new_port(self) -> str:
         """Make a port of the user's."""

@@ -267,6 +267,11 @@ class VolumeStore:
         volume.status = volume.previous_status
         return volume.id
 
+    def give_up_move(self, volume: TwinVolume, other_id: str) -> None:
+        """Give a move up whose swap was not answered; what is kept of the other volume for a server stays."""
+        volume.status, volume.migration_status, volume.moves_to_type = volume.previous_status, "error", ""
+        self.volumes[other_id].migration_status = None
+
     def reimage(self, volume: TwinVolume, image_id: str, *, reserved: bool) -> None:
         """Begin to fill a volume anew; `reserved`: also one that is kept for a server."""
         image = self.images.get(image_id)
