@@ -416,6 +416,4 @@ class VolumesOfServers:
 
 def _unknown(there: Sequence[VolumeAttachment], row: VolumesOfRow) -> list[VolumeAttachment]:
     """Return the attachments of a server that its row does not name."""
-    named = {one.attachment_id for one in row.volumes}
-    named |= {one.swap.attachment_id for one in row.volumes if one.swap is not None}
-    return [one for one in there if one.id not in named]
+    return [one for one in there if one.id not in row.attachments]

@@ -16,12 +16,14 @@ from skep.database import Connection
 from skep.database.cell import agents, tables
 from skep.database.cell import volumes as cell_volumes
 from skep.domain.block_devices import BlockDevice
+from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid, new_uuid
 from skep.domain.instances import State
 from skep.domain.states import BUILT_BY_HOST
 from skep.domain.volumes import ServerVolume, taken_names
+from skep.neighbours.volumes.proxied import VolumeOfUser
 from skep_lab.compute_api.servers import CELL1, ServersUnderTest, servers_under_test
 from tests.support.memory_volumes import MemoryVolumes
 
@@ -477,6 +479,51 @@ async def test_hosts_assist_in_snapshots_of_servers_that_they_have_built(
     [volume] = (await row(cloud, server)).volumes
     assert volume.snapshot is not None
     assert volume.snapshot.snapshot_id == info["snapshot_id"]
+
+
+@pytest.mark.parametrize("meets", ["a repeat", "a change of the row"])
+async def test_a_swap_that_the_row_does_not_take(
+    cloud: ServersUnderTest, volumes: MemoryVolumes, monkeypatch: pytest.MonkeyPatch, meets: str
+) -> None:
+    """The other volume is left to others, unless another request for the same swap has begun meanwhile."""
+    server, old, new = await built(cloud), volumes.new_volume(), volumes.new_volume()
+    await attach(cloud, server, old)
+    volumes.migrating.add(old)
+    [volume] = (await row(cloud, server)).volumes
+    await has(cloud, server, msgspec.structs.replace(volume, host="host-1"))
+    before = (await row(cloud, server)).volumes
+
+    async def swap() -> int:
+        body = {"volumeAttachment": {"volumeId": new}}
+        return int((await cloud.ask("PUT", path(server, old), body, token="service", version=85)).status_code)
+
+    answers: list[int] = []
+    told = volumes.volume
+
+    async def free(volume_id: str, context: RequestContext, token: str) -> VolumeOfUser:
+        # Cinder names no server for which a volume is only kept.
+        shown = await told(volume_id, context, token)
+        return msgspec.structs.replace(shown, attachments=()) if volume_id == new else shown
+
+    monkeypatch.setattr(volumes, "volume", free)
+
+    async def meanwhile() -> None:
+        if meets == "a repeat":
+            answers.append(await swap())
+        else:
+            await has(cloud, server, msgspec.structs.replace(before[0], attachment_id=new_uuid()))
+
+    volumes.meanwhile = meanwhile
+    assert await swap() == 409
+    [now] = (await row(cloud, server)).volumes
+    if meets == "a repeat":
+        assert answers == [202]
+        assert now.swap is not None
+        assert now.swap.attachment_id in volumes.attachments
+        return
+    assert (now.swap, volumes.of(new)) == (None, [])
+    shown = await cloud.good("GET", f"/servers/{server}", token="admin")
+    assert shown["server"]["OS-EXT-STS:task_state"] is None
 
 
 async def test_a_volume_of_several_servers_is_not_swapped(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:

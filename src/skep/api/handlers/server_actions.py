@@ -218,12 +218,10 @@ async def begin_with(
         return over
 
     over = await write_cell(request.services, found.cell, unit)
-    if over is None and "id" not in request.params:
-        raise _not_ready(instance)
     if over is None:
-        await _refuse(request, action)
-    else:
-        request.services.ended(over)
+        # The policy of the route may not let the caller look again: services ask by rules of their own.
+        raise _conflict(instance, action, "another action")
+    request.services.ended(over)
     await _tell(request, found, action, ended=over)
 
 

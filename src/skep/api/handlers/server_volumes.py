@@ -14,7 +14,7 @@ from skep.api.cells import read_cell, write_cell
 from skep.api.handlers import volume_swaps
 from skep.api.handlers.server_actions import carry_out, check_without_task
 from skep.api.handlers.server_lookup import LocatedServer, find
-from skep.api.handlers.volume_swaps import BODY, hold
+from skep.api.handlers.volume_swaps import BODY, give_back, hold
 from skep.api.requests import Answer, ApiRequest
 from skep.database.cell import volumes as cell_volumes
 from skep.domain.actions import ACTIONS, Action
@@ -83,7 +83,7 @@ async def attach(request: ApiRequest) -> Answer:
         # The row may have it: a look finds out.
         raise
     except SkepError:
-        await _undo(request, found, wanted)
+        await give_back(request, found, wanted.attachment_id)
         raise
     if request.version >= SILENT_SINCE:
         return Answer()
@@ -137,28 +137,6 @@ async def _completed(request: ApiRequest, kept: tuple[str, ...]) -> VolumesRefus
             await volumes.detach(kept)
         raise
     return refused
-
-
-async def _undo(request: ApiRequest, found: LocatedServer, volume: ServerVolume) -> None:
-    """Leave a volume to others that the row did not take, unless the row has it by another request.
-
-    Where that fails, too, a look does it.
-    """
-    assert found.cell is not None
-    services, server = request.services, found.instance.uuid
-    try:
-        rows = await read_cell(services, found.cell, partial(cell_volumes.told, uuids=[server]))
-        if server in rows and any(one.attachment_id == volume.attachment_id for one in rows[server].volumes):
-            return
-        await services.server_volumes.detach([volume.attachment_id])
-    except SkepError as error:
-        log.warning(
-            "volume not taken back",
-            request=request.context.request_id,
-            instance=server,
-            volume=volume.volume_id,
-            error=str(error),
-        )
 
 
 async def detach(request: ApiRequest) -> Answer:

@@ -7,16 +7,17 @@ that dies before that has kept is released by a look, and the volume service its
 
 from __future__ import annotations
 
-import contextlib
 from functools import partial
 
 import structlog
 
+from skep.api.cells import read_cell
 from skep.api.handlers.server_actions import begin_with, check_able
 from skep.api.handlers.server_lookup import LocatedServer, refuse_if_locked
 from skep.api.requests import ApiRequest
 from skep.database.api import volume_holders
 from skep.database.cell import swaps
+from skep.database.cell import volumes as cell_volumes
 from skep.domain.actions import ACTIONS, SWAP, SWAPPED_IN
 from skep.domain.errors import BadRequest, Conflict, NotFound, OutcomeUnknown, SkepError
 from skep.domain.ids import InstanceUuid
@@ -43,7 +44,7 @@ async def begin(request: ApiRequest, found: LocatedServer, old: ServerVolume, vo
     if old.swap is not None or old.host != server.host or not old.attachment_id:
         raise Conflict(f"Volume {old.volume_id} of instance {server.uuid} is not connected to its host yet.")
     await hold(request, server.uuid)
-    attachment_id = await _connected(request, server, old, volume_id)
+    attachment_id = await _connected(request, found, old, volume_id)
     swap = VolumeSwap(
         volume_id=volume_id, attachment_id=attachment_id, host=server.host, task_id=request.context.request_id
     )
@@ -60,12 +61,13 @@ async def begin(request: ApiRequest, found: LocatedServer, old: ServerVolume, vo
         # The row may name it: a look finds out.
         raise
     except SkepError:
-        await _given_back(request, server, attachment_id)
+        await give_back(request, found, attachment_id)
         raise
 
 
-async def _connected(request: ApiRequest, server: Instance, old: ServerVolume, volume_id: str) -> str:
+async def _connected(request: ApiRequest, found: LocatedServer, old: ServerVolume, volume_id: str) -> str:
     """Keep the other volume for the server and connect it to its host; return its attachment."""
+    server = found.instance
     volumes, field = request.services.server_volumes, f"{BODY}.volumeId"
     assert server.host is not None
     [kept] = await volumes.reserve([WantedAttachments(instance=server.uuid, volume_ids=(volume_id,))])
@@ -75,22 +77,34 @@ async def _connected(request: ApiRequest, server: Instance, old: ServerVolume, v
     try:
         [connection] = await volumes.connect([wanted])
     except SkepError:
-        await _given_back(request, server, kept[0])
+        await give_back(request, found, kept[0])
         raise
     if isinstance(connection, VolumesRefused):
-        await _given_back(request, server, kept[0])
+        await give_back(request, found, kept[0])
         raise invalid_field(field, volume_id, f"a volume that can be connected: {connection.message}")
     return kept[0]
 
 
-async def _given_back(request: ApiRequest, server: Instance, attachment_id: str) -> None:
-    """Leave the other volume to others. Where that fails, too, a look does it."""
-    with contextlib.suppress(SkepError):
-        await request.services.server_volumes.detach([attachment_id])
-        return
-    log.warning(
-        "volume not taken back", request=request.context.request_id, instance=server.uuid, attachment=attachment_id
-    )
+async def give_back(request: ApiRequest, found: LocatedServer, attachment_id: str) -> None:
+    """Leave a volume to others that the row did not take, unless the row has it by another request.
+
+    Where that fails, too, a look does it.
+    """
+    assert found.cell is not None
+    services, server = request.services, found.instance.uuid
+    try:
+        rows = await read_cell(services, found.cell, partial(cell_volumes.told, uuids=[server]))
+        if server in rows and attachment_id in rows[server].attachments:
+            return
+        await services.server_volumes.detach([attachment_id])
+    except SkepError as error:
+        log.warning(
+            "volume not taken back",
+            request=request.context.request_id,
+            instance=server,
+            attachment=attachment_id,
+            error=str(error),
+        )
 
 
 async def hold(request: ApiRequest, instance: InstanceUuid) -> None:

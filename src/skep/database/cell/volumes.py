@@ -34,6 +34,12 @@ class VolumesOfRow(msgspec.Struct, frozen=True, kw_only=True):
     is_ending: bool = False
     """Whether the server is being deleted."""
 
+    @property
+    def attachments(self) -> set[str]:
+        """Those by which the server has volumes, also such as are to stand in the place of others."""
+        swapped = {one.swap.attachment_id for one in self.volumes if one.swap is not None}
+        return {one.attachment_id for one in self.volumes} | swapped
+
 
 _REIMAGED = sa.exists(
     sa.select(migrations.c.uuid).where(migrations.c.instance == row.uuid, migrations.c.step.in_(constants(REIMAGING)))
