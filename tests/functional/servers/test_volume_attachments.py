@@ -465,16 +465,18 @@ async def test_hosts_assist_in_snapshots_of_servers_that_they_have_built(
     await has(cloud, server, msgspec.structs.replace(volume, host="host-1"))
     info = {"snapshot_id": new_uuid(), "type": "qcow2", "new_file": "file"}
     asked = {"snapshot": {"volume_id": volume_id, "create_info": info}}
-    for values in (
+    refused: tuple[dict[str, Any], ...] = (
         *({"state": state.value} for state in sorted(BUILT_BY_HOST)),
         {"state": State.AWAY.value},
         {"state": State.ERROR.value, "launched_at": None},
         {"state": State.ACTIVE.value, "launched_at": 1, "task": "rebooting"},
-    ):
+        {"task": None, "host": None},
+    )
+    for values in refused:
         await write(cloud, server, **values)
         status, _ = await cloud.bad("POST", "/os-assisted-volume-snapshots", asked, token="service")
         assert status == 409, values
-    await write(cloud, server, task=None, state=State.SUSPENDED.value)
+    await write(cloud, server, host="host-1", state=State.SUSPENDED.value)
     await cloud.good("POST", "/os-assisted-volume-snapshots", asked, token="service")
     [volume] = (await row(cloud, server)).volumes
     assert volume.snapshot is not None

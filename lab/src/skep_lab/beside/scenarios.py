@@ -302,7 +302,7 @@ def _records(walk: WalkBeside, server: str) -> list[Json]:
 def _volume_of(walk: WalkBeside, server: str) -> str:
     """Return a volume that a user brought to a server, and that stays after it."""
     path = f"/servers/{server}/os-volume_attachments"
-    there = {one["volumeId"] for one in walk.process.answer(path)["volumeAttachments"]}
+    there: set[str] = {one["volumeId"] for one in walk.process.answer(path)["volumeAttachments"]}
     [mine] = there & walk.services.things.volumes
     return mine
 
