@@ -6,9 +6,9 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import deletes, listing, swaps, tasks, volumes
+from skep.database.cell import deletes, evacuations, listing, swaps, tasks, volumes
 from skep.database.cell.tables import instances
-from skep.domain.actions import ACTIONS, ASSIST, SWAP, UNASSIST
+from skep.domain.actions import ACTIONS, ASSIST, SWAP, UNASSIST, EvacuateTo
 from skep.domain.guests import GuestKnown, GuestSeen, correction
 from skep.domain.instances import PowerState, State, Task
 from skep.domain.volumes import (
@@ -116,6 +116,18 @@ def test_a_delete_ends_it_and_what_is_left_to_tell_goes_with_the_row(cell: sa.Co
     [row] = volumes.told(cell, [ONE]).values()
     assert row.is_ending
     assert VolumeEnds.of(row.volumes) == VolumeEnds(kept=("old",), swaps=(EndedSwap("old", "new", copied=False),))
+    assert not done(cell)
+    assert said(cell) == msgspec.structs.replace(MEANT, over=True)
+
+
+def test_an_evacuation_ends_it_and_leaves_the_old_volume(cell: sa.Connection) -> None:
+    begin(cell)
+    assert may_act(cell)
+    server = listing.find(cell, ONE)
+    assert server is not None
+    assert evacuations.begin(cell, server, ACTIONS["evacuate"], context("req-move"), NOW, to=EvacuateTo())
+    assert (said(cell), waits(cell)) == (msgspec.structs.replace(MEANT, over=True), True)
+    assert not may_act(cell)
     assert not done(cell)
     assert said(cell) == msgspec.structs.replace(MEANT, over=True)
 
