@@ -483,6 +483,24 @@ async def test_hosts_assist_in_snapshots_of_servers_that_they_have_built(
     assert volume.snapshot.snapshot_id == info["snapshot_id"]
 
 
+@pytest.mark.parametrize(("host", "doing"), [("host-1", "extending_volume"), ("host-2", None)])
+async def test_the_host_that_a_volume_is_connected_to_hears_that_it_has_grown(
+    cloud: ServersUnderTest, volumes: MemoryVolumes, host: str, doing: str | None
+) -> None:
+    """One that is about to follow its server is connected in its new size."""
+    server, volume_id = await built(cloud), volumes.new_volume()
+    await attach(cloud, server, volume_id)
+    [volume] = (await row(cloud, server)).volumes
+    await has(cloud, server, msgspec.structs.replace(volume, host=host))
+    event = {"name": "volume-extended", "server_uuid": server, "tag": volume_id}
+    answer = await cloud.ask("POST", "/os-server-external-events", {"events": [event]}, token="service", version=NEWEST)
+    assert answer.status_code == 200, answer.text
+    shown = await cloud.good("GET", f"/servers/{server}", token="admin")
+    assert shown["server"]["OS-EXT-STS:task_state"] == doing
+    records = await cloud.good("GET", f"/servers/{server}/os-instance-actions", version=NEWEST)
+    assert records["instanceActions"][0]["action"] == "extend_volume"
+
+
 @pytest.mark.parametrize("meets", ["a repeat", "a change of the row"])
 async def test_a_swap_that_the_row_does_not_take(
     cloud: ServersUnderTest, volumes: MemoryVolumes, monkeypatch: pytest.MonkeyPatch, meets: str

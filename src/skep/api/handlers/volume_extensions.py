@@ -45,7 +45,9 @@ async def begin(request: ApiRequest, cell: CellUuid, events: Iterable[dict[str, 
         return set()
     rows = await read_cell(request.services, cell, partial(cell_volumes.told, uuids=[*named]))
     wanted = {
-        server: [one for one in row.volumes if one.volume_id in named[server] and one.swap is None and one.host]
+        server: [
+            one for one in row.volumes if one.volume_id in named[server] and one.swap is None and one.host == row.host
+        ]
         for server, row in rows.items()
     }
     sizes = await _sizes(request, sorted({one.volume_id for some in wanted.values() for one in some}))
@@ -68,7 +70,8 @@ async def begin(request: ApiRequest, cell: CellUuid, events: Iterable[dict[str, 
     begun = await write_cell(request.services, cell, unit)
     for server in named.keys() - begun:
         log.warning("guest not told of its volume", instance=server, request=request.context.request_id)
-    await _tell(request, cell)
+    if begun:
+        await _tell(request, cell)
     return begun
 
 
