@@ -151,6 +151,11 @@ class VolumeEnds(msgspec.Struct, frozen=True):
     snapshots: tuple[EndedSnapshot, ...] = ()
     """Likewise."""
 
+    @property
+    def moved(self) -> set[str]:
+        """Volumes that the service was moving, and those that it moved them to."""
+        return {one for swap in self.swaps for one in (swap.volume_id, swap.new_volume_id)}
+
     @classmethod
     def of(cls, volumes: Sequence[ServerVolume]) -> VolumeEnds:
         """Return what is to become of these."""

@@ -112,10 +112,11 @@ class VolumesOfServers:
     async def _release_one(self, holder: VolumeHolder) -> bool:
         """Release what a server has; False where some of it goes later. Raises Unavailable."""
         volumes, instance = self._parts.volumes, holder.instance
-        await self._tell_ends(holder)
         there = (await volumes.of_servers([instance]))[instance]
         filled = await self._filled(there)
-        await volumes.detach([one.id for one in there if one.id not in filled])
+        moved = holder.ends.moved
+        await volumes.detach([one.id for one in there if one.id not in filled and one.volume_id not in moved])
+        await self._tell_ends(holder)
         if filled:
             return False
         if holder.project_id is None:
@@ -130,20 +131,24 @@ class VolumesOfServers:
     async def _tell_ends(self, holder: VolumeHolder) -> None:
         """Tell the service, once, what came of swaps and snapshots of a server that is gone. Raises Unavailable.
 
-        A volume whose move is over has the status from before the move, whoever has it then: so it is in use until the
-        service was told, by the attachment of what its guest used last, and is released afterwards.
+        A volume whose move is over has the status from before the move, in use, also where no server has it. So it is
+        released after the service was told: until then by the attachment of what its guest used last.
         """
-        ends, volumes, instance = holder.ends, self._parts.volumes, holder.instance
+        ends, instance = holder.ends, holder.instance
         if not ends.swaps and not ends.snapshots:
             return
         for swap in ends.swaps:
-            there = (await volumes.of_servers([instance]))[instance]
-            unused = swap.volume_id if swap.copied else swap.new_volume_id
-            await volumes.detach([one.id for one in there if one.volume_id == unused])
+            await self._detach(instance, {swap.volume_id if swap.copied else swap.new_volume_id})
             await self._told_of_swap(instance, swap.volume_id, swap.new_volume_id, failed=not swap.copied)
+        await self._detach(instance, ends.moved)
         for of in ends.snapshots:
             await self._told_of_snapshot(instance, of.snapshot_id, deletes=of.deletes, failed=not of.done)
         await self._note_ends(holder, VolumeEnds(kept=ends.kept, ended=ends.ended))
+
+    async def _detach(self, instance: InstanceUuid, volumes: Collection[str]) -> None:
+        """Release these volumes from a server. Raises Unavailable."""
+        there = (await self._parts.volumes.of_servers([instance]))[instance]
+        await self._parts.volumes.detach([one.id for one in there if one.volume_id in volumes])
 
     async def _note_ends(self, holder: VolumeHolder, ends: VolumeEnds) -> None:
         """Note what is left to do about the volumes of a server that is gone."""
@@ -248,11 +253,11 @@ class VolumesOfServers:
     async def _swapped(self, row: VolumesOfRow, volume: ServerVolume, swap: VolumeSwap) -> ServerVolume:
         """Return a volume as it is once the service knows what came of its swap. Raises Unavailable."""
         volumes = self._parts.volumes
-        there = (await volumes.of_servers([row.instance]))[row.instance]
         if not swap.copied:
-            await volumes.detach([one.id for one in there if one.volume_id == swap.volume_id])
+            await self._detach(row.instance, {swap.volume_id})
             await self._told_of_swap(row.instance, volume.volume_id, swap.volume_id, failed=True)
             return msgspec.structs.replace(volume, swap=None)
+        there = (await volumes.of_servers([row.instance]))[row.instance]
         half = [one.id for one in there if one.id == swap.attachment_id and one.status != ATTACHED]
         for refused in await volumes.complete(half) if half else ():
             if refused is not None:

@@ -206,18 +206,26 @@ async def test_a_server_that_is_deleted_while_its_volume_is_copied(tmp_path: Pat
 
 
 async def test_a_server_that_is_deleted_before_cinder_was_told(tmp_path: Path) -> None:
-    """Its volume has the content of the other one, where the guest wrote last."""
+    """Its volume has the content of the other one, where the guest wrote last; what else it had is free before."""
     async with moving(tmp_path) as one:
+        beside = one.demo.volume()
+        assert (await attach(one.demo, one.server, beside)).status_code == 202
+        await is_attached(one.demo, one.server, beside)
         await one.demo.beside.cinder.fail(
             Mishap.ERROR, lambda method, path: method == "POST" and "/volumes/" in path and path.endswith("/action")
         )
         await one.moves()
         await asyncio.wait_for(one.demo.beside.cinder.meeting.wait(), 60)
         await one.demo.delete(one.server)
+
+        async def others_are_free() -> bool:
+            return one.demo.attached(one.server).keys() == {one.others[-1].id}
+
+        await eventually(others_are_free, "only what Cinder is to be told of is kept")
         assert one.volume.migration_status == "migrating"
         await one.demo.beside.cinder.heal()
         await one.demo.looked_at(one.server)
-        await one.demo.left(one.volume.id)
+        await one.demo.left(one.volume.id, beside)
         assert (one.volume.migration_status, one.volume.volume_type) == ("success", NEW_TYPE)
 
 
