@@ -48,7 +48,7 @@ class Reschedules:
         parts = self._parts
 
         def unit(connection: Connection) -> tuple[int, list[tuple[Work, list[NodeUuid]]]]:
-            waiting = renewals.note(connection, BATCH)
+            waiting = renewals.note(connection)
             taken = reschedules.take(connection, parts.owner, parts.clock.now(), BATCH)
             tried = [(work, attempts.tried_nodes(connection, work.instance.uuid, _above(work))) for work in taken]
             return waiting, tried

@@ -8,11 +8,9 @@ filled twice, with the same image and while no guest uses it.
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -20,6 +18,7 @@ from skep.database import Connection
 from skep.database.api import volume_holders
 from skep.database.cell import reimages
 from skep.database.cell import volumes as cell_volumes
+from skep.database.cell.cold_moves import Move
 from skep.database.cell.reimages import Reimage
 from skep.domain.block_devices import GIB
 from skep.domain.builds import BuildFailure, FailureKind
@@ -29,6 +28,7 @@ from skep.domain.moves import REIMAGE_ASK
 from skep.domain.volumes import NOWHERE, ServerVolume
 from skep.neighbours.at_once import at_once
 from skep.neighbours.volumes.base import FILLING, VolumesRefused
+from skep.super_conductor.alone import alone
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.super_conductor.volumes import VolumesOfServers
 from skep.telemetry.logs import get_logger
@@ -36,11 +36,29 @@ from skep.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 BATCH = 50
-RENEWALS = 3
-"""How often what is taken is taken anew in the time after which it would be stale."""
 BEGUN: Literal["begun"] = "begun"
 _Found: TypeAlias = "Literal['begun'] | VolumesRefused"
 """What became of the question whether a volume may be filled."""
+
+
+class _TakenVolume:
+    """A rebuild whose volume this process has the service fill."""
+
+    def __init__(self, access: CellAccess, known: Move, taken_at: int) -> None:
+        self._access = access
+        self._known = known
+        self._taken_at = taken_at
+
+    async def again(self, now: int) -> bool:
+        """Take it anew."""
+        unit = partial(reimages.renew, known=self._known, taken_at=self._taken_at, now=now)
+        is_mine = await self._access.write(unit)
+        self._taken_at = now if is_mine else self._taken_at
+        return is_mine
+
+    async def leave(self) -> None:
+        """Let any process ask again."""
+        await self._access.write(partial(reimages.leave, known=self._known, taken_at=self._taken_at))
 
 
 class Reimages:
@@ -85,37 +103,13 @@ class Reimages:
         stale = now - round(parts.settings.lease_seconds * SECOND)
         if not await access.write(partial(reimages.take, known=one.move, now=now, stale_before=stale)):
             return False
-        found = await self._alone(access, one, now, self._begun(access, one, root))
+        found = await alone(parts, _TakenVolume(access, one.move, now), self._begun(access, one, root))
         if found is None:
+            log.warning("another process sees to the volume", instance=one.move.instance)
             return False
         if isinstance(found, VolumesRefused):
             return await self._failed(access, one, found.message)
         return await self._done(access, one)
-
-    async def _alone(
-        self, access: CellAccess, one: Reimage, taken_at: int, work: Coroutine[Any, Any, _Found]
-    ) -> _Found | None:
-        """Do what one process may do at a time, and take it anew before it is stale: a request may last longer.
-
-        None: another process has taken it, since this one was silent for too long; its own work is cut off. Raises
-        what the work raises; any process may do it again then.
-        """
-        every = self._parts.settings.lease_seconds / RENEWALS
-        doing = asyncio.ensure_future(work)
-        try:
-            while not (await asyncio.wait({doing}, timeout=every))[0]:
-                now = self._parts.clock.now()
-                if not await access.write(partial(reimages.renew, known=one.move, taken_at=taken_at, now=now)):
-                    log.warning("another process sees to the volume", instance=one.move.instance)
-                    return None
-                taken_at = now
-            return doing.result()
-        except SkepError:
-            await _cut_off(doing)
-            await access.write(partial(reimages.leave, known=one.move, taken_at=taken_at))
-            raise
-        finally:
-            await _cut_off(doing)
 
     async def _begun(self, access: CellAccess, one: Reimage, root: ServerVolume) -> _Found:
         """Keep the volume and have the service begin to fill it; return why not. Raises Unavailable."""
@@ -216,10 +210,3 @@ class Reimages:
         await access.write(partial(reimages.failed, known=one.move, why=why, now=self._parts.clock.now()))
         await self._parts.nudge(access.cell.uuid)
         return False
-
-
-async def _cut_off(doing: asyncio.Future[Any]) -> None:
-    """Have something end, if it has not; whoever cuts it off needs nothing of it any more."""
-    if not doing.done():
-        doing.cancel()
-        await asyncio.gather(doing, return_exceptions=True)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
+
 from skep.database.api import instance_mappings as mappings
-from skep.database.cell import interfaces, renewals, reschedules
+from skep.database.cell import interfaces, renewals
 from skep.database.cell.builds import Work
 from skep.database.cell.instances import UNBOUND
-from skep.domain.errors import SkepError
+from skep.database.cell.renewals import Renewal
+from skep.domain.errors import SkepError, Unavailable
 from skep.domain.instances import Fault
+from skep.domain.vifs import Vif
 from skep.neighbours.at_once import at_once
 from skep.neighbours.networks.base import PortsAwaited, PortsRefused, WantedPorts
 from skep.super_conductor import notifications
+from skep.super_conductor.alone import alone
 from skep.super_conductor.builds import NO_PORTS
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.telemetry.logs import get_logger
@@ -35,28 +40,66 @@ async def renew(parts: Parts, access: CellAccess) -> None:
         await parts.nudge(access.cell.uuid)
 
 
+class _TakenBuild:
+    """A build whose ports this process makes anew."""
+
+    def __init__(self, access: CellAccess, renewal: Renewal) -> None:
+        self._access = access
+        self.renewal = renewal
+
+    async def again(self, now: int) -> bool:
+        """Take it anew."""
+        is_mine = await self._access.write(partial(renewals.take_again, mine=self.renewal, now=now))
+        if is_mine:
+            self.renewal = msgspec.structs.replace(self.renewal, taken_at=now)
+        return is_mine
+
+    async def leave(self) -> None:
+        """Let any process make them."""
+        await self._access.write(partial(renewals.leave, mine=self.renewal))
+
+
 async def _renewed(parts: Parts, access: CellAccess, work: Work, attempt: int) -> bool:
     """Make the ports of one build anew; False where that is to be tried again, or it has gone on."""
-    uuid, number = work.instance.uuid, work.instance.attempt
+    server = work.instance
+    mine = Renewal(instance=server.uuid, attempt=server.attempt, taken_at=parts.clock.now())
     try:
-        found = await parts.networks.renew(_wanted(work, attempt), [vif.id for vif in work.instance.vifs])
+        if not await access.write(partial(renewals.take, mine=mine, seconds=parts.settings.lease_seconds)):
+            return False
+        taken = _TakenBuild(access, mine)
+        found = await alone(parts, taken, _made(parts, work, attempt))
+        if found is not None and await _written(parts, access, work, taken.renewal, found):
+            return not isinstance(found, PortsRefused)
+        # Another process has made them, and they may have been bound since.
+        await access.write(partial(interfaces.doubt_bindings, uuids=[server.uuid]))
     except SkepError as error:
-        log.warning("ports not made anew yet", instance=uuid, error=str(error))
-        return False
-    if found is None or isinstance(found, PortsAwaited):
-        return False
-    now = parts.clock.now()
-    if isinstance(found, PortsRefused):
-        fault = Fault(code=500, message=f"{NO_PORTS} {found.message}", created_at=now)
-        if await access.write(partial(reschedules.exhausted, uuid=uuid, attempt=number, fault=fault, now=now)):
-            notifications.stays(parts.notifier, work, fault)
-        return False
-    if await access.write(partial(renewals.renewed, uuid=uuid, attempt=number, vifs=found, now=now)):
-        log.info("ports made anew", instance=uuid, attempt=number)
-        return True
-    # Another conductor has made them, and they may have been bound since.
-    await access.write(partial(interfaces.doubt_bindings, uuids=[uuid]))
+        log.warning("ports not made anew yet", instance=server.uuid, error=str(error))
     return False
+
+
+async def _made(parts: Parts, work: Work, attempt: int) -> tuple[Vif, ...] | PortsRefused | None:
+    """Make the ports of a build anew; None where it has gone on. Raises Unavailable."""
+    found = await parts.networks.renew(_wanted(work, attempt), [vif.id for vif in work.instance.vifs])
+    if isinstance(found, PortsAwaited):
+        raise Unavailable(found.message)
+    return found
+
+
+async def _written(
+    parts: Parts, access: CellAccess, work: Work, mine: Renewal, found: tuple[Vif, ...] | PortsRefused
+) -> bool:
+    """Write what became of the ports of a build; False where another process has made them."""
+    now = parts.clock.now()
+    if not isinstance(found, PortsRefused):
+        is_written = await access.write(partial(renewals.renewed, mine=mine, vifs=found, now=now))
+        if is_written:
+            log.info("ports made anew", instance=mine.instance, attempt=mine.attempt)
+        return is_written
+    fault = Fault(code=500, message=f"{NO_PORTS} {found.message}", created_at=now)
+    is_over = await access.write(partial(renewals.refused, mine=mine, fault=fault, now=now))
+    if is_over:
+        notifications.stays(parts.notifier, work, fault)
+    return is_over
 
 
 def _wanted(work: Work, attempt: int) -> WantedPorts:

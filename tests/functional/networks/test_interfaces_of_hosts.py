@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,8 +12,9 @@ import msgspec
 import pytest
 
 from skep.config.compute import FakeFailure
-from skep.contracts.eventually import eventually
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.super_conductor.renewals import renew
 from skep_lab.faulty_service import Mishap
 from tests.functional.neighbours.test_neutron import BesideNeutron
 from tests.functional.networks.test_bindings_of_live_migrations import refusal
@@ -138,6 +140,28 @@ async def test_a_restart_between_the_old_port_and_the_new_one(tmp_path: Path, fa
         scene.admin = await demo.beside.session("admin", "admin")
         await demo.neutron.heal()
         await scene.is_whole(await demo.settled(answer.json()["server"]["id"]), brought)
+        await demo.no_differences()
+
+
+async def test_two_super_conductors(tmp_path: Path) -> None:
+    """One makes the ports; a second one asks for nothing beside it, however long its request lasts."""
+    async with beside_neutron(tmp_path) as (demo, scene):
+        brought, wanted = await scene.asked()
+        deleted = noting(demo)
+        makes_anew = lambda method, path: bool(deleted) and method == "POST" and "/ports" in path  # noqa: E731
+        await demo.neutron.fail(Mishap.SILENT, makes_anew)
+        answer = await demo.create(wanted)
+        assert answer.status_code == 202, answer.text
+        await asyncio.wait_for(demo.neutron.meeting.wait(), PATIENCE)
+        plane = demo.beside.cloud.plane
+        assert plane._super_conductor is not None
+        second = plane._super_conductor._parts
+        [access] = [one for one in second.cells.values() if not one.cell.is_cell0]
+        await renew(second, access)
+        assert len(demo.neutron.met) == 1
+        await demo.neutron.heal()
+        await scene.is_whole(await demo.settled(answer.json()["server"]["id"]), brought)
+        assert len(deleted) == 1
         await demo.no_differences()
 
 

@@ -53,7 +53,7 @@ LARGE = (
 CELL_PASSES: dict[str, Callable[[sa.Connection], object]] = {
     "staged_before": partial(builds.staged_before, before=1, limit=5),
     "dispatch_due": partial(builds.dispatch_due, home=CELL, now=1, resend_before=1, limit=5),
-    "renewals.note": partial(renewals.note, limit=5),
+    "renewals.note": renewals.note,
     "renewals.are_noted": renewals.are_noted,
     "renewals.waiting": partial(renewals.waiting, now=1, limit=5),
     "misbound": partial(interfaces.misbound, limit=5),
