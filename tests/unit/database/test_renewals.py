@@ -97,16 +97,28 @@ def test_what_was_taken_by_a_clock_that_was_set_back_is_taken_anew(cell: sa.Conn
 
 
 def test_what_is_found_of_its_bindings_meanwhile_is_not_written(cell: sa.Connection) -> None:
-    """By who bound its ports to the host before, or tells the row of a port that changed."""
+    """By those who bound its ports to the host before."""
     failed(cell, "host_interfaces")
     renewals.note(cell)
     interfaces.note_bound(cell, {ONE: HOST})
     assert interfaces.doubt_bindings(cell, [ONE]) == 0
-    interfaces.tell(cell, {ONE: (OLD, NEW)}, 6)
-    known = interfaces.stored(cell, [ONE])
-    assert interfaces.tell_unchanged(cell, {ONE: (OLD,)}, known, 7) == []
     interfaces.tell_bound(cell, {ONE: HOST}, {ONE: (OLD, NEW)}, interfaces.stored(cell, [ONE]), 8)
     assert renewals.are_noted(cell)
+
+
+def test_which_ports_are_old_is_said_until_they_are_new(cell: sa.Connection) -> None:
+    """A process that dies once the new ones are made would else have them deleted by the next one."""
+    failed(cell, "host_interfaces")
+    assert interfaces.told(cell, [ONE]) == {ONE: (OLD,)}
+    renewals.note(cell)
+    interfaces.tell(cell, {ONE: (NEW,)}, 6)
+    left = interfaces.tell_unchanged(cell, {ONE: (NEW,)}, interfaces.stored(cell, [ONE]), 7)
+    assert left == [ONE], "it is told later"
+    [work] = renewals.waiting(cell, NOW, 5)
+    assert work.instance.vifs == (OLD,)
+    assert interfaces.told(cell, [ONE]) == {}, "no audit compares it meanwhile"
+    assert renewals.renewed(cell, take(cell), (NEW,), NOW)
+    assert interfaces.told(cell, [ONE]) == {ONE: (NEW,)}
 
 
 @pytest.mark.parametrize("said", [(), ("power",)])

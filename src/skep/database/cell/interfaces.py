@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from skep.database.cell.instances import ANEW, AWAITS_PORTS, ELSEWHERE, UNBOUND, UNKNOWN
+from skep.database.cell.instances import AWAITS_PORTS, ELSEWHERE, UNBOUND, UNKNOWN
 from skep.database.cell.tables import MISBOUND, instances, migrations
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
@@ -19,7 +19,7 @@ row = instances.c
 
 
 def tell(connection: sa.Connection, vifs: Mapping[InstanceUuid, Sequence[Vif]], now: int) -> None:
-    """Write the interfaces of servers into their rows."""
+    """Write the interfaces of servers into their rows, but for builds that wait for new ports."""
     for uuid, found in vifs.items():
         connection.execute(_telling(uuid, found, now))
 
@@ -72,7 +72,8 @@ def _has_more(vifs: Sequence[Vif], before: bytes | None) -> bool:
 
 
 def _telling(uuid: InstanceUuid, vifs: Sequence[Vif], now: int, has_more: bool | None = None) -> sa.Update:
-    changed = instances.update().where(row.uuid == uuid, row.deleted_at.is_(None))
+    # Which ports are old is what the row of a build says that waits for new ones.
+    changed = instances.update().where(row.uuid == uuid, row.deleted_at.is_(None), ~AWAITS_PORTS)
     return changed.values(**columns(vifs, has_more), changed_at=now)
 
 
@@ -84,15 +85,18 @@ def columns(vifs: Sequence[Vif], has_more: bool | None = None) -> dict[str, Any]
     if not vifs:
         return {"vifs": None, "bound_to": sa.null()}
     said, kept = dump(tuple(vifs)), sa.func.coalesce(row.bound_to, UNKNOWN)
-    doubted = sa.case((AWAITS_PORTS, ANEW), else_=UNKNOWN)
     if has_more is None:
-        return {"vifs": said, "bound_to": sa.case((row.vifs == said, kept), else_=doubted)}
-    return {"vifs": said, "bound_to": doubted if has_more else kept}
+        return {"vifs": said, "bound_to": sa.case((row.vifs == said, kept), else_=UNKNOWN)}
+    return {"vifs": said, "bound_to": UNKNOWN if has_more else kept}
 
 
 def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:
-    """Return what rows say of the interfaces of these servers, as far as their servers are here."""
-    query = sa.select(row.uuid, row.vifs).where(row.uuid.in_(uuids), row.deleted_at.is_(None), ~ELSEWHERE)
+    """Return what rows say of the interfaces of these servers, as far as their servers are here.
+
+    Left out are builds that wait for new ports: what they have changes.
+    """
+    here = row.uuid.in_(uuids), row.deleted_at.is_(None), ~ELSEWHERE, ~AWAITS_PORTS
+    query = sa.select(row.uuid, row.vifs).where(*here)
     return {
         InstanceUuid(one.uuid): load(one.vifs, tuple[Vif, ...]) if one.vifs else () for one in connection.execute(query)
     }
