@@ -78,9 +78,6 @@ class Beats:
         except SkepError as error:
             self._failed, self._why = self._failed + 1, str(error)
             log.warning("beat not sent", cell=self._parts.cell.name, error=str(error))
-        finally:
-            # A scheduler that is waited for is no standstill: hosts are heard meanwhile.
-            self._hosts.listening.note_awake()
         self.on_asserted(epoch)
         return False
 

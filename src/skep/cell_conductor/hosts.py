@@ -81,6 +81,8 @@ class Hosts:
         self.epoch: str | None = None
         """In which the schedulers are, as far as they said."""
         self.reporting = Loop("reports", self._forward, every=1.0)
+        self.watching = Loop("listening", self._watch, every=1.0)
+        """Waits for nothing, while a beat waits for a scheduler: it stands still only where the process does."""
         self.on_listening: Callable[[], None] = _ignore
         """Called when an agent registers with a conductor that has only begun to listen."""
         self.on_seen: OnSeen = _ignore_seen
@@ -219,13 +221,10 @@ class Hosts:
 
         A conductor that has just started says for SILENT_SECONDS that it only listens, unless it has heard all its
         agents before. So it does after its messaging was away, and after it stood still: hosts are not down then, it
-        did not hear them. To be called at each beat.
+        did not hear them.
         """
-        transport, listening = self._parts.transport, self.listening
-        if transport.reconnects != self._reconnects:
-            self._reconnects = transport.reconnects
-            listening.look(able=False)
-        listening.look(able=transport.connected)
+        self._listen()
+        listening = self.listening
         since = listening.since
         if since is None or since == self._known_since:
             return since is not None
@@ -235,6 +234,18 @@ class Hosts:
                 return False
         self._known_since = since
         return True
+
+    async def _watch(self) -> bool:
+        self._listen()
+        return False
+
+    def _listen(self) -> None:
+        """Note whether hosts can be heard now, and whether they could since the last look."""
+        transport, listening = self._parts.transport, self.listening
+        if transport.reconnects != self._reconnects:
+            self._reconnects = transport.reconnects
+            listening.look(able=False)
+        listening.look(able=transport.connected)
 
     async def hears_any_but(self, nodes: Collection[NodeUuid]) -> bool:
         """Tell whether any agent of the cell is heard beside those of `nodes`; also true when there are no others."""

@@ -25,10 +25,6 @@ class Listening:
             self._since = now
         self._looked_at = now
 
-    def note_awake(self) -> None:
-        """Note that this process runs, where what came between two looks took long for another reason."""
-        self._looked_at = self._monotonic()
-
     @property
     def since(self) -> float | None:
         """The reading of the monotonic clock since which hosts could be heard; None: they cannot be."""

@@ -124,7 +124,8 @@ class CellConductor:
     @property
     def _loops(self) -> tuple[Loop, ...]:
         """Return the loops that act on no build and no guest."""
-        return (self._hosts.reporting, self._beats.loop, self._releases.loop, self._recovery.loop)
+        hosts = (self._hosts.reporting, self._hosts.watching)
+        return (*hosts, self._beats.loop, self._releases.loop, self._recovery.loop)
 
     @property
     def _acts(self) -> tuple[Loop, ...]:

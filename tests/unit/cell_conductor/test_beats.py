@@ -24,3 +24,9 @@ async def test_beats_that_fail_again_and_again_are_said_until_one_arrives(parts:
     await conductor._beats._beat()
     assert conductor.troubles() == []
     await subscription.close()
+
+
+async def test_a_conductor_watches_whether_it_can_hear_hosts(parts: Parts) -> None:
+    """From its start on, whatever becomes of its beats."""
+    conductor = CellConductor(parts)
+    assert conductor._hosts.watching in conductor._loops

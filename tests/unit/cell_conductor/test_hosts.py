@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from skep.cell_conductor.hearing import SILENT_SECONDS
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.parts import Parts
-from skep.contracts.eventually import PATIENCE
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.database.cell import agents
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, SkepError, StaleAgent, TooLarge
@@ -270,9 +270,36 @@ async def test_a_conductor_that_stood_still_listens_first(parts: Parts, watch: W
     assert await hosts.knows_who_lives()
 
 
+async def looked(hosts: Hosts, watch: Watch) -> None:
+    """Have the loop look that waits for no scheduler."""
+
+    async def has_looked() -> bool:
+        return hosts.listening._looked_at == watch.now
+
+    hosts.watching.nudge()
+    await eventually(has_looked, "it looks")
+
+
 async def test_a_scheduler_that_is_waited_for_is_no_standstill(parts: Parts, watch: Watch) -> None:
+    """Hosts are heard meanwhile."""
     hosts = await hosts_that_are_heard(parts, Wire(), watch)
-    watch.now += SILENT_SECONDS + 1
-    hosts.listening.note_awake()
-    watch.now += 1
+    hosts.watching.start()
+    for _ in range(round(SILENT_SECONDS) + 1):
+        watch.now += 1
+        await looked(hosts, watch)
     assert await hosts.knows_who_lives()
+    await hosts.watching.stop()
+
+
+async def test_a_conductor_that_stood_still_while_it_waited_for_a_scheduler_listens_first(
+    parts: Parts, watch: Watch
+) -> None:
+    hosts = await hosts_that_are_heard(parts, Wire(), watch)
+    hosts.watching.start()
+    watch.now += SILENT_SECONDS + 1
+    await looked(hosts, watch)
+    watch.now += 1
+    assert not await hosts.knows_who_lives()
+    await beat_of(hosts, *NODES)
+    assert await hosts.knows_who_lives()
+    await hosts.watching.stop()
