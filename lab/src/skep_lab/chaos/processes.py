@@ -69,6 +69,12 @@ class ProcessReport(LoadReport, frozen=True, kw_only=True):
         return super().clean and not (self.answers_500 or self.restart_errors or self.died)
 
 
+def with_hosts_away(findings: Findings) -> Findings:
+    """Return findings without errors of servers whose faults say that a host which would have done was away."""
+    wrong = tuple(one for one in findings.errors_unjustified if not any(words in one for words in AWAY))
+    return msgspec.structs.replace(findings, errors_unjustified=wrong)
+
+
 class ProcessChaos(Load):
     """One run over a cloud of processes, which has no networks yet."""
 
@@ -135,9 +141,7 @@ class ProcessChaos(Load):
         return super().more() or not self.rolled
 
     def _observe(self) -> Findings:
-        findings = super()._observe()
-        wrong = tuple(one for one in findings.errors_unjustified if not any(words in one for words in AWAY))
-        return msgspec.structs.replace(findings, errors_unjustified=wrong)
+        return with_hosts_away(super()._observe())
 
     async def disturb(self) -> None:
         """Do faults, heal, and then restart all in order."""
