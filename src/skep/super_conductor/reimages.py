@@ -103,8 +103,10 @@ class Reimages:
         stale = now - round(parts.settings.lease_seconds * SECOND)
         if not await access.write(partial(reimages.take, known=one.move, now=now, stale_before=stale)):
             return False
-        found = await alone(parts, _TakenVolume(access, one.move, now), self._begun(access, one, root))
-        if found is None:
+        taken = _TakenVolume(access, one.move, now)
+        found = await alone(parts, taken, self._begun(access, one, root))
+        # What was refused may be granted to another process by now: no guest is made over a volume that is filled.
+        if found is None or (found != BEGUN and not await taken.again(parts.clock.now())):
             log.warning("another process sees to the volume", instance=one.move.instance)
             return False
         if isinstance(found, VolumesRefused):

@@ -11,6 +11,12 @@ import httpx
 
 from skep.contracts.eventually import eventually
 from skep.database.cell import reimages
+from skep.database.cell.reimages import Reimage
+from skep.domain.volumes import ServerVolume
+from skep.neighbours.volumes.base import VolumesRefused
+from skep.super_conductor.parts import CellAccess
+from skep.super_conductor.reimages import Reimages
+from skep.super_conductor.volumes import VolumesOfServers
 from skep_lab.cinder_twin.store import TwinVolume
 from skep_lab.faulty_service import Mishap
 from tests.functional.neighbours.test_cinder import HOST, BesideCinder, beside_cinder
@@ -239,6 +245,43 @@ async def test_a_request_that_lasts_longer_than_what_is_taken(tmp_path: Path) ->
         await eventually(is_taken_anew, "it is taken anew while one request is under way")
         await demo.beside.cinder.heal()
         await demo.becomes(server, "ACTIVE")
+        await is_attached(demo, server, root.id)
+
+
+class RefusedTooLate(Reimages):
+    """A process that is refused, and stands still until another one has taken the volume."""
+
+    refused = False
+
+    async def _begun(self, access: CellAccess, one: Reimage, _root: ServerVolume) -> VolumesRefused:
+        [now], _ = await access.read(partial(reimages.due, after="", limit=1))
+        assert now.taken_at is not None
+        taking = partial(reimages.renew, known=one.move, taken_at=now.taken_at, now=now.taken_at + 1)
+        assert await access.write(taking)
+        self.refused = True
+        return VolumesRefused("refused")
+
+
+async def test_a_refusal_of_a_process_that_has_the_volume_no_more(tmp_path: Path) -> None:
+    """Another one may have it filled by now, so the guest is not made again over it."""
+    async with beside_cinder(tmp_path) as demo:
+        server, root = await booted(demo)
+        image = await other_image(demo)
+        await demo.beside.cinder.fail(Mishap.ERROR, lambda method, path: method == "POST" and "/attachments" in path)
+        above = demo.beside.cloud.plane._super_conductor
+        assert above is not None
+        late = RefusedTooLate(above._parts, VolumesOfServers(above._parts))
+        await rebuild(demo, server, image)
+        await asyncio.wait_for(demo.beside.cinder.meeting.wait(), 60)
+
+        async def is_refused() -> bool:
+            await late.run()
+            return late.refused
+
+        await eventually(is_refused, "it takes the volume in its turn")
+        await demo.beside.cinder.heal()
+        shown = await demo.becomes(server, "ACTIVE")
+        assert (shown["name"], root.image["image_id"]) == ("rebuilt", image)
         await is_attached(demo, server, root.id)
 
 

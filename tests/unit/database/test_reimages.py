@@ -81,6 +81,12 @@ def test_what_is_taken_anew_is_not_stale(cell: sa.Connection, known: Move) -> No
     assert not reimages.renew(cell, known, NOW + 20, NOW + 24), "it is over"
 
 
+def test_what_was_taken_by_a_clock_that_was_set_back_is_taken_anew(cell: sa.Connection, known: Move) -> None:
+    assert reimages.take(cell, known, NOW + 3600, NOW + 3595)
+    assert not reimages.take(cell, known, NOW + 3599, NOW + 3594), "another clock is a little behind"
+    assert reimages.take(cell, known, NOW, NOW - 5)
+
+
 def test_pages(cell: sa.Connection, known: Move) -> None:
     assert reimages.due(cell, "", 1)[1] == known.uuid
     assert reimages.due(cell, known.uuid, 1) == ([], None)

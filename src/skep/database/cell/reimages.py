@@ -66,8 +66,12 @@ def _reimage(connection: sa.Connection, found: Any) -> Reimage | None:
 
 
 def take(connection: sa.Connection, known: Move, now: int, stale_before: int) -> bool:
-    """Let one process ask for it; False where another one does, and took it after `stale_before`."""
-    free = sa.or_(move.granted == sa.false(), move.sent_at < stale_before)
+    """Let one process ask for it; False where another one does, and took it after `stale_before`.
+
+    What was taken as far in the future does not count: the clock was set back.
+    """
+    others = move.sent_at.between(stale_before, now + (now - stale_before))
+    free = sa.or_(move.granted == sa.false(), ~others)
     mine = (move.uuid == known.uuid, move.step == known.step, free)
     if not is_held(connection, known):
         return False
