@@ -135,6 +135,23 @@ async def test_a_cloud_that_ends_meanwhile(tmp_path: Path) -> None:
         await one.becomes(snapshot, "gone")
 
 
+async def test_a_request_waits_for_the_one_before_it(tmp_path: Path) -> None:
+    """Cinder deletes a snapshot as soon as it wants to, whether its server is through with the one before or not."""
+    async with assisted(tmp_path) as one:
+        first = await one.made()
+        one.driver.fail((FailureRule(operation="create_volume_snapshot", hangs=True),))
+        second = one.begun()
+        assert (await one.ask(second)).status_code == 200
+        async with asyncio.TaskGroup() as group:
+            deleted = group.create_task(one.ask(one.begun(first.id)))
+            await asyncio.wait({deleted}, timeout=1)
+            assert not deleted.done(), deleted.result().text
+            one.driver.release()
+        assert deleted.result().status_code == 204, deleted.result().text
+        await one.becomes(second, "available")
+        await one.becomes(first, "gone")
+
+
 async def test_an_answer_that_is_lost(tmp_path: Path) -> None:
     async with assisted(tmp_path) as one:
         await one.demo.beside.cinder.fail(Mishap.LOST, lambda method, path: method == "POST" and "/snapshots/" in path)

@@ -6,6 +6,8 @@ The volume service asks for them (Nova: "Assisted volume snapshots") and waits t
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -19,6 +21,10 @@ from skep.domain.decoding import json_decoder
 from skep.domain.errors import BadRequest, Conflict, NotFound
 from skep.domain.ids import InstanceUuid
 from skep.domain.volumes import AssistedSnapshot, AssistSnapshot, ServerVolume
+
+PATIENCE_SECONDS = 10.0
+"""How long a request waits for the snapshot before it, of the same volume: Nova's hosts queue them."""
+LOOK_SECONDS = 0.2
 
 
 class _DeleteInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,18 +71,31 @@ async def delete(request: ApiRequest) -> Answer:
 
 
 async def _found(request: ApiRequest, volume_id: str) -> tuple[LocatedServer, ServerVolume]:
-    """Return the server that uses a volume, and the volume as its row has it.
+    """Return the server that uses a volume, and the volume as its row has it, once no snapshot of it is under way.
 
-    Raises BadRequest for a volume that is not there, or is that of no server of this cloud, or of several.
+    One that lasts longer than `PATIENCE_SECONDS` is not waited for. Raises BadRequest for a volume that is not there,
+    or is that of no server of this cloud, or of several.
     """
+    end = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     try:
         told = await request.services.volumes.volume(volume_id, request.context, request.token)
     except NotFound as error:
         raise BadRequest(f"volume_id: {error}") from None
     if len(told.attachments) > 1:
         raise BadRequest(f"volume_id: volume {volume_id} is that of several servers, of which none assists.")
-    for one in told.attachments:
-        found = await look_up(request.services, InstanceUuid(one.server_id))
+    servers = [InstanceUuid(one.server_id) for one in told.attachments]
+    while True:
+        found, volume = await _of_row(request, servers, volume_id)
+        if volume.snapshot is None or asyncio.get_running_loop().time() >= end:
+            return found, volume
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _of_row(
+    request: ApiRequest, servers: Sequence[InstanceUuid], volume_id: str
+) -> tuple[LocatedServer, ServerVolume]:
+    for server in servers:
+        found = await look_up(request.services, server)
         volumes = () if found is None or found.cell is None else found.instance.volumes
         volume = next((volume for volume in volumes if volume.volume_id == volume_id), None)
         if found is not None and volume is not None:
