@@ -181,6 +181,7 @@ REFUSED_NICS = {
     "--nic none --network mine": "cannot be used with any other",
     "--nic net-id=mine,v4-fixed-ip=10.8.0.9": "an address of a subnet of network",
     "--nic net-id=mine,v4-fixed-ip=10.7.0.7": "10.7.0.7",
+    "--nic port-id=also,v4-fixed-ip=10.7.0.20": "networks[0].fixed_ip",
     "--nic net-id=absent": "No Network found for absent",
     "--port absent": "No Port found for absent",
     "--port brought": "in use",

@@ -108,6 +108,11 @@ async def test_members_of_one_request(cloud: ServersUnderTest) -> None:
         ({"key_name": "k"}, 1, 400, "server.key_name. Value: k. Expected: the name of a key pair"),
         ({"networks": [{"uuid": IMAGE}]}, 1, 400, r"networks\[0\].uuid"),
         ({"networks": [{"port": IMAGE}]}, 37, 400, r"networks\[0\].port"),
+        *(
+            ({"networks": [{"port": IMAGE, "fixed_ip": "10.0.0.9", **more}]}, version, 400, rf"fixed_ip.*port '{IMAGE}'")
+            for version in (1, 37, 96)
+            for more in ({}, {"uuid": IMAGE})
+        ),
         ({"security_groups": [{"name": "web"}]}, 1, 400, r"security_groups\[0\].name"),
         ({"networks": "none", "trusted_image_certificates": ["c"]}, 63, 400, "trusted_image_certificates"),
         ({"min_count": 3, "max_count": 2}, 1, 400, "server.min_count. Value: 3. Expected: at most max_count, 2"),
