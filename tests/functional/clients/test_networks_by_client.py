@@ -18,6 +18,7 @@ from tests.support.openstack import openstack, openstack_quiet, refusal
 from tests.support.written_commands import commands_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "networks.md").read_text(encoding="utf-8")
+CLIENTS = (Path(__file__).parents[3] / "docs" / "clients.md").read_text(encoding="utf-8")
 COMMANDS = [command for command in commands_of(PAGE) if command.startswith("openstack ")]
 FIRST = "auto_allocated_network"
 
@@ -80,6 +81,31 @@ async def test_what_is_used_stays(cloud: AllInOneCloud) -> None:
     assert await openstack(yaml, "port", "list", "--network", "outside", cloud="skep") == []
     left = [one["Name"] for one in await openstack(yaml, "subnet", "list", cloud="skep")]
     assert sorted(set(left)) == ["auto_allocated_subnet_v4", "outside-v4", "public-subnet"]
+
+
+async def test_a_project_is_cleaned_up(cloud: AllInOneCloud) -> None:
+    yaml = cloud.clouds_yaml
+    [cleanup] = [one for one in commands_of(CLIENTS) if one.startswith("openstack project cleanup ")]
+    for command in COMMANDS:
+        await _run(yaml, command)
+    await _run(yaml, "openstack security group create unused")
+    shared = {"public", "outside"}
+    kinds = ("network", "subnet", "port", "router", "floating ip", "security group", "server")
+
+    async def left() -> dict[str, set[str]]:
+        listed = {kind: await openstack(yaml, *kind.split(), "list", cloud="skep-demo") for kind in kinds}
+        return {kind: {one.get("Name", one["ID"]) for one in found} for kind, found in listed.items()}
+
+    before = await left()
+    assert all(before.values()), before
+    await _run(yaml, cleanup)
+    await _run(yaml, cleanup)
+
+    async def is_clean() -> bool:
+        found = await left()
+        return found.pop("network") <= shared and found.pop("security group") == {"default"} and not any(found.values())
+
+    await eventually(is_clean, "nothing of the project is left")
 
 
 async def test_tags_quotas_extensions_and_the_topology(cloud: AllInOneCloud) -> None:

@@ -109,7 +109,12 @@ async def test_members_of_one_request(cloud: ServersUnderTest) -> None:
         ({"networks": [{"uuid": IMAGE}]}, 1, 400, r"networks\[0\].uuid"),
         ({"networks": [{"port": IMAGE}]}, 37, 400, r"networks\[0\].port"),
         *(
-            ({"networks": [{"port": IMAGE, "fixed_ip": "10.0.0.9", **more}]}, version, 400, rf"fixed_ip.*port '{IMAGE}'")
+            (
+                {"networks": [{"port": IMAGE, "fixed_ip": "10.0.0.9", **more}]},
+                version,
+                400,
+                rf"fixed_ip.*port '{IMAGE}'",
+            )
             for version in (1, 37, 96)
             for more in ({}, {"uuid": IMAGE})
         ),

@@ -37,6 +37,7 @@ ROUTES: tuple[Route, ...] = (
     ("GET", "/v2.0", documents.resources),
     ("GET", "/v2.0/extensions", documents.extensions),
     ("GET", "/v2.0/extensions/{alias}", documents.extension),
+    ("GET", "/v2.0/service-providers", documents.providers),
     *(route for resource in RESOURCES for route in operations(resource)),
     ("PUT", "/v2.0/routers/{id}/add_router_interface", of_routers.add_interface),
     ("PUT", "/v2.0/routers/{id}/remove_router_interface", of_routers.remove_interface),

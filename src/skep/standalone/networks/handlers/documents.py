@@ -34,6 +34,7 @@ EXTENSIONS = {
     "revision-if-match": "If-Match constraints based on revision_number",
     "router": "Neutron L3 Router",
     "security-group": "security-group",
+    "service-type": "Neutron Service Type Management",
     "sorting": "Sorting support",
     "standard-attr-description": "standard-attr-description",
     "standard-attr-revisions": "Resource revision numbers",
@@ -51,6 +52,7 @@ RESOURCES = (
     "security-group-rules",
     "routers",
     "floatingips",
+    "service-providers",
     "quotas",
     "extensions",
 )
@@ -113,6 +115,20 @@ class OneExtension(TypedDict):
     extension: ShownExtension
 
 
+class ShownProvider(TypedDict):
+    """What provides a service of Neutron beyond networks."""
+
+    service_type: str
+    name: str
+    default: bool
+
+
+class ListedProviders(TypedDict):
+    """The providers that are here."""
+
+    service_providers: list[ShownProvider]
+
+
 @operation(open_=True)
 async def versions(_api: NetworksApi, request: Request) -> JsonResponse[ListedApis]:
     """List the versions of the API."""
@@ -150,6 +166,13 @@ async def extension(api: NetworksApi, request: Request) -> JsonResponse[OneExten
     if alias not in EXTENSIONS:
         raise Missing("Extension", alias)
     return json_response({"extension": _extension(alias)})
+
+
+@operation(query=("service_type", "name", "default", "fields"))
+async def providers(api: NetworksApi, request: Request) -> JsonResponse[ListedProviders]:
+    """List the providers of further services (VPN and others): there is none. Clients ask before they use such."""
+    await reader(api, request)
+    return json_response({"service_providers": []})
 
 
 def _extension(alias: str) -> ShownExtension:
