@@ -11,6 +11,9 @@ from skep.domain.clock import SECOND, parse_iso
 _IN_FAULT = ("ERROR", "DELETED", None)
 """Statuses under which users see the fault of a server, and of a record that has none: as in Nova."""
 
+_NOWHERE = ("no_valid_host", "refused")
+"""Outcomes of attempts that were on no host."""
+
 UNTOLD = "Error"
 """What stands for the reason of a failure where none is known: actions of before 0.8."""
 
@@ -143,8 +146,8 @@ def _whereabouts(placement: Record) -> str:
         return "waits for a host; no decision has been recorded yet"
     if "cell" not in placement:
         tried = placement["attempts"]
-        refused = tried and tried[-1]["outcome"] == "no_valid_host"
-        return f"is in zone {placement['zone'] or '-'}" if not refused else "is on no host"
+        nowhere = tried and tried[-1]["outcome"] in _NOWHERE
+        return f"is in zone {placement['zone'] or '-'}" if not nowhere else "is on no host"
     if placement["host"] is None:
         return f"is on no host; its record is kept in {placement['cell']}"
     return f"is on {placement['host']} in cell {placement['cell']}, zone {placement['zone'] or '-'}"
@@ -176,7 +179,7 @@ def _outcome(record: Record) -> str:
         since = "" if record["outcome"] == "built" else f", {str(record['outcome']).replace('_', ' ')} since"
         return f"built after {_seconds(record['started_at'], record['built_at'])}{since}"
     said = str(record["outcome"] or "over").replace("_", " ")
-    if record["ended_at"] is None or record["outcome"] == "no_valid_host":
+    if record["ended_at"] is None or record["outcome"] in _NOWHERE:
         return said
     return f"{said} after {_seconds(record['started_at'], record['ended_at'])}"
 

@@ -368,8 +368,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None
     open: bool
     outcome: str | None = None
-    """`built`, `failed`, `undone`, `fenced`, `not_sent` (its host never heard of it), `no_valid_host`; None while it is
-    open and under way."""
+    """`built`, `failed`, `undone`, `fenced`, `not_sent` (its host never heard of it), `no_valid_host`, `refused` (hosts
+    were found, but not its ports or volumes); None while it is open and under way."""
     error: str | None = None
     message: str | None = None
     started_at: int = 0

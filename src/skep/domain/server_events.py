@@ -26,6 +26,9 @@ ACTION_ENDED = "action.ended"
 ACTION_FAILED = "action.failed"
 UNREADABLE = "event.unreadable"
 
+REFUSED = "refused"
+"""Outcome of an attempt for which hosts were found, and what it needs beside a host could not be had."""
+
 
 class EventKind(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one type of events."""
@@ -113,6 +116,14 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int | None
     data: Mapping[str, Any]
     hidden: Mapping[str, Any]
+
+
+def is_news(fact: Fact) -> bool:
+    """Tell whether a fact becomes an event.
+
+    A build that was refused its ports or volumes chose no host, and missed none: the server's ERROR says why.
+    """
+    return fact.damaged or not (fact.kind == "chosen" and fact.what == REFUSED)
 
 
 def event_of(fact: Fact, cell: CellUuid) -> NewEvent:

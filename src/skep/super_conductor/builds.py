@@ -396,8 +396,9 @@ class Builds:
                 secrets=one.secrets,
             )
         now = self._parts.clock.now()
-        explanation = fate.explanation if isinstance(fate, NoValidHost) else Explanation(considered=0)
-        details = "; ".join(f"{host}: {stage}" for host, stage in sorted(explanation.rejected.items()))
+        explanation = fate.explanation if isinstance(fate, NoValidHost) else None
+        rejected = {} if explanation is None else explanation.rejected
+        details = "; ".join(f"{host}: {stage}" for host, stage in sorted(rejected.items()))
         fault = Fault(code=500, message=_message(one, fate), created_at=now, details=details or None)
         # What it has is released, unless it is ports: they stay with it.
         plain = msgspec.structs.replace(one.instance, volumes=())
@@ -409,6 +410,7 @@ class Builds:
             context=one.context,
             epoch="",
             explanation=explanation,
+            refusal=None if isinstance(fate, NoValidHost) else fate.message,
         )
 
     async def _release(self, keys: Collection[ClaimKey]) -> None:

@@ -15,7 +15,7 @@ from skep.database.api import events
 from skep.database.cell import event_facts
 from skep.domain.clock import SECOND
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.server_events import UNREADABLE, Fact, event_of
+from skep.domain.server_events import UNREADABLE, Fact, event_of, is_news
 from skep.super_conductor.parts import CellAccess, Parts
 
 MOST_OF_SERVER = 1000
@@ -88,7 +88,7 @@ async def copy_of_server(parts: Parts, access: CellAccess, instance: InstanceUui
 async def _copied(parts: Parts, access: CellAccess, facts: list[Fact]) -> None:
     if not facts:
         return
-    new = [event_of(fact, access.cell.uuid) for fact in facts]
+    new = [event_of(fact, access.cell.uuid) for fact in facts if is_news(fact)]
 
     def write(connection: Connection) -> int:
         return events.add(connection, new, clocks.now(connection, parts.clock))

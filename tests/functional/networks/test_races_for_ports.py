@@ -50,6 +50,21 @@ async def ports(demo: Tenant) -> list[Any]:
     return [one for one in found if not one["device_owner"].startswith("network:")]
 
 
+async def events_of(demo: Tenant, server: str, last: str) -> list[Any]:
+    """Return what the event log tells of a server, once it tells `last`."""
+    url = f"{demo.cloud.api_url.removesuffix('/v2.1')}/v1/events"
+    seen: list[Any] = []
+
+    async def told() -> bool:
+        asked = {"server": server}
+        answer = await demo.compute.client.get(url, params=asked, headers={"X-Auth-Token": demo.compute.token})
+        seen[:] = answer.json()["events"]
+        return any(one["type"] == last for one in seen)
+
+    await eventually(told, f"{last} is told")
+    return seen
+
+
 async def stay(demo: Tenant, *wanted: str) -> None:
     """Wait until only these ports are there, and no server has them."""
 
@@ -148,7 +163,11 @@ async def test_a_port_that_is_deleted_before_its_server_is_built(tmp_path: Path)
         server = await demo.built([{"uuid": network["id"]}, {"port": port["id"]}])
         assert len(acted) == 1
         assert server["status"] == "ERROR"
-        assert f"Port {port['id']} could not be found" in server["fault"]["message"]
+        reason = f"Port {port['id']} could not be found"
+        assert reason in server["fault"]["message"]
+        told = await events_of(demo, server["id"], "server.error")
+        assert [one["type"] for one in told] == ["server.requested", "server.error"]
+        assert reason in told[-1]["data"]["reason"]
         assert await ports(demo) == []
         await uses(demo.cloud, 0)
         await demo.delete(server["id"])

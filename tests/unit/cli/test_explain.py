@@ -222,6 +222,22 @@ def test_a_server_without_a_host() -> None:
     ]
 
 
+def test_a_build_that_is_refused_its_ports_says_so_and_counts_no_hosts() -> None:
+    no_port = "Port p1 could not be found."
+    refused = attempt(1, None, "refused", message=no_port)
+    more = {"status": "ERROR", "cell": "cell0", "host": None, "launched_at": None, "fault": f"Failed. {no_port}"}
+    assert explain.text(placement(refused, **more)).splitlines() == [
+        "Server one (s1): ERROR",
+        "  asks for 1 VCPU, 512 MEMORY_MB (flavor m1.tiny)",
+        "  is on no host; its record is kept in cell0",
+        f"  Failed. {no_port}",
+        "",
+        "Attempt 1: refused",
+        f"  {no_port}",
+    ]
+    assert explain.reason(placement(refused, **more)) == f"Failed. {no_port}"
+
+
 def test_what_attempts_say_is_not_said_before_them_too() -> None:
     why = explained(stages=STAGES, summary="6 hosts considered; 0 left by capacity", advice="it would fit elsewhere")
     plain = "No valid host: 6 hosts considered; 0 left by capacity; it would fit elsewhere"

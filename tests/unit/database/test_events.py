@@ -22,7 +22,7 @@ from skep.database.stored import dump
 from skep.domain.errors import BadRequest, Withdrawn
 from skep.domain.ids import InstanceUuid, ProjectId, UserId
 from skep.domain.instances import State
-from skep.domain.server_events import NewEvent, event_of
+from skep.domain.server_events import REFUSED, NewEvent, event_of, is_news
 from skep.processes.servers.postgres import PostgresServer
 from tests.support.rows import CELL, FAULT, HOST, ONE, PROJECT, USER, bring_to, context, request, staged
 
@@ -55,7 +55,7 @@ def keys(page: Page) -> list[str]:
 def told(cell: sa.Connection) -> list[tuple[str, str | None]]:
     """Return types and requests of what waits in a cell, and copy no more of it."""
     facts = event_facts.oldest(cell, 100)
-    found = [event_of(fact, CELL) for fact in facts]
+    found = [event_of(fact, CELL) for fact in facts if is_news(fact)]
     event_facts.forget(cell, facts) if facts else None
     return [(one.type, one.request_id) for one in found]
 
@@ -78,6 +78,17 @@ def test_a_failed_build_says_where_and_why(cell: sa.Connection) -> None:
         {"message": f"{HOST} is full"},
     )
     assert (error.type, error.data["reason"]) == ("server.error", FAULT.message)
+
+
+def test_a_build_that_is_refused_its_ports_is_told_by_its_error_alone(cell: sa.Connection) -> None:
+    one = staged()
+    none = msgspec.structs.replace(one.instance, state=State.ERROR, fault=FAULT)
+    no_port = "Port p1 could not be found."
+    refused = msgspec.structs.replace(one, instance=none, assignment=None, explanation=None, refusal=no_port)
+    builds.stage(cell, [refused], 9)
+    [record] = attempts.history(cell, ONE)
+    assert (record.open, record.outcome, record.message, record.explanation) == (False, REFUSED, no_port, None)
+    assert told(cell) == []
 
 
 def test_an_action_is_told_when_it_begins_and_ends(cell: sa.Connection) -> None:

@@ -21,6 +21,7 @@ from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Task
 from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
+from skep.domain.server_events import REFUSED
 
 row = attempts.c
 
@@ -31,6 +32,8 @@ BUILT = "built"
 FENCED = "fenced"
 HOST_MISSING = "host_missing"
 """Outcomes of what was closed without a word of its host."""
+NO_VALID_HOST = "no_valid_host"
+"""Outcome of an attempt for which no host was found."""
 GIVEN_UP = "given_up"
 """Outcome of an open attempt beside the one that holds the server: its host is to undo it, and it alone."""
 
@@ -52,6 +55,8 @@ class NewAttempt(msgspec.Struct, frozen=True, kw_only=True):
     resources: Resources | None = None
     """What it holds of its host; None: the row of the instance says it."""
     allocation: Allocation | None = None
+    refusal: str | None = None
+    """Without a node: what it needs beside a host and cannot have; None: no host was found."""
 
 
 class StaleAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +82,7 @@ def of_decision(
     explanation: Explanation | None,
     now: int,
     role: Role = "build",
+    refusal: str | None = None,
 ) -> NewAttempt:
     """Return the attempt that a decision begins; where nothing was chosen, it ended at once."""
     return NewAttempt(
@@ -87,6 +93,7 @@ def of_decision(
         now=now,
         explanation=explanation,
         role=role,
+        refusal=refusal,
     )
 
 
@@ -99,9 +106,10 @@ def begin(connection: sa.Connection, new: Iterable[NewAttempt]) -> None:
             "node": one.node,
             "host": one.host,
             "open": one.node is not None,
-            "outcome": None if one.node is not None else "no_valid_host",
+            "outcome": None if one.node is not None else NO_VALID_HOST if one.refusal is None else REFUSED,
             "started_at": one.now,
             "ended_at": None if one.node is not None else one.now,
+            "message": one.refusal,
             "explanation": dump(one.explanation) if one.explanation else None,
             "role": one.role,
             "resources": None if one.resources is None else dump(one.resources),

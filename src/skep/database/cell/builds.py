@@ -52,6 +52,8 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     """The cells that had no host for it."""
     traveller: Traveller | None = None
     """What comes with a server that is unshelved in this cell; None: it is created."""
+    refusal: str | None = None
+    """Without an assignment: what it cannot have beside a host; None: no host was found."""
 
     def on_host(self) -> Instance:
         """Return the instance as its row will say it."""
@@ -137,6 +139,7 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> set[
                 one.explanation,
                 now,
                 "build" if one.traveller is None else "unshelve",
+                one.refusal,
             )
             for one in staged
         ),
