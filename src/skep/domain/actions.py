@@ -76,7 +76,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """The versioned notifications are `instance.NAME.start`, `.end` and `.error`, of an action without a task
     `instance.NAME`; None: `instance.update` tells of it."""
     begins: bool = False
-    """Of an action without a task: its notifications are `instance.NAME.start` and `.end`, as if it had one."""
+    """Of an action without a task: its notifications are `instance.NAME.start` and `.end`, as if it had one, and its
+    event names the server's host."""
     deadline: str | None = None
     """The setting of `[conductor]` with the seconds for which its host may be silent; None: without a limit."""
     quota: Quota | None = None

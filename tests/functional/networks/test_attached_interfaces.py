@@ -69,6 +69,11 @@ async def test_a_server_gets_interfaces_and_loses_them(tmp_path: Path) -> None:
         records = (await demo.compute.ask("GET", f"/servers/{server['id']}/os-instance-actions", version=NEWEST)).json()
         named = [record["action"] for record in records["instanceActions"]]
         assert named == ["detach_interface"] * 2 + ["attach_interface"] * 2 + ["create"]
+        here = (await demo.server(server["id"]))["hostId"]
+        for record in records["instanceActions"]:
+            path = f"/servers/{server['id']}/os-instance-actions/{record['request_id']}"
+            told = (await demo.compute.ask("GET", path, version=NEWEST)).json()["instanceAction"]
+            assert [one["hostId"] for one in told["events"]] == [here], record["action"]
 
         await attached(demo, server, net_id=second["id"])
         await demo.delete(server["id"])

@@ -136,6 +136,12 @@ async def test_a_server_gets_volumes_and_loses_them(cloud: ServersUnderTest, vol
     assert [one["action"] for one in records["instanceActions"]] == ["detach_volume", *["attach_volume"] * 2, "create"]
     told = [(over.action, over.arguments) for over, _ in cloud.ended]
     assert told[-1] == ("detach_volume", {"volume_id": first})
+    here = (await row(cloud, server)).host
+    assert here is not None
+    for record in records["instanceActions"]:
+        of_one = f"/servers/{server}/os-instance-actions/{record['request_id']}"
+        shown = (await cloud.good("GET", of_one, version=NEWEST, token="admin"))["instanceAction"]
+        assert [one["host"] for one in shown["events"]] == [here], record["action"]
     assert volumes.left == []
 
 

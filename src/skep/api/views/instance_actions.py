@@ -80,7 +80,7 @@ def create_events(attempts: list[AttemptRecord], instance: Instance) -> list[Act
 def _attempt(one: AttemptRecord, instance: Instance) -> ActionEvent:
     message = one.message if one.built_at is None else None
     if one.host is None and instance.fault is not None:
-        message = message or instance.fault.message
+        message = instance.fault.message
     return ActionEvent(
         instance=instance.uuid,
         request_id=instance.request_id,

@@ -68,7 +68,8 @@ def carry_out(
 ) -> list[Over] | None:
     """Carry an action out on a server that `check` lets pass; return it and the actions that it ended.
 
-    `host` is the machine of the API; an action about a move names the host of the move instead. None when there is no
+    `host` is the machine of the API; an action about a move names the host of the move instead, and one that changes
+    what a server has on its host (Nova does it there) that host. None when there is no
     such row, or it is frozen for a moment. What `check` raises passes through; nothing is written then. An action that
     has nothing to do leaves no record, as in Nova.
     """
@@ -96,7 +97,7 @@ def carry_out(
         context=request.context,
         instance=uuid,
         attempt=before.attempt,
-        host=host if action.event_of is None else cold_moves.source_of(connection, uuid),
+        host=_where(connection, before, action, host),
         started_at=now,
         ended_at=now,
         before=before.state,
@@ -105,6 +106,13 @@ def carry_out(
     )
     actions.ended(connection, over)
     return with_instances(connection, [*(one for one in settled if one is not None), over])
+
+
+def _where(connection: sa.Connection, before: Instance, action: Action, api: str) -> str | None:
+    """Return the host that the event of an action names; `api` is the machine of the API."""
+    if action.event_of is not None:
+        return cold_moves.source_of(connection, before.uuid)
+    return before.host if action.begins and before.host is not None else api
 
 
 _TOLD = ("volume_id",)
