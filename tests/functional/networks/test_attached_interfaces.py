@@ -80,6 +80,25 @@ async def test_a_server_gets_interfaces_and_loses_them(tmp_path: Path) -> None:
         assert await demo.ports(server["id"]) == []
 
 
+async def test_an_address_where_ports_make_theirs_is_refused(tmp_path: Path) -> None:
+    """By a create and by an attach: no port could have it."""
+    async with tenant(tmp_path) as demo:
+        network = await demo.network("10.1.0.0/24")
+        modes = {"ip_version": 6, "ipv6_ra_mode": "slaac", "ipv6_address_mode": "slaac"}
+        subnet = {"network_id": network["id"], "cidr": "2001:db8::/64", **modes}
+        await demo.networks("POST", "subnets", {"subnet": subnet})
+        answer = await demo.create([{"uuid": network["id"], "fixed_ip": "2001:db8::77"}])
+        assert answer.status_code == 400
+        assert "server.networks[0].fixed_ip" in answer.text
+        server = await demo.built("none")
+        said = {"net_id": network["id"], "fixed_ips": [{"ip_address": "2001:db8::77"}]}
+        path = f"/servers/{server['id']}/os-interface"
+        answer = await demo.compute.ask("POST", path, {"interfaceAttachment": said}, version=NEWEST)
+        assert answer.status_code == 400
+        assert "interfaceAttachment.fixed_ips[0].ip_address" in answer.text
+        assert await demo.ports(server["id"]) == []
+
+
 async def test_a_server_without_interfaces_gets_its_first(tmp_path: Path) -> None:
     """The port is bound to the host that the server has, also after a move."""
     async with tenant(tmp_path, hosts=2) as demo:

@@ -97,6 +97,30 @@ async def test_addresses_of_both_versions(networks: NetworkSession) -> None:
     assert _addresses(await networks.show("port", before["id"])) == ["10.0.0.2"]
 
 
+@pytest.mark.parametrize("mode", ["slaac", "dhcpv6-stateless"])
+async def test_where_ports_make_their_addresses_none_is_chosen(networks: NetworkSession, mode: str) -> None:
+    network, v4 = await _network(networks)
+    modes = {"ipv6_ra_mode": mode, "ipv6_address_mode": mode}
+    subnet = await networks.make("subnet", network_id=network, ip_version=6, cidr="2001:db8::/64", **modes)
+    mac, own = "fa:16:3e:00:00:01", "2001:db8::f816:3eff:fe00:1"
+    port = await networks.make("port", network_id=network, fixed_ips=[{"subnet_id": v4}], mac_address=mac)
+    for chosen in ({"ip_address": "2001:db8::77"}, {"ip_address": "2001:db8::77", "subnet_id": subnet["id"]}):
+        for method, path, said in (
+            ("POST", "/ports", {"network_id": network, "fixed_ips": [chosen]}),
+            ("PUT", f"/ports/{port['id']}", {"fixed_ips": [{"subnet_id": v4}, chosen]}),
+        ):
+            status, kind, text = await networks.refused(method, path, {"port": said})
+            assert (status, kind) == (400, "AllocationOnAutoAddressSubnet"), text
+            assert "fixed_ips" in text
+    assert _addresses(await networks.show("port", port["id"])) == ["10.0.0.2"], "nothing is half done"
+    for wanted in ({"subnet_id": subnet["id"]}, {"ip_address": own}):
+        assert _addresses(await networks.change("port", port["id"], fixed_ips=[wanted])) == [own]
+    router = await networks.make("router", name="r")
+    joined = {"subnet_id": subnet["id"]}
+    answer = await networks.ask("PUT", f"/routers/{router['id']}/add_router_interface", joined)
+    assert answer.status_code == 200, "a router has the address of the gateway"
+
+
 async def test_addresses_of_a_port_change(networks: NetworkSession) -> None:
     network, subnet = await _network(networks)
     port = await networks.make("port", network_id=network, fixed_ips=[{"subnet_id": subnet}])

@@ -9,7 +9,7 @@ from skep.database.api import network_rows, port_addresses
 from skep.database.api.network_rows import NETWORKS, SECURITY_GROUPS, SUBNETS
 from skep.domain.errors import BadRequest, Conflict, Forbidden, QuotaExceeded
 from skep.domain.invalid_input import invalid_field
-from skep.domain.networking import Network, Port
+from skep.domain.networking import AUTO_ADDRESSES, Network, Port
 from skep.domain.subnet_addresses import BadSubnet, IpAddress, address_of, is_usable
 from skep.domain.vifs import NETWORKS_NAMED, RequestedNetwork
 from skep.neighbours.networks.base import AskedNetworks, ChosenNetworks, check_kind
@@ -169,6 +169,8 @@ def address_on(work: NetworkWork, where: str, network: Network, text: str) -> tu
     usable = [subnet for subnet in of_network if is_usable(ip_network(subnet.cidr), address)]
     if not usable:
         raise invalid_field(where, text, f"an address of a subnet of network {network.id}")
+    if usable[0].ipv6_address_mode in AUTO_ADDRESSES:
+        raise invalid_field(where, text, f"no address of subnet {usable[0].id}, where ports make theirs themselves")
     return address, port_addresses.holder(work.connection, usable[0].id, address) is not None
 
 

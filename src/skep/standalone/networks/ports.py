@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from ipaddress import ip_network
 from typing import Any
 
@@ -32,7 +32,7 @@ from skep.standalone.networks import default_groups, subnets, views
 from skep.standalone.networks.bodies import NewPort, PortChanges, WantedIp, mac_of
 from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.queries import FLAG, TEXT, ListFilter, text
-from skep.standalone.networks.refusals import InTheWay, InvalidInput, NotPermitted
+from skep.standalone.networks.refusals import AutomaticAddresses, InTheWay, InvalidInput, NotPermitted
 from skep.standalone.networks.resources import ResourceApi, changed, check_owner, columns, find, said_of, store
 
 NO_MORE_ADDRESSES = "IpAddressGenerationFailure"
@@ -203,10 +203,14 @@ def narrow(given: QueryValues) -> tuple[Condition, ...]:
     return tuple(found)
 
 
-def give_addresses(work: NetworkWork, port: Port, wanted: Sequence[WantedIp] | None) -> None:
+def give_addresses(
+    work: NetworkWork, port: Port, wanted: Sequence[WantedIp] | None, *, had: Collection[WantedIp] = ()
+) -> None:
     """Give a port the addresses that are wanted; None: as the subnets of its network give them.
 
-    Raises InvalidInput, InTheWay.
+    `had`: those of them that it had before, and may keep.
+
+    Raises InvalidInput, InTheWay, and AutomaticAddresses for one that is not its own where ports make theirs.
     """
     of_network = subnets.of_network(work.connection, port.network_id)
     if wanted is None:
@@ -216,16 +220,36 @@ def give_addresses(work: NetworkWork, port: Port, wanted: Sequence[WantedIp] | N
         raise InvalidInput(f"exceeded maximum amount of fixed ips per port: {work.settings.max_fixed_ips_per_port}")
     # Those that are named go first: a search would give one of them to another place of the port.
     for position, one in sorted(enumerate(wanted), key=lambda placed: placed[1].ip_address is None):
+        if one not in had:
+            _check_automatic(port, of_network, one)
         _give(work, port, of_network, one, position)
 
 
+def _check_automatic(port: Port, of_network: list[Subnet], wanted: WantedIp) -> None:
+    """Refuse an address other than the port's own where ports make theirs; routers choose theirs (Neutron's rule).
+
+    Raises AutomaticAddresses, and InvalidInput.
+    """
+    address = _named(wanted)
+    if address is None or port.device_owner == ROUTER_INTERFACE:
+        return
+    subnet = _subnet_of(port, of_network, wanted.subnet_id, address)
+    if subnet.ipv6_address_mode in AUTO_ADDRESSES and address != subnets.automatic_address(subnet, port.mac_address):
+        raise AutomaticAddresses(address, subnet.id)
+
+
+def _named(wanted: WantedIp) -> IpAddress | None:
+    """Return the address that is named, if one is. Raises InvalidInput."""
+    if wanted.ip_address is None:
+        return None
+    try:
+        return address_of(wanted.ip_address)
+    except BadSubnet as error:
+        raise InvalidInput(str(error)) from error
+
+
 def _give(work: NetworkWork, port: Port, of_network: list[Subnet], wanted: WantedIp, position: int) -> None:
-    address = None
-    if wanted.ip_address is not None:
-        try:
-            address = address_of(wanted.ip_address)
-        except BadSubnet as error:
-            raise InvalidInput(str(error)) from error
+    address = _named(wanted)
     subnet = _subnet_of(port, of_network, wanted.subnet_id, address)
     if address is None and subnet.ipv6_address_mode in AUTO_ADDRESSES:
         address = subnets.automatic_address(subnet, port.mac_address)
@@ -286,7 +310,7 @@ def _none_free(network_id: str) -> InTheWay:
 def _change_addresses(work: NetworkWork, port: Port, wanted: Sequence[WantedIp]) -> None:
     """Give a port other addresses; one that it has and that is wanted stays."""
     had = port_addresses.of_ports(work.connection, [port.id])[port.id]
-    kept = list(wanted)
+    kept, stay = list(wanted), list[WantedIp]()
     left = list(had)
     # As above: an address that is named stays where it is named.
     for position, one in sorted(enumerate(wanted), key=lambda placed: placed[1].ip_address is None):
@@ -294,12 +318,13 @@ def _change_addresses(work: NetworkWork, port: Port, wanted: Sequence[WantedIp])
         if same is not None:
             left.remove(same)
             kept[position] = WantedIp(same.subnet_id, same.ip_address)
+            stay.append(kept[position])
     lost = {fixed.ip_address for fixed in left}
     for floating in network_rows.where(work.connection, FLOATING_IPS, port_id=port.id):
         if floating.fixed_ip_address in lost:
             store(work, FLOATING_IPS, loosened(work, floating))
     port_addresses.give_back(work.connection, [port.id])
-    give_addresses(work, port, kept)
+    give_addresses(work, port, kept, had=stay)
 
 
 def add_address(work: NetworkWork, port: Port) -> None:

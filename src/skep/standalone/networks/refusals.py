@@ -31,6 +31,18 @@ class InvalidInput(BadRequest):
         super().__init__(f"Invalid input for operation: {text}.")
 
 
+class AutomaticAddresses(BadRequest):
+    """An address that is chosen where each port makes its own (400)."""
+
+    type = "AllocationOnAutoAddressSubnet"
+
+    def __init__(self, address: object, subnet_id: str) -> None:
+        super().__init__(
+            f"fixed_ips: address {address} cannot be chosen on subnet {subnet_id}, where a port makes its address of "
+            "its mac_address; name the subnet alone."
+        )
+
+
 class Missing(NotFound):
     """What is named and is not there, or is not the caller's to see (404)."""
 
