@@ -158,6 +158,8 @@ async def test_what_is_asked_wrongly(tmp_path: Path) -> None:
         for status, said in cases:
             answer = await attach(demo, server, **said)
             assert answer.status_code == status, (said, answer.text)
+        absent = await attach(demo, server, port_id=unknown)
+        assert f"Port id {unknown} could not be found." in absent.text
         early = await attach(demo, server, "2.48", net_id=network["id"], tag="back")
         assert early.status_code == 400
         assert (await demo.compute.ask("POST", f"/servers/{server['id']}/os-interface", {})).status_code == 400

@@ -79,7 +79,10 @@ class AttachedInterfacesContract(NetworksContractBase, abc.ABC):
         free = await world.port(network)
         server, other = await world.server(), await world.server()
         vif = await _attach(world, other, RequestedNetwork(network_id=network))
-        for port_id in (vif.id, free["id"], new_uuid(), "no id"):
+        absent = new_uuid()
+        with pytest.raises(NotFound, match=f"Port id {absent} could not be found"):
+            await _attach(world, server, RequestedNetwork(port_id=absent))
+        for port_id in (vif.id, free["id"], absent, "no id"):
             with pytest.raises(NotFound):
                 await _detach(world, server, port_id)
         assert [one["id"] for one in await world.ports_of(other)] == [vif.id]

@@ -12,7 +12,7 @@ from skep.neighbours.networks.base import WantedInterface, WantedPorts
 from skep.standalone.networks import choices, ports, taking
 from skep.standalone.networks.callers import NetworkWork
 from skep.standalone.networks.quotas import OVER_QUOTA
-from skep.standalone.networks.refusals import InTheWay
+from skep.standalone.networks.refusals import InTheWay, Missing
 from skep.standalone.networks.resources import find
 
 WHERE = "interfaceAttachment"
@@ -61,7 +61,10 @@ def detach(work: NetworkWork, instance: InstanceUuid, port_id: str) -> None:
 def _checked(work: NetworkWork, wanted: RequestedNetwork) -> RequestedNetwork:
     """Return the interface with its network, where none was named the only one that there is."""
     if wanted.port_id is not None:
-        port = taking.own_port(work, work.caller.project_id, wanted.port_id)
+        try:
+            port = taking.own_port(work, work.caller.project_id, wanted.port_id)
+        except Missing as error:
+            raise NotFound(f"Port id {wanted.port_id[:80]} could not be found.") from error
         choices.check_port(work, f"{WHERE}.port_id", port)
         return wanted
     if wanted.network_id is None:

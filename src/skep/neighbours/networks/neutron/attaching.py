@@ -51,7 +51,7 @@ async def _checked(chooser: Chooser, wanted: RequestedNetwork) -> RequestedNetwo
     there = await choosing.look_up(chooser, [wanted])
     if wanted.port_id is not None:
         if wanted.port_id not in there.ports:
-            raise NotFound(f"Port {wanted.port_id[:80]} could not be found.")
+            raise NotFound(f"Port id {wanted.port_id[:80]} could not be found.")
         port = there.ports[wanted.port_id]
         choosing.check_port(f"{WHERE}.port_id", port)
         if port.resource_request:
