@@ -17,7 +17,16 @@ from skep.cli.failures import CommandRefused, Failed
 from skep.cli.host import not_believed
 from skep.cli.installed import load_installed
 from skep.cli.output import Format, counted, format_option, print_json, print_rows, progress
-from skep.cli.remote import Remote, cloud_option, connect, meant_elsewhere, names_a_cloud
+from skep.cli.remote import (
+    FORBIDDEN,
+    STATE_CLOUD,
+    Answered,
+    Remote,
+    cloud_option,
+    connect,
+    meant_elsewhere,
+    names_a_cloud,
+)
 from skep.cli.tables import Table
 from skep.config.loading import FILE_VARIABLE, LoadedConfig
 from skep.domain.heard_time import OFF_SECONDS
@@ -110,7 +119,14 @@ def _of_cloud(cloud: str | None, config_file: Path | None) -> Iterator[Check]:
     try:
         yield from _readiness(remote)
     except Failed as error:
-        yield Check("cloud", "bad", error.message)
+        yield Check("cloud", "bad", _advised(error))
+
+
+def _advised(error: Failed) -> str:
+    """Return what went wrong, and what to do where a role was missing: an admin alone may ask all that is asked."""
+    if not isinstance(error, Answered) or error.status != FORBIDDEN:
+        return error.message
+    return f"{error.message} Sign in as an admin (OS_CLOUD={STATE_CLOUD} for a cloud of `skep up`)."
 
 
 def _readiness(remote: Remote) -> Iterator[Check]:
@@ -198,8 +214,11 @@ def _troubles(hosts: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str,
 
 def _audit(form: Format, cloud: str | None, config_file: Path | None) -> None:
     remote = connect(cloud, config_file)
-    with progress("Comparing databases and placement, twice"):
-        audit = remote.admin("GET", "/audit")["audit"]
+    try:
+        with progress("Comparing databases and placement, twice"):
+            audit = remote.admin("GET", "/audit")["audit"]
+    except Answered as error:
+        raise Failed(_advised(error)) from error
     if form == "json":
         print_json(audit)
     else:

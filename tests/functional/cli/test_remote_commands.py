@@ -202,6 +202,15 @@ async def test_refusals_are_one_line(line: CommandLine) -> None:
     assert (status, errors.startswith("skep: which cloud?")) == (2, True)
 
 
+async def test_doctor_tells_a_member_to_sign_in_as_an_admin(line: CommandLine) -> None:
+    checks = {check["name"]: check for check in await line.json("doctor", "--os-cloud", "owner", status=1)}
+    advice = "Sign in as an admin (OS_CLOUD=skep for a cloud of `skep up`)."
+    assert (checks["token"]["verdict"], checks["cloud"]["verdict"]) == ("good", "bad")
+    assert checks["cloud"]["message"] == f"This request needs the role admin. (403) {advice}"
+    status, out, errors = await line.run("doctor", "--audit", "--os-cloud", "owner")
+    assert (status, out, advice in errors) == (1, "", True)
+
+
 async def test_doctor_and_audit(line: CommandLine) -> None:
     server = await line.admin.server(None)
     assert (await line.json("doctor", "--audit"))["differences"] == []
