@@ -26,6 +26,10 @@ ACTION_ENDED = "action.ended"
 ACTION_FAILED = "action.failed"
 UNREADABLE = "event.unreadable"
 
+GIVEN_UP = "given_up"
+"""Outcome of an open attempt beside the one that holds the server: its host is to undo it, and it alone."""
+REPLACED = "InstanceReplaced"
+"""What a host names as the error of an attempt that it undid because it was told to."""
 REFUSED = "refused"
 """Outcome of an attempt for which hosts were found, and what it needs beside a host could not be had."""
 
@@ -52,7 +56,8 @@ TABLE: tuple[EventKind, ...] = (
     EventKind(name=NO_HOST, when="a decision found no host", data=("considered", "reason")),
     EventKind(
         name=ATTEMPT_FAILED,
-        when="an attempt ended without its guest, or was given up; a delete ends the attempts of its server like that",
+        when="an attempt ended without its guest, or was given up before it had one; a delete ends the attempts of its "
+        "server like that",
         data=("outcome", "error"),
         hidden=("message",),
     ),
@@ -97,6 +102,8 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     fault: Fault | None = None
     explanation: Explanation | None = None
     """Of the decision that chose the host."""
+    built_at: int | None = None
+    """Of an attempt: when its host had built it; None: it did not, or a release before 0.8 wrote it."""
     damaged: bool = False
     """Whether something of it could not be read."""
 
@@ -121,9 +128,15 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
 def is_news(fact: Fact) -> bool:
     """Tell whether a fact becomes an event.
 
-    A build that was refused its ports or volumes chose no host, and missed none: the server's ERROR says why.
+    A build that was refused its ports or volumes chose no host, and missed none: the server's ERROR says why. Nothing
+    failed of a guest that was built and that its host undoes because the server is elsewhere now, or on no host.
     """
-    return fact.damaged or not (fact.kind == "chosen" and fact.what == REFUSED)
+    if fact.damaged:
+        return True
+    if fact.kind == "attempt":
+        left = fact.what == GIVEN_UP or (fact.what, fact.detail) == ("undone", REPLACED)
+        return fact.built_at is None or not left
+    return not (fact.kind == "chosen" and fact.what == REFUSED)
 
 
 def event_of(fact: Fact, cell: CellUuid) -> NewEvent:

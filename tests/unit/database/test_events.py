@@ -22,7 +22,7 @@ from skep.database.stored import dump
 from skep.domain.errors import BadRequest, Withdrawn
 from skep.domain.ids import InstanceUuid, ProjectId, UserId
 from skep.domain.instances import State
-from skep.domain.server_events import REFUSED, NewEvent, event_of, is_news
+from skep.domain.server_events import REFUSED, REPLACED, NewEvent, event_of, is_news
 from skep.processes.servers.postgres import PostgresServer
 from tests.support.rows import CELL, FAULT, HOST, ONE, PROJECT, USER, bring_to, context, request, staged
 
@@ -78,6 +78,25 @@ def test_a_failed_build_says_where_and_why(cell: sa.Connection) -> None:
         {"message": f"{HOST} is full"},
     )
     assert (error.type, error.data["reason"]) == ("server.error", FAULT.message)
+
+
+@pytest.mark.parametrize(("until", "news"), [(State.ACTIVE, 0), (State.SPAWNING, 2)])
+def test_a_guest_that_is_left_behind_did_not_fail(cell: sa.Connection, until: State, news: int) -> None:
+    """An attempt that is given up before it has a guest did."""
+    bring_to(cell, until)
+    told(cell)
+    assert attempts.give_up(cell, ONE, 1, 20)
+    facts = event_facts.oldest(cell, 9)
+    attempts.finish(cell, ONE, 1, HOST, 21, "undone", keep_open=False, error=REPLACED, message="it was given up")
+    assert [one.what for one in event_facts.oldest(cell, 9)] == [*(one.what for one in facts), "undone"]
+    assert [type_ for type_, _ in told(cell)] == ["server.attempt_failed"] * news
+
+
+def test_a_guest_that_fails_after_it_was_built_is_told(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    told(cell)
+    attempts.finish(cell, ONE, 1, HOST, 21, "fenced", keep_open=False)
+    assert [type_ for type_, _ in told(cell)] == ["server.attempt_failed"]
 
 
 def test_a_build_that_is_refused_its_ports_is_told_by_its_error_alone(cell: sa.Connection) -> None:

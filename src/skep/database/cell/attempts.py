@@ -21,7 +21,7 @@ from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Task
 from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
-from skep.domain.server_events import REFUSED
+from skep.domain.server_events import GIVEN_UP, REFUSED
 
 row = attempts.c
 
@@ -34,8 +34,6 @@ HOST_MISSING = "host_missing"
 """Outcomes of what was closed without a word of its host."""
 NO_VALID_HOST = "no_valid_host"
 """Outcome of an attempt for which no host was found."""
-GIVEN_UP = "given_up"
-"""Outcome of an open attempt beside the one that holds the server: its host is to undo it, and it alone."""
 
 STALE = sa.or_(row.attempt < instances.c.attempt, sa.and_(row.attempt > instances.c.attempt, row.outcome.is_not(None)))
 """Says of an open attempt that was not built, beside its instance's row: the row has left it behind, or it was begun

@@ -19,12 +19,17 @@ from skep.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 _row = event_facts.c
+_WHY = sa.case((_row.kind == "chosen", attempts.c.explanation)).label("explanation")
 _FACTS = (
-    sa.select(event_facts, attempts.c.explanation)
+    sa.select(event_facts, _WHY, attempts.c.built_at)
     .join_from(
         event_facts,
         attempts,
-        sa.and_(_row.kind == "chosen", attempts.c.instance == _row.instance, attempts.c.attempt == _row.attempt),
+        sa.and_(
+            _row.kind.in_(("chosen", "attempt")),
+            attempts.c.instance == _row.instance,
+            attempts.c.attempt == _row.attempt,
+        ),
         isouter=True,
     )
     .order_by(_row.id)
@@ -73,4 +78,4 @@ def _fact(found: sa.RowMapping) -> Fact:
 
 
 _ENCODED = (("fault", Fault), ("explanation", Explanation))
-_PLAIN = tuple(column.name for column in event_facts.c if column.name != "fault")
+_PLAIN = (*(column.name for column in event_facts.c if column.name != "fault"), "built_at")
