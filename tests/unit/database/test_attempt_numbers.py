@@ -23,13 +23,14 @@ from skep.database.cell import (
     unreadable,
 )
 from skep.database.cell import tables as cell_tables
-from skep.database.cell.attempts import GIVEN_UP, NewAttempt, StaleAttempt
+from skep.database.cell.attempts import NewAttempt, StaleAttempt
 from skep.database.cell.fences import FencedHost
 from skep.domain.actions import ACTIONS, ActionRequest
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
 from skep.domain.instances import State
 from skep.domain.recovery import GoOn
+from skep.domain.server_events import GIVEN_UP
 from tests.support.rows import HOST, ME, ONE, bring_to, context, state_of
 
 NOW = 100

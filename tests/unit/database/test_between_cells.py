@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import attempts, between_cells, cold_moves, hand_overs, move_steps
+from skep.database.cell import between_cells, cold_moves, hand_overs, move_steps
 from skep.database.cell import instances as rows
 from skep.database.cell.between_cells import PartOfMove, Sought
 from skep.database.cell.tables import attempts as attempt_rows
@@ -15,6 +15,7 @@ from skep.domain.actions import ACTIONS
 from skep.domain.builds import BuildFailure, FailureKind
 from skep.domain.ids import CellUuid
 from skep.domain.instances import State
+from skep.domain.server_events import GIVEN_UP
 from tests.support.rows import CELL, HOST, ONE, bring_to, context, placed, state_of
 from tests.support.rows import move as moved
 
@@ -47,7 +48,7 @@ def test_it_is_not_let_go_by_who_has_read_an_older_move(cell: sa.Connection) -> 
     assert between_cells.fold(cell, ONE, again, over, NOW)
     assert state_of(cell) is State.MOVED
     left = cell.execute(sa.select(attempt_rows.c.outcome).where(attempt_rows.c.open)).scalars().all()
-    assert left == [attempts.GIVEN_UP]
+    assert left == [GIVEN_UP]
     assert not between_cells.fold(cell, ONE, None, None, NOW), "once"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, asked, attempts, numbers, resting, tasks, unreadable, unshelves
+from skep.database.cell import actions, asked, numbers, resting, tasks, unreadable, unshelves
 from skep.database.cell.instances import spec_of
 from skep.database.cell.tables import action_events, instances, migrations, recovering_instances
 from skep.database.cell.tables import actions as action_rows
@@ -19,6 +19,7 @@ from skep.domain.context import RequestContext
 from skep.domain.groups import GroupRule
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import PowerState, Shelved, State, Task
+from skep.domain.server_events import GIVEN_UP
 from skep.domain.server_migrations import EVACUATED, MigrationType
 from skep.domain.volumes import ServerVolume
 
@@ -125,7 +126,7 @@ _HELD = sa.exists(
     sa.select(attempt_rows.c.attempt).where(
         attempt_rows.c.instance == row.uuid,
         attempt_rows.c.open,
-        sa.or_(attempt_rows.c.outcome.is_(None), attempt_rows.c.outcome != attempts.GIVEN_UP, ~_evacuated),
+        sa.or_(attempt_rows.c.outcome.is_(None), attempt_rows.c.outcome != GIVEN_UP, ~_evacuated),
     )
 )
 """Says of an instance that hosts have something of it which holds up its delete. What an evacuation left behind does

@@ -14,6 +14,7 @@ from skep.database.cell.transitions import moving
 from skep.domain.actions import Ended
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Fault, State, Task
+from skep.domain.server_events import GIVEN_UP
 from skep.domain.states import before
 
 row = instances.c
@@ -60,7 +61,7 @@ def came_back(connection: sa.Connection, node: NodeUuid) -> int:
         .where(attempt_row.node == node, attempt_row.outcome == OUTCOME, ~attempt_row.open)
         .values(
             open=True,
-            outcome=sa.case((built, "built"), (beside, attempts.GIVEN_UP), else_=sa.null()),
+            outcome=sa.case((built, "built"), (beside, GIVEN_UP), else_=sa.null()),
             sent_at=None,
             sends=0,
         )

@@ -8,7 +8,6 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell import unreadable
-from skep.database.cell.attempts import GIVEN_UP
 from skep.database.cell.instances import spec_of
 from skep.database.cell.missing_hosts import NO_AGENT
 from skep.database.cell.tables import attempts, instances
@@ -16,6 +15,7 @@ from skep.domain.claims import ClaimKey
 from skep.domain.groups import GroupRule
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import State, Task
+from skep.domain.server_events import GIVEN_UP
 
 row = instances.c
 attempt = attempts.c
