@@ -133,6 +133,9 @@ class Reschedules:
         )
         if moved:
             self._builds.dispatching.nudge()
+            if instance.vifs:
+                # Its ports follow it while its host makes the guest.
+                await parts.tell_above()
         else:
             group = work.spec.group.uuid if work.spec.group else None
             self._releases.add([ClaimKey(instance.uuid, instance.attempt, placed.node, group)])

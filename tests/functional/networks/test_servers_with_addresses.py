@@ -7,13 +7,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from skep.config.compute import FakeFailure
-from skep.contracts.eventually import eventually
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.database import Connection
 from skep.database.api import network_rows, port_addresses
 from skep.database.api.network_rows import PORTS
+from skep.domain.ids import CELL0
+from skep.messages.to_super_conductor import CellChanged
 from skep.processes.all_in_one import AllInOneCloud
+from skep.transport.base import SUPER_CONDUCTOR
 
 NEWEST = "2.96"
 
@@ -232,6 +237,51 @@ async def test_ports_follow_their_server_to_another_host(tmp_path: Path) -> None
 
         await eventually(follows, "the port is bound there")
         assert addresses(await demo.server(server["id"])) == addresses(server)
+
+
+async def test_ports_follow_an_unshelved_server_without_waiting_for_a_look(tmp_path: Path) -> None:
+    """The level above looks at the rows by itself, too, but in this cloud not within the test."""
+    config = http_config(tmp_path)
+    config = msgspec.structs.replace(
+        config, conductor=msgspec.structs.replace(config.conductor, resend_seconds=10 * PATIENCE)
+    )
+    async with (
+        serving_cloud(config, cells=1, hosts=1) as cloud,
+        signed_in(cloud, "demo", "demo") as compute,
+        signed_in(cloud) as admin,
+    ):
+        demo = Tenant(cloud, compute)
+        network = await demo.network("10.0.0.0/24")
+        server = await demo.built([{"uuid": network["id"]}])
+        url = f"{cloud.networks_url}/v2.0/ports?device_id={server['id']}"
+
+        async def bound() -> str:
+            [port] = (await admin.client.get(url, headers={"X-Auth-Token": admin.token})).json()["ports"]
+            return str(port["binding:host_id"])
+
+        async def acted(action: str, status: str) -> None:
+            answer = await compute.ask("POST", f"/servers/{server['id']}/action", {action: None}, version=NEWEST)
+            assert answer.status_code == 202, answer.text
+
+            async def done() -> bool:
+                return str((await demo.server(server["id"]))["status"]) == status
+
+            await eventually(done, status)
+
+        async def is_loose() -> bool:
+            [cell] = (uuid for uuid in cloud.plane.cells if uuid != CELL0)
+            await cloud.plane.transport.cast(SUPER_CONDUCTOR, CellChanged(cell=cell))
+            return await bound() == ""
+
+        before = await bound()
+        await acted("shelve", "SHELVED_OFFLOADED")
+        await eventually(is_loose, "the port is bound to no host")
+        await acted("unshelve", "ACTIVE")
+
+        async def is_back() -> bool:
+            return await bound() == before
+
+        await eventually(is_back, "the port is bound")
 
 
 async def test_ports_follow_a_build_to_another_cell(tmp_path: Path) -> None:
