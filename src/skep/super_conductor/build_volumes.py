@@ -29,13 +29,13 @@ RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 30.0
 """Until a service that did not answer is asked again, likewise."""
 
 
-class VolumesAwaited(msgspec.Struct, frozen=True):
-    """The volumes of a server are not there yet, or the service did not answer: they are asked for again."""
+class Awaited(msgspec.Struct, frozen=True):
+    """What a server needs of a service is not there yet, or the service did not answer: it is asked again."""
 
     seconds: float
 
 
-Prepared = Taken | VolumesRefused | VolumesAwaited
+Prepared = Taken | VolumesRefused | Awaited
 
 PAUSES_PER_SECOND = 4
 """Pauses end with a quarter of a second, so that servers which began at nearly the same time wait together."""
@@ -66,12 +66,12 @@ class BuildVolumes:
     async def _prepared(self, one: Taken, now: int, *, may_have: bool) -> Prepared:
         if not may_have:
             # It is another conductor's by now, or it is deleted.
-            return VolumesAwaited(RETRY_SECONDS)
+            return Awaited(RETRY_SECONDS)
         try:
             return await self._made_and_kept(one, now)
         except SkepError as error:
             log.warning("no volumes", instance=one.instance.uuid, error=str(error))
-            return VolumesAwaited(self._pause(one, RETRY_SECONDS, LONGEST_RETRY_SECONDS))
+            return unanswered(one, self._parts.clock.now())
 
     async def _made_and_kept(self, one: Taken, now: int) -> Prepared:
         volumes, server = self._parts.volumes, one.instance
@@ -88,7 +88,7 @@ class BuildVolumes:
             limit = self._parts.volume_seconds
             if now > one.created_at + round(limit * SECOND):
                 return VolumesRefused(f"The volumes of the server were not made within {limit:g} seconds.")
-            return VolumesAwaited(self._pause(one, FIRST_POLL_SECONDS, POLL_SECONDS))
+            return Awaited(pause((now - one.created_at) / SECOND, FIRST_POLL_SECONDS, POLL_SECONDS))
         kept = await self._kept(one, found)
         if isinstance(kept, VolumesRefused):
             return kept
@@ -114,10 +114,6 @@ class BuildVolumes:
             await volumes.detach(used)
         return kept
 
-    def _pause(self, one: Taken, least: float, most: float) -> float:
-        """Return a quarter of the seconds for which a server has waited, within limits."""
-        return pause((self._parts.clock.now() - one.created_at) / SECOND, least, most)
-
     async def connect(self, members: Sequence[tuple[Taken, str]]) -> list[Prepared]:
         """Connect the volumes of servers to the hosts that were chosen; return each, in their order, or why not."""
         return await at_once(self._connected(one, host) for one, host in members)
@@ -132,19 +128,19 @@ class BuildVolumes:
                 has.append(connected)
         except SkepError as error:
             log.warning("volumes not connected", instance=one.instance.uuid, host=host, error=str(error))
-            return VolumesAwaited(self._pause(one, RETRY_SECONDS, LONGEST_RETRY_SECONDS))
+            return unanswered(one, self._parts.clock.now())
         return msgspec.structs.replace(one, instance=msgspec.structs.replace(one.instance, volumes=tuple(has)))
 
-    async def release(self, members: Sequence[Taken]) -> list[VolumesAwaited | None]:
+    async def release(self, members: Sequence[Taken]) -> list[Awaited | None]:
         """Release the volumes of servers that no host takes; None: it is done. In the order of `members`."""
         return await at_once(self._released(one) for one in members)
 
-    async def _released(self, one: Taken) -> VolumesAwaited | None:
+    async def _released(self, one: Taken) -> Awaited | None:
         try:
             await self._volumes.release([(one.instance.uuid, one.attempt)])
         except SkepError as error:
             log.warning("volumes not released", instance=one.instance.uuid, error=str(error))
-            return VolumesAwaited(self._pause(one, RETRY_SECONDS, LONGEST_RETRY_SECONDS))
+            return unanswered(one, self._parts.clock.now())
         return None
 
     async def give_up(self, members: Sequence[Taken], found: Mapping[str, InstanceMapping]) -> None:
@@ -161,12 +157,17 @@ class BuildVolumes:
                 log.warning("volumes not connected anew", cell=str(cell), members=len(servers), error=str(error))
 
 
+def unanswered(one: Taken, now: int) -> Awaited:
+    """Return until when a server waits for a service that did not answer: the longer it has waited, the longer."""
+    return Awaited(pause((now - one.created_at) / SECOND, RETRY_SECONDS, LONGEST_RETRY_SECONDS))
+
+
 def pause(waited: float, least: float, most: float) -> float:
     """Return for how many seconds a server waits that has waited so many already: a quarter of them, within limits."""
     return min(most, max(least, math.ceil(waited / 4 * PAUSES_PER_SECOND) / PAUSES_PER_SECOND))
 
 
-def together(awaited: Sequence[tuple[Taken, VolumesAwaited]]) -> dict[float, list[Taken]]:
+def together(awaited: Sequence[tuple[Taken, Awaited]]) -> dict[float, list[Taken]]:
     """Return servers by the seconds for which they wait: those of one number are given back at once."""
     found: dict[float, list[Taken]] = {}
     for one, until in awaited:

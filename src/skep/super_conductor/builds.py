@@ -34,7 +34,7 @@ from skep.messages.to_scheduler import Member, ReleaseClaims, SelectDestinations
 from skep.neighbours.networks.base import PortsAwaited, PortsRefused, WantedPorts
 from skep.neighbours.volumes.base import VolumesRefused
 from skep.super_conductor import notifications
-from skep.super_conductor.build_volumes import BuildVolumes, VolumesAwaited, has_volumes, together
+from skep.super_conductor.build_volumes import Awaited, BuildVolumes, has_volumes, together, unanswered
 from skep.super_conductor.decisions import not_final
 from skep.super_conductor.locations import resolved
 from skep.super_conductor.parts import Parts
@@ -199,7 +199,7 @@ class Builds:
                 step.outcome = "unavailable"
                 log.warning("no ports", members=len(placed), error=str(error))
                 await self._release(_claims_of(placed))
-                await self._give_back([one for one, _ in placed], seconds=1.0)
+                await self._ask_again([one for one, _ in placed])
                 return others
             awaited = [pair for pair, ports in zip(placed, given, strict=True) if isinstance(ports, PortsAwaited)]
             refused = [pair for pair, ports in zip(placed, given, strict=True) if isinstance(ports, PortsRefused)]
@@ -208,7 +208,7 @@ class Builds:
             if awaited:
                 errors = {ports.message for ports in given if isinstance(ports, PortsAwaited)}
                 log.warning("no ports", members=len(awaited), error="; ".join(sorted(errors)))
-                await self._give_back([one for one, _ in awaited], seconds=1.0)
+                await self._ask_again([one for one, _ in awaited])
         return others + [
             _with_vifs(one, fate, ports)
             for (one, fate), ports in zip(placed, given, strict=True)
@@ -226,9 +226,7 @@ class Builds:
         async with self._parts.steps.step("volumes", **_members_named(asked)) as step:
             outcomes = await self._volumes.prepare(asked)
             awaited = [
-                (one, outcome)
-                for one, outcome in zip(asked, outcomes, strict=True)
-                if isinstance(outcome, VolumesAwaited)
+                (one, outcome) for one, outcome in zip(asked, outcomes, strict=True) if isinstance(outcome, Awaited)
             ]
             refused: list[Fated] = [
                 (one, outcome)
@@ -251,9 +249,9 @@ class Builds:
             outcomes = await self._volumes.connect([(one, fate.host) for one, fate in placed])
             ready: list[Fated] = []
             refused: list[Fated] = []
-            awaited: list[tuple[Taken, VolumesAwaited]] = []
+            awaited: list[tuple[Taken, Awaited]] = []
             for (one, fate), outcome in zip(placed, outcomes, strict=True):
-                if isinstance(outcome, VolumesAwaited):
+                if isinstance(outcome, Awaited):
                     awaited.append((one, outcome))
                 elif isinstance(outcome, VolumesRefused):
                     refused.append((one, outcome))
@@ -274,7 +272,12 @@ class Builds:
         await self._give_back_awaited([(one, outcome) for one, outcome in outcomes if outcome is not None])
         return {one.instance.uuid for one, outcome in outcomes if outcome is None}
 
-    async def _give_back_awaited(self, awaited: Sequence[tuple[Taken, VolumesAwaited]]) -> None:
+    async def _ask_again(self, members: Sequence[Taken]) -> None:
+        """Give members back for which the network service did not answer, with pauses that grow."""
+        now = self._parts.clock.now()
+        await self._give_back_awaited([(one, unanswered(one, now)) for one in members])
+
+    async def _give_back_awaited(self, awaited: Sequence[tuple[Taken, Awaited]]) -> None:
         for seconds, members in together(awaited).items():
             await self._give_back(members, seconds=seconds)
 
@@ -284,7 +287,7 @@ class Builds:
             await self._parts.networks.release([(one.instance.uuid, one.attempt) for one in members])
         except SkepError as error:
             log.warning("ports not released", members=len(members), error=str(error))
-            await self._give_back(list(members), seconds=1.0)
+            await self._ask_again(members)
             return False
         return True
 

@@ -26,7 +26,7 @@ from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.answers import new_client
 from skep.neighbours.at_once import AT_ONCE
 from skep.neighbours.networks.base import GroupChange, PortsAwaited, PortsRefused, WantedInterface, WantedPorts
-from skep.neighbours.networks.neutron import service
+from skep.neighbours.networks.neutron import ports, service
 from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
@@ -184,6 +184,62 @@ class TestReplacedConductors(Adapter, NetworksContractBase):
         due = partial(port_holders.take_due, now=clock.now() + FIRST_LOOK, limit=10)
         [holder] = await world.cloud.database.write(due)
         assert (holder.instance, holder.since) == (server, clock.now())
+
+    @pytest.mark.parametrize("status", [400, 405, 413, 418])
+    async def test_a_refusal_without_a_form_ends_a_build(
+        self, world: NetworksWorld, credentials: ServiceCredentials, clock: SteppedClock, status: int
+    ) -> None:
+        """What stands before Neutron may refuse what is asked; asked again it would be refused again."""
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        server = await world.server()
+        async with failing(world, credentials, clock) as (neutron, networks):
+            await neutron.refuse(status, lambda method, _path: method == "POST")
+            [outcome] = await networks.allocate([world.wanted(server, network)])
+        assert outcome == PortsRefused(f"the network service answered {status}.")
+        assert await world.ports_of(server) == []
+
+    @pytest.mark.parametrize("status", [404, 408, 409, 412, 429, 503])
+    async def test_a_page_about_a_service_that_is_away_ends_no_build(
+        self, world: NetworksWorld, credentials: ServiceCredentials, clock: SteppedClock, status: int
+    ) -> None:
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        server = await world.server()
+        async with failing(world, credentials, clock) as (neutron, networks):
+            await neutron.refuse(status, lambda method, _path: method == "POST")
+            [outcome] = await networks.allocate([world.wanted(server, network)])
+            assert isinstance(outcome, PortsAwaited)
+            await neutron.heal()
+            [vifs] = await networks.allocate([world.wanted(server, network)])
+        assert isinstance(vifs, tuple)
+
+    async def test_many_ports_are_made_by_several_requests(
+        self,
+        world: NetworksWorld,
+        credentials: ServiceCredentials,
+        clock: SteppedClock,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """They stand in their order; where a later request is refused, what the others made goes."""
+        monkeypatch.setattr(ports, "MOST_AT_ONCE", 2)
+        network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))
+        server, refused = await world.server(), await world.server()
+        async with failing(world, credentials, clock) as (neutron, networks):
+            asked: list[str] = []
+
+            def posted(method: str, path: str, moment: str) -> None:
+                if (method, moment) == ("POST", "before") and "/ports" in path:
+                    asked.append(path)
+
+            neutron.passes = posted
+            [vifs] = await networks.allocate([world.wanted(server, *[network] * 5)])
+            assert isinstance(vifs, tuple)
+            assert len(asked) == 3
+            shown = [(await world.shown(one.id))["binding:profile"]["skep"]["position"] for one in vifs]
+            assert shown == [0, 1, 2, 3, 4]
+            await neutron.refuse(413, lambda method, _path: method == "POST" and len(asked) > 4)
+            [outcome] = await networks.allocate([world.wanted(refused, *[network] * 5)])
+        assert isinstance(outcome, PortsRefused)
+        assert await world.ports_of(refused) == []
 
     async def test_a_token_that_is_refused(
         self, world: NetworksWorld, credentials: ServiceCredentials, clock: SteppedClock

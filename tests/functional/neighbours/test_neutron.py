@@ -317,6 +317,20 @@ async def test_what_neutron_refuses_is_the_servers_fault(tmp_path: Path) -> None
         await demo.no_differences()
 
 
+async def test_a_request_that_is_too_large_ends_the_build(tmp_path: Path) -> None:
+    """What stands before Neutron has said so; the fault says who answered what."""
+    async with beside_neutron(tmp_path) as demo:
+        network = await demo.network("10.1.0.0/24")
+        await demo.neutron.refuse(413, lambda method, path: method == "POST" and path.startswith("/v2.0/ports"))
+        answer = await demo.create([{"uuid": network["id"]}] * 2)
+        server = await demo.settled(answer.json()["server"]["id"])
+        assert server["status"] == "ERROR"
+        assert "the network service answered 413" in server["fault"]["message"]
+        assert demo.neutron.met == ["POST /v2.0/ports"]
+        await gone(demo, server["id"])
+        await demo.no_differences()
+
+
 async def gone(demo: BesideNeutron, uuid: str) -> None:
     """Delete a server, and wait until it is gone, and no port is its own."""
     await demo.delete(uuid)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from skep.domain.decoding import convert
+from skep.domain.decoding import convert, json_decoder
 from skep.domain.errors import (
     BadRequest,
     Conflict,
@@ -38,6 +38,12 @@ CHANGED = 412
 
 ERRORS: dict[int, type[SkepError]] = {400: BadRequest, 403: Forbidden, 404: NotFound, 409: Conflict, 412: Conflict}
 
+COMES_AGAIN = frozenset({401, 408, 429})
+"""Statuses that refuse nothing: the same request may be answered later."""
+
+MOST_AT_ONCE = 100
+"""Things that are made in one request: services take a number of them, or of bytes."""
+
 Parameters = Sequence[tuple[str, str]]
 
 
@@ -56,7 +62,7 @@ class NeutronRefused(SkepError):
             return QuotaExceeded("Maximum number of ports exceeded")
         if self.type in NO_MORE_ADDRESSES:
             return BadRequest(str(self))
-        return ERRORS[self.status](str(self))
+        return ERRORS.get(self.status, BadRequest)(str(self))
 
 
 class _Refusal(msgspec.Struct, frozen=True):
@@ -122,7 +128,10 @@ class NeutronCalls:
         return found
 
     async def made_many(self, kind: NeutronKind[FormT], wanted: Sequence[dict[str, Any]]) -> list[FormT]:
-        """Make several, all of them or none, in one request; return them in whatever order. Raises as `made`."""
+        """Make several, all of them or none, in one request; return them in whatever order. Raises as `made`.
+
+        No more than `MOST_AT_ONCE`.
+        """
         if len(wanted) == 1:
             return [await self.made(kind, **wanted[0])]
         answer = await self.answer("POST", f"/{kind.path}", {kind.members: wanted}, status=201)
@@ -196,11 +205,22 @@ def read(value: Any, wanted: Any) -> Any:
 
 
 def _refusal(response: ServiceAnswer) -> NeutronRefused:
-    """Return what Neutron refuses. Raises Unavailable where it is not Neutron that says so."""
-    if response.status_code not in ERRORS:
-        raise nonsense(SERVICE, f"it answered {response.status_code}")
-    error = decode(SERVICE, response, _RefusalBody).error
-    return NeutronRefused(response.status_code, error.type, error.message)
+    """Return what Neutron refuses, or what stands before it, such as a request that is too large.
+
+    Raises Unavailable for other answers, and for pages with a status that says something of what is there: a service
+    that is away may be answered for like that, and nothing follows from it.
+    """
+    status = response.status_code
+    if status in ERRORS:
+        try:
+            error = json_decoder(_RefusalBody).decode(response.content).error
+            return NeutronRefused(status, error.type, error.message)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as unknown:
+            if status != 400:
+                raise nonsense(SERVICE, str(unknown)) from unknown
+    if not 400 <= status < 500 or status in COMES_AGAIN:
+        raise nonsense(SERVICE, f"it answered {status}")
+    return NeutronRefused(status, "", f"{SERVICE} answered {status}.")
 
 
 def _only_if(revision: int | None) -> dict[str, str]:

@@ -20,7 +20,7 @@ from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.answers import NETWORKS as SERVICE
 from skep.neighbours.answers import nonsense
 from skep.neighbours.networks.base import NO_PROVIDERS
-from skep.neighbours.networks.neutron.calls import CHANGED, NeutronCalls, NeutronRefused
+from skep.neighbours.networks.neutron.calls import CHANGED, MOST_AT_ONCE, NeutronCalls, NeutronRefused
 from skep.neighbours.networks.neutron.forms import GROUPS, LABEL, PORTS, Label, NeutronPort
 from skep.neighbours.networks.neutron.interfaces import ports_of
 from skep.neighbours.networks.neutron.resource_requests import (
@@ -98,15 +98,30 @@ class ServerPorts:
         return made
 
     async def make(self, wanted: Sequence[tuple[PortPlace, RequestedNetwork]]) -> list[NeutronPort]:
-        """Make ports for one server, all of them or none, in one request; return them in their order.
+        """Make ports for one server, many of them by one request; return them in their order.
 
         Raises NeutronRefused, also for a network whose ports ask for resources of their hosts: nothing was claimed
-        for those. Raises Unavailable: then some may be there.
+        for those. Raises Unavailable. Then some may be there: of more than `MOST_AT_ONCE` also when it is refused.
         """
         if not wanted:
             return []
-        labels = [place.label(made=True, tag=one.tag) for place, one in wanted]
         groups = await self._groups(wanted[0][0])
+        new: list[NeutronPort] = []
+        for first in range(0, len(wanted), MOST_AT_ONCE):
+            new += await self._made(wanted[first : first + MOST_AT_ONCE], groups)
+        try:
+            check_unasking(new)
+        except NeutronRefused:
+            for port in new:
+                await self._skep.deleted(PORTS, port.id)
+            raise
+        return new
+
+    async def _made(
+        self, wanted: Sequence[tuple[PortPlace, RequestedNetwork]], groups: Sequence[str]
+    ) -> list[NeutronPort]:
+        """Make ports for one server, all of them or none, in one request."""
+        labels = [place.label(made=True, tag=one.tag) for place, one in wanted]
         fields = [_new(place, one, groups) for place, one in wanted]
         try:
             made = _by_label(await self._skep.made_many(PORTS, fields))
@@ -119,14 +134,7 @@ class ServerPorts:
                 raise
             ids = [made[one].id for one in labels]
             log.info("ports found whose making had no answer", instance=instance, ports=ids)
-        new = [made[one] for one in labels]
-        try:
-            check_unasking(new)
-        except NeutronRefused:
-            for port in new:
-                await self._skep.deleted(PORTS, port.id)
-            raise
-        return new
+        return [made[one] for one in labels]
 
     async def _groups(self, place: PortPlace) -> list[str]:
         return [await self._group(place.project_id, one) for one in place.security_groups]
