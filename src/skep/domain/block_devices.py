@@ -135,6 +135,7 @@ def block_devices(asked: AskedDisks, flavor: Flavor) -> tuple[AskedDevice, ...]:
     found = _asked_for(asked)
     _check_order(found)
     _check_names(found, asked)
+    _check_volumes(found)
     if asked.max_count > 1:
         for one in found:
             if one.device.source_type == "volume":
@@ -385,6 +386,19 @@ def _check_names(devices: Sequence[AskedDevice], asked: AskedDisks) -> None:
             and one.where != "server.imageRef"
         ):
             raise invalid_field(f"{one.where}.device_name", root, "another name than that of the image's disk")
+
+
+def _check_volumes(devices: Sequence[AskedDevice]) -> None:
+    """Raise BadRequest where a volume is to be several disks of one server."""
+    first: dict[str, str] = {}
+    for one in devices:
+        if one.device.source_type != "volume" or one.device.uuid is None:
+            continue
+        volume = one.device.uuid.lower()
+        if volume in first:
+            key = {V1: ".volume_id", V2: ".uuid"}.get(one.where.partition("[")[0], "")
+            raise invalid_field(f"{one.where}{key}", one.device.uuid, f"another volume than {first[volume]}")
+        first[volume] = one.where
 
 
 def _of_flavor(devices: Sequence[BlockDevice], flavor: Flavor) -> Iterator[AskedDevice]:

@@ -149,6 +149,18 @@ def test_one_volume_is_not_that_of_several_servers() -> None:
     assert len(devices(ROOT, BLANK, max_count=2)) == 2
 
 
+def test_one_volume_is_not_two_disks_of_a_server() -> None:
+    """However its id is written, and in both forms."""
+    other = {**VOLUME, "uuid": "5a2c5d94-3e09-4b1a-8f55-9c2a3f0d7b11"}
+    assert len(devices(ROOT, VOLUME, other)) == 3
+    for same in (VOLUME, {**VOLUME, "uuid": VOLUME["uuid"].upper()}):
+        with pytest.raises(BadRequest, match=r"server\.block_device_mapping_v2\[3\]\.uuid\. Value"):
+            devices(ROOT, VOLUME, other, same)
+    old = tuple({"volume_id": VOLUME["uuid"], "device_name": name} for name in ("vdb", "vdc"))
+    with pytest.raises(BadRequest, match=r"server\.block_device_mapping\[1\]\.volume_id\. Value"):
+        devices(v1=old)
+
+
 def test_nothing_to_boot_from() -> None:
     with pytest.raises(BadRequest, match=r"server\.imageRef"):
         devices(image=False)
