@@ -101,8 +101,11 @@ class ApiRequest:
         return limit, self.first("marker")
 
     def window(self) -> tuple[int, int]:
-        """Return how many items the answer may hold, and how many are left out before. Raises as `page`."""
-        limit, _ = self.page()
+        """Return how many items the answer may hold, and how many are left out before. Raises as `page`.
+
+        Of lists with an `offset` a `limit` of 0 says nothing, as in Nova; of those with a `marker` it is an empty page.
+        """
+        limit = self.page()[0] or self.services.settings.max_limit
         return limit, int((self.first("offset") or "0")[:18])
 
     def part(self, found: Sequence[ItemT]) -> Sequence[ItemT]:

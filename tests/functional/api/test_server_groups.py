@@ -70,6 +70,8 @@ async def test_pages(api: ApiUnderTest) -> None:
     everything = (await api.good("GET", PATH, token="member"))["server_groups"]
     page = (await api.good("GET", f"{PATH}?limit=1&offset=1", token="member"))["server_groups"]
     assert page == everything[1:2]
+    for nothing in ("limit=0", "limit=0&offset=0"):
+        assert (await api.good("GET", f"{PATH}?{nothing}", token="member"))["server_groups"] == everything
     assert (await api.ask("GET", f"{PATH}?offset=-1", token="member")).status_code == 400
 
 

@@ -30,6 +30,7 @@ async def test_a_group_from_its_making_to_its_end(tmp_path: Path) -> None:
         assert changed == {**made, "name": "net", "description": ""}
         assert [found["name"] for found in await ask("GET", GROUPS)] == ["default", "net"]
         assert [found["name"] for found in await ask("GET", f"{GROUPS}?limit=1&offset=1")] == ["net"]
+        assert [found["name"] for found in await ask("GET", f"{GROUPS}?limit=0")] == ["default", "net"]
         await ask("DELETE", one, status=202)
         for method, body in (("GET", None), ("DELETE", None), ("PUT", {"security_group": _named("x")})):
             await ask(method, one, body, status=404)

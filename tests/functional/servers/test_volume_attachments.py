@@ -163,7 +163,7 @@ async def test_what_each_microversion_shows(cloud: ServersUnderTest, volumes: Me
         assert await listed(cloud, server, version=version) == [item]
         one = await cloud.good("GET", path(server, volume_id), version=version)
         assert one == {"volumeAttachment": item}
-        assert await listed(cloud, server, "?limit=0", version=version) == []
+        assert await listed(cloud, server, "?limit=0", version=version) == await listed(cloud, server, version=version)
         assert await listed(cloud, server, "?limit=1&offset=1", version=version) == []
     assert len(await listed(cloud, server, "?colour=blue", version=74)) == 1
     assert (await cloud.bad("GET", path(server) + "?colour=blue", version=75))[0] == 400
