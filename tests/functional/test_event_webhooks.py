@@ -150,6 +150,21 @@ async def test_what_is_refused_is_sent_again(tmp_path: Path, status: int) -> Non
         assert program.types(uuid) == ["server.requested", "server.host_chosen", "server.active"]
 
 
+async def test_an_address_that_no_client_takes_is_tried_with_pauses(tmp_path: Path) -> None:
+    """Whatever a try fails with, it counts as one, and the next waits its time."""
+    hook = WebhookSettings(name="one", url="http://xn--a/", secret=SECRET)
+    config = replace(quick_config(), events=EventsSettings(webhooks=(hook,)))
+    async with running_cloud(tmp_path, config, cells=1, hosts=1) as cloud:
+        await has_place(cloud)
+        await cloud.create()
+
+        async def has_failed() -> bool:
+            found = await cloud.plane.databases.api.read(lambda connection: event_webhooks.find(connection, "one"))
+            return found is not None and found.failures >= 3 and found.next_at > 0
+
+        await eventually(has_failed, "three tries are counted")
+
+
 async def test_a_program_that_hangs_holds_up_neither_builds_nor_a_stop(tmp_path: Path) -> None:
     async with told(tmp_path, timeout=30.0) as (cloud, program):
         program.hangs.clear()

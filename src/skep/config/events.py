@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -11,6 +12,45 @@ from skep.config.base import Section
 from skep.domain.server_events import TYPES
 
 SHORTEST_SECRET = 16
+
+
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.IGNORECASE)
+MOST_OF_NAME = 253
+
+
+def _wrong_address(url: str) -> str | None:
+    """Return what was expected of an address to which requests can be sent; None: it is one."""
+    if any(one.isspace() or not one.isprintable() for one in url):
+        return "no spaces and nothing invisible"
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "http://HOST/... or https://HOST/..., an IPv6 address as HOST within [ and ]"
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        return "http://HOST/... or https://HOST/... without a user"
+    if "#" in url:
+        return "no fragment (#), which is never sent"
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        return "a port from 1 to 65535"
+    return None if _is_host(parts.hostname) else "the name of a host or its IP address after http:// or https://"
+
+
+def _is_host(name: str) -> bool:
+    """Tell whether a host may have this name, also one that is written in letters of any language."""
+    if ":" in name:
+        # Within brackets: `urlsplit` has read it.
+        return True
+    try:
+        written = name.encode("idna").decode()
+        labels = written.removesuffix(".").split(".")
+        encoded = [one[4:].encode().decode("punycode") for one in labels if one.startswith("xn--")]
+    except UnicodeError:
+        return False
+    return len(written) <= MOST_OF_NAME and all(encoded) and all(_LABEL.fullmatch(one) for one in labels)
 
 
 class WebhookSettings(Section, frozen=True, kw_only=True):
@@ -27,9 +67,8 @@ class WebhookSettings(Section, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuses an address that nothing can be sent to, and types that there are not."""
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-            raise ValueError(f"url: expected http://HOST/... or https://HOST/... without a user, got `{self.url[:80]}`")
+        if (wrong := _wrong_address(self.url)) is not None:
+            raise ValueError(f"url: expected {wrong}, got `{self.url[:80]}`")
         for name in self.types:
             if name not in TYPES:
                 raise ValueError(f"types: there is no type of events `{name[:80]}`; docs/events.md lists them")

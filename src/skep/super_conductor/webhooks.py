@@ -151,7 +151,11 @@ class Webhook:
                 # What it says besides the status is of no interest, however much it is.
                 async with self._opened().stream("POST", settings.url, content=body, headers=headers) as answer:
                     refused = None if answer.is_success else f"it answered {answer.status_code}"
-        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            refused = str(error) or type(error).__name__
+        except Exception as error:
+            # Whatever it is, it is a request that was not taken: the next one waits its time.
+            log.exception("webhook request failed", webhook=settings.name)
             refused = str(error) or type(error).__name__
         finally:
             self._deadline = None
