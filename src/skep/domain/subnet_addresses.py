@@ -26,9 +26,12 @@ class GatewayInPool(BadSubnet):
 def network_of(cidr: str, version: int) -> IpNetwork:
     """Return the network that a CIDR names; bits of a host in it are dropped, as Neutron does.
 
-    Raises BadSubnet.
+    Raises BadSubnet, also where an IPv4 network has its length as a mask: Neutron takes a number only.
     """
     network = block_of(cidr)
+    length = cidr.partition("/")[2]
+    if not length or (network.version == 4 and length != str(network.prefixlen)):
+        raise BadSubnet(f"'{cidr}' is not a valid IP subnet, expected '{network.network_address}/{network.prefixlen}'")
     if network.version != version:
         raise BadSubnet(f"cidr '{cidr}' does not match the ip_version '{version}'")
     if network.is_multicast or network.is_loopback or int(network.network_address) == 0 or network.prefixlen == 0:

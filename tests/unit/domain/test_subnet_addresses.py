@@ -50,7 +50,21 @@ def test_what_ports_may_have(cidr: str, first: str, last: str) -> None:
     assert not is_usable(network, ip_address(last) + 1)
 
 
-@pytest.mark.parametrize("cidr", ["", "nothing", "10.0.0.0/33", "0.0.0.0/0", "127.0.0.0/8", "224.0.0.0/4", "::/0"])
+@pytest.mark.parametrize(
+    "cidr",
+    [
+        "",
+        "nothing",
+        "10.0.0.0/33",
+        "0.0.0.0/0",
+        "127.0.0.0/8",
+        "224.0.0.0/4",
+        "::/0",
+        "10.0.0.0",
+        "10.0.0.0/0.0.0.255",
+        "10.0.0.0/255.255.255.0",
+    ],
+)
 def test_what_is_no_subnet(cidr: str) -> None:
     with pytest.raises(BadSubnet):
         network_of(cidr, 6 if ":" in cidr else 4)
