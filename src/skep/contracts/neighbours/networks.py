@@ -210,6 +210,15 @@ class NetworksOfUsersContract(ProxiedGroupsContract, ProxiedAddressesContract, a
         with pytest.raises(QuotaExceeded):
             await world.choose("absent")
 
+    async def test_quota_of_ports_is_counted_before_any_is_looked_up(self, world: NetworksWorld) -> None:
+        """So what a request costs that asks for many ports is bounded by the quota."""
+        await world.quota(port=2)
+        absent = RequestedNetwork(network_id=new_uuid())
+        with pytest.raises(QuotaExceeded):
+            await world.choose("named", absent, absent, absent)
+        with pytest.raises(BadRequest, match=r"server\.networks\[0\]\.uuid"):
+            await world.choose("named", absent, absent)
+
     async def test_a_group_for_all_ports_of_a_server(self, world: NetworksWorld) -> None:
         """It is found by name or id; a repeat changes nothing, and it may be taken away once."""
         network = RequestedNetwork(network_id=await world.network("10.0.0.0/24"))

@@ -26,18 +26,24 @@ AMBIGUOUS = "More than one possible network found. Specify network ID(s) to sele
 
 def chosen(work: NetworkWork, asked: AskedNetworks) -> ChosenNetworks:
     """Return what the servers of a create are to have. Raises as `NetworksOfUsers.choose`."""
-    groups = tuple(_group(work, index, name) for index, name in enumerate(asked.security_groups))
+    known: dict[str, str] = {}
+    for index, name in enumerate(asked.security_groups):
+        if name not in known:
+            known[name] = _group(work, index, name)
+    groups = tuple(known[name] for name in asked.security_groups)
     named = asked.named if asked.networks == NETWORKS_NAMED else _only_network(work, asked)
     networks = NETWORKS_NAMED if named else "none" if asked.networks != "auto" else "auto"
     if networks == "auto":
         _check_topology(work)
-    _check_named(work, asked, named)
     new = 1 if networks == "auto" else sum(one.port_id is None for one in named)
+    # First: what is looked up for each interface is bounded by it.
+    count = _count(work, asked, new)
+    _check_named(work, asked, named)
     return ChosenNetworks(
         networks=networks,  # type: ignore[arg-type]
         named=named,
         security_groups=() if groups == (default_groups.NAME,) else groups,
-        count=_count(work, asked, new),
+        count=count,
     )
 
 
@@ -90,6 +96,7 @@ def _check_named(work: NetworkWork, asked: AskedNetworks, named: Sequence[Reques
     """Refuse interfaces that cannot be. Raises BadRequest, Conflict, Forbidden."""
     seen: set[str] = set()
     addresses: set[tuple[str, IpAddress]] = set()
+    networks: dict[str, Network] = {}
     for index, one in enumerate(named):
         where = f"server.networks[{index}]"
         if one.port_id is not None:
@@ -102,7 +109,9 @@ def _check_named(work: NetworkWork, asked: AskedNetworks, named: Sequence[Reques
             continue
         if one.network_id is None:
             raise invalid_field(where, {}, "a 'uuid' or a 'port'")
-        network = _network(work, f"{where}.uuid", one.network_id)
+        if one.network_id not in networks:
+            networks[one.network_id] = _network(work, f"{where}.uuid", one.network_id)
+        network = networks[one.network_id]
         if one.fixed_ip is not None:
             if asked.max_count > 1:
                 raise invalid_field(f"{where}.fixed_ip", one.fixed_ip, "none where several servers are created")
