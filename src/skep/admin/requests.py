@@ -56,6 +56,8 @@ class AdminRequest:
         text = self.query.get(name)
         if text is None:
             return None
+        if len(given := self.queries.get(name, ())) > 1:
+            raise BadRequest(f"{name}: expected one value, got {len(given)}.")
         number = whole_number(text)
         if number is None or not least <= number <= most:
             raise BadRequest(f"{name}: expected an integer within {least} and {most}, got {text[:80]!r}.")

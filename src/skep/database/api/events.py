@@ -6,6 +6,7 @@ misses an event that is committed later.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -183,10 +184,18 @@ def _between(connection: sa.Connection, wanted: EventsWanted, after: int, last: 
     return [StoredEvent(**one) for one in found]
 
 
+_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
 def _checked(connection: sa.Connection, cursor: str, begin: tuple[int, str]) -> int:
     """Return the serial of a cursor from which a reader misses nothing."""
     number, _, key = cursor.partition("-")
-    if not number.isascii() or not number.isdigit() or len(number) > 18 or (cursor != BEGINNING and not key):
+    if (
+        not number.isascii()
+        or not number.isdigit()
+        or len(number) > 18
+        or (cursor != BEGINNING and not _KEY.fullmatch(key))
+    ):
         raise BadRequest(f"after: expected a cursor as an answer had it in `next`, got {cursor[:80]!r}.")
     serial = int(number)
     if cursor == begin[1]:
@@ -195,8 +204,8 @@ def _checked(connection: sa.Connection, cursor: str, begin: tuple[int, str]) -> 
         raise Withdrawn(f"after: events behind this cursor are no longer kept; the oldest are behind {begin[1]}.")
     if connection.execute(sa.select(_row.event_key).where(_row.serial == serial)).scalar_one_or_none() != key:
         raise Withdrawn(
-            "after: this database has no such event: it went back in time. What it has begins behind "
-            f"{begin[1]}; some events that were told may be missing."
+            "after: this database has no such event: the cursor was changed, or it went back in time. What it has "
+            f"begins behind {begin[1]}; some events that were told may be missing."
         )
     return serial
 
