@@ -222,10 +222,20 @@ async def test_what_is_refused(tmp_path: Path) -> None:
         absent = one.begun()
         absent.volume_id = new_uuid()
         assert (await one.ask(absent)).status_code == 400
+        admin = await one.demo.beside.session("admin", "admin")
+        for query in ("", "?delete_info="):
+            nothing = await admin.ask("DELETE", f"{PATH}/{new_uuid()}{query}", version=NEWEST)
+            assert nothing.status_code == 400
+            assert "delete_info: expected a JSON object with volume_id, got nothing" in nothing.text
+        long = await admin.ask("DELETE", f"{PATH}/{'x' * 256}?delete_info={{}}", version=NEWEST)
+        assert long.status_code == 400
+        assert "snapshot_id" in long.text
         one.driver.fail((FailureRule(operation="reboot", hangs=True),))
         reboot = {"reboot": {"type": "SOFT"}}
         assert (await one.demo.compute.ask("POST", f"/servers/{one.server}/action", reboot)).status_code == 202
-        assert (await one.ask(one.begun())).status_code == 409
+        refused = await one.ask(one.begun())
+        assert refused.status_code == 409
+        assert "while it is in task_state reboot" in refused.text
         one.driver.release()
         await one.demo.becomes(one.server, "ACTIVE")
         assert one.used is None

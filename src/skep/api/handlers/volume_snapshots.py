@@ -25,6 +25,8 @@ from skep.domain.volumes import AssistedSnapshot, AssistSnapshot, ServerVolume
 PATIENCE_SECONDS = 10.0
 """How long a request waits for the snapshot before it, of the same volume: Nova's hosts queue them."""
 LOOK_SECONDS = 0.2
+LONGEST_ID = 255
+"""Characters of the id of a snapshot, as where one is made."""
 
 
 class _DeleteInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +55,13 @@ async def create(request: ApiRequest) -> Answer:
 
 async def delete(request: ApiRequest) -> Answer:
     """`DELETE /os-assisted-volume-snapshots/{snapshot_id}`."""
+    said = request.first("delete_info")
+    if not said:
+        raise BadRequest("query parameter delete_info: expected a JSON object with volume_id, got nothing")
+    if len(request.params["snapshot_id"]) > LONGEST_ID:
+        raise BadRequest(f"snapshot_id: expected at most {LONGEST_ID} characters")
     try:
-        info = json_decoder(_DeleteInfo).decode(request.first("delete_info") or "")
+        info = json_decoder(_DeleteInfo).decode(said)
     except msgspec.DecodeError as error:
         raise BadRequest(f"query parameter delete_info: expected a JSON object with volume_id: {error}") from None
     found, volume = await _found(request, info.volume_id)
