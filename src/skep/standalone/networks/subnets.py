@@ -159,10 +159,10 @@ def routes(said: tuple[HostRoute, ...], version: int | None, most: int) -> tuple
     found = []
     with invalid():
         for one in said:
+            destination = block_of(one.destination)
             nexthop = address_of(one.nexthop)
             if version is not None and nexthop.version != version:
                 raise BadSubnet(f"the nexthop {one.nexthop} is not of IPv{version}")
-            destination = block_of(one.destination)
             if destination.version != nexthop.version:
                 raise BadSubnet(f"the nexthop {nexthop} does not match the destination {destination}")
             found.append(HostRoute(str(destination), str(nexthop)))

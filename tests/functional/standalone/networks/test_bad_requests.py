@@ -76,6 +76,8 @@ async def test_no_json_of_a_network(net: AskedNetworks, content: bytes) -> None:
         ("subnet", {"cidr": "10.0.0.0/24", "gateway_ip": "10.0.1.1"}, "10.0.1.1"),
         ("subnet", {"cidr": "10.0.0.0/24", "ipv6_ra_mode": "slaac"}, "ipv6_ra_mode"),
         ("subnet", {"cidr": "10.0.0.0/24", "ip_version": 5}, "ip_version"),
+        ("subnet", {"cidr": "10.0.0.0/0.0.0.255"}, "10.0.0.0/0.0.0.255"),
+        ("subnet", {"cidr": "10.0.0.0/24", "host_routes": [{"destination": "x", "nexthop": "y"}]}, "'x'"),
         ("subnet", {"cidr": "2001:db8::/65", "ip_version": 6, "ipv6_address_mode": "slaac"}, "64 bits"),
         ("subnet", {"cidr": "fe80::%a/64", "ip_version": 6}, "fe80::%a/64"),
         ("subnet", {"cidr": "10.0.0.0/24", "allocation_pools": [{"start": "10.0.0.9", "end": "10.0.0.2"}]}, "pool"),
