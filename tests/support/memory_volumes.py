@@ -74,6 +74,12 @@ class MemoryVolumes(NoVolumes):
         """Volumes that are being taken from a server."""
         self.meanwhile: Callable[[], Awaitable[object]] = _nothing
         """What happens once, before the next answer to `reserve`."""
+        self.once_begun: Callable[[], Awaitable[object]] = _nothing
+        """Likewise before the next answer to `begin_detaching`."""
+        self.before_listing: Callable[[], Awaitable[object]] = _nothing
+        """What happens once, before the attachments of servers are listed."""
+        self.before_detach: Callable[[], Awaitable[object]] = _nothing
+        """Likewise before attachments are deleted."""
         self.failing: dict[str, Exception] = {}
         """By the name of a call: what it raises."""
 
@@ -228,11 +234,15 @@ class MemoryVolumes(NoVolumes):
 
     async def detach(self, attachments: Sequence[str]) -> None:
         self._fail("detach")
+        first, self.before_detach = self.before_detach, _nothing
+        await first()
         for one in attachments:
             self.attachments.pop(one, None)
 
     async def of_servers(self, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, tuple[VolumeAttachment, ...]]:
         self._fail("of_servers")
+        first, self.before_listing = self.before_listing, _nothing
+        await first()
         return {
             server: tuple(
                 VolumeAttachment(id=one.id, volume_id=one.volume_id, status=one.status)
@@ -257,6 +267,8 @@ class MemoryVolumes(NoVolumes):
         if volume_id in self.detaching:
             return VolumesRefused(f"Invalid volume: volume {volume_id} status must be in-use")
         self.detaching.append(volume_id)
+        then, self.once_begun = self.once_begun, _nothing
+        await then()
         return None
 
     async def roll_detaching(self, volume_id: str) -> None:

@@ -48,7 +48,7 @@ async def differences(sources: Sources, cell: Cell, there: Held) -> list[Differe
     while page := await sources.api.read(partial(mappings.living_in_cell, cell=cell.uuid, after=after, limit=PAGE)):
         rows = await sources.read_cell(cell.uuid, partial(volumes.told, uuids=page))
         for server, row in rows.items():
-            if any(one.swap is not None for one in row.volumes):
+            if any(one.swap is not None or one.leaving for one in row.volumes):
                 # What it has changes just now.
                 continue
             named = {one.attachment_id: one.volume_id for one in row.volumes}

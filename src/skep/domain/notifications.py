@@ -21,7 +21,7 @@ from skep.domain.key_pairs import KeyPair
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import task_state, vm_state
 from skep.domain.vifs import Vif, VifAddress, VifSubnet, fixed_addresses
-from skep.domain.volumes import ServerVolume
+from skep.domain.volumes import ServerVolume, staying
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 IMAGE_ID = "image_id"
@@ -102,7 +102,7 @@ def _instance(of: Instance) -> dict[str, Any]:
         "task_state": task_state(of.state, of.task),
         "progress": 0,
         "ip_addresses": [address(vif, subnet, one) for vif, subnet, one in fixed_addresses(of.vifs)],
-        "block_devices": [block_device(one) for one in of.volumes],
+        "block_devices": [block_device(one) for one in staying(of.volumes)],
         "metadata": of.metadata,
         "locked": of.locked,
         "locked_reason": of.locked_reason,

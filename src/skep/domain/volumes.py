@@ -123,6 +123,8 @@ class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """While another volume is to stand in its place."""
     snapshot: AssistedSnapshot | None = None
     """While its host makes or deletes one for the volume service."""
+    leaving: bool = False
+    """Whether it is taken from the server: the row has decided it, and the volume service has yet to let go of it."""
 
     @property
     def is_promised(self) -> bool:
@@ -160,8 +162,8 @@ class VolumeEnds(msgspec.Struct, frozen=True):
     def of(cls, volumes: Sequence[ServerVolume]) -> VolumeEnds:
         """Return what is to become of these."""
         return cls(
-            kept=tuple(one.volume_id for one in volumes if not one.delete_on_termination),
-            ended=tuple(one.volume_id for one in volumes if one.delete_on_termination),
+            kept=tuple(one.volume_id for one in volumes if one.leaving or not one.delete_on_termination),
+            ended=tuple(one.volume_id for one in volumes if one.delete_on_termination and not one.leaving),
             swaps=tuple(
                 EndedSwap(one.volume_id, one.swap.volume_id, one.swap.copied) for one in volumes if one.swap is not None
             ),
@@ -171,6 +173,11 @@ class VolumeEnds(msgspec.Struct, frozen=True):
                 if one.snapshot is not None
             ),
         )
+
+
+def staying(volumes: Sequence[ServerVolume]) -> tuple[ServerVolume, ...]:
+    """Return the volumes that a server has as its users see it: without those that leave it."""
+    return tuple(one for one in volumes if not one.leaving)
 
 
 def is_volume_backed(devices: Sequence[BlockDevice]) -> bool:

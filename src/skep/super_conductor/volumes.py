@@ -24,8 +24,9 @@ from skep.database.cell.volumes import VolumesOfRow
 from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid, ProjectId
-from skep.domain.volumes import NOWHERE, ServerVolume, VolumeEnds, VolumeSwap, connector
+from skep.domain.volumes import NOWHERE, ServerVolume, VolumeEnds, VolumeSwap, connector, staying
 from skep.neighbours.at_once import at_once
+from skep.neighbours.volumes import leaving
 from skep.neighbours.volumes.base import (
     ATTACHED,
     CONNECTING,
@@ -198,6 +199,12 @@ class VolumesOfServers:
     async def _moved(self, access: CellAccess, before: VolumesOfRow) -> bool:
         """Connect the volumes of one server to its host; False where the volume service did not answer."""
         try:
+            leaving_it = [one for one in before.volumes if one.leaving]
+            for one in leaving_it:
+                await self._leaves(access, before, one)
+            if leaving_it:
+                # Its row says now whether others are to follow it, and the next round finds it.
+                return True
             after = [await self.placed(before, one) for one in before.volumes]
         except SkepError as error:
             log.warning("volumes not connected yet", instance=before.instance, host=before.host, error=str(error))
@@ -207,12 +214,23 @@ class VolumesOfServers:
             await self._give_up(access, before, after)
         return True
 
+    async def _leaves(self, access: CellAccess, row: VolumesOfRow, volume: ServerVolume) -> None:
+        """End a detach that the row has decided. Raises Unavailable."""
+
+        async def is_named() -> bool:
+            return await access.read(partial(cell_volumes.names, uuid=row.instance, id_=volume.id))
+
+        await leaving.release(self._parts.volumes, row.instance, row.project_id, volume, is_named)
+        unit = partial(cell_volumes.lose, uuid=row.instance, id_=volume.id, now=self._parts.clock.now())
+        await access.write(unit)
+        log.info("volume has left its server", instance=row.instance, volume=volume.volume_id)
+
     async def _give_up(self, access: CellAccess, before: VolumesOfRow, after: Sequence[ServerVolume]) -> None:
         """Release volumes that the row has lost meanwhile; the others are its server's, by whichever attachment."""
         rows = await access.read(partial(cell_volumes.told, uuids=[before.instance]))
         if before.instance not in rows:
             return
-        now = rows[before.instance].volumes
+        now = staying(rows[before.instance].volumes)
         named = {one.volume_id for one in now} | {one.swap.volume_id for one in now if one.swap is not None}
         try:
             await self._parts.volumes.detach([one.attachment_id for one in after if one.volume_id not in named])
@@ -358,10 +376,10 @@ class VolumesOfServers:
         await parts.volumes.detach([one.id for one in unknown if one.status != ATTACHED or one.volume_id in had])
         used = [one for one in unknown if one.status == ATTACHED and one.volume_id not in had]
         await self._attach_lost(access, row, there, used)
-        if any(one.host != row.host for one in row.volumes):
+        if any(one.host != row.host or one.leaving for one in row.volumes):
             await access.write(partial(cell_volumes.loosen, uuid=instance))
         if self._parts.clock.now() < holder.since + STUCK:
-            await self._roll_back(row, had)
+            await self._roll_back(row, had - {one.volume_id for one in row.volumes if one.leaving})
         kept = (*(one.volume_id for one in row.volumes), *(one.volume_id for one in used))
         return await self._discard(instance, row.project_id, VolumeEnds(kept=kept))
 
@@ -391,7 +409,7 @@ class VolumesOfServers:
         for one in unknown:
             if one.volume_id not in named:
                 log.warning("volume of which the row knows nothing", instance=row.instance, volume=one.volume_id)
-        lost = [one for one in row.volumes if one.attachment_id not in ids]
+        lost = [one for one in staying(row.volumes) if one.attachment_id not in ids]
         if not lost:
             return
         loose = [

@@ -145,20 +145,53 @@ async def test_an_attach_whose_answer_is_lost_is_found_again(tmp_path: Path) -> 
         await is_attached(demo, server, volume)
 
 
-@pytest.mark.parametrize("fault", SOME, ids=lambda fault: fault.name)
-async def test_a_detach_that_cinder_does_not_answer_is_asked_for_again(tmp_path: Path, fault: Mishap) -> None:
-    """The server has the volume until it is answered."""
+async def test_a_detach_that_cinder_does_not_hear_of_changes_nothing(tmp_path: Path) -> None:
     async with beside_cinder(tmp_path) as demo:
         server, volume = await demo.built(), demo.volume()
         assert (await attach(demo, server, volume)).status_code == 202
         await is_attached(demo, server, volume)
-        await demo.beside.cinder.fail(fault, lambda method, _path: method == "DELETE")
+        await has_it_in_its_row(demo, server)
+        await demo.beside.cinder.fail(Mishap.REFUSES)
         assert await detach(demo, server, volume) == 503
         await demo.beside.cinder.heal()
         assert await has(demo, server) == [volume]
+        assert demo.attached(server) == {volume: [("attached", HOST)]}
+        assert await detach(demo, server, volume) == 202
+        await demo.left(volume)
+
+
+@pytest.mark.parametrize("fault", [Mishap.ERROR, Mishap.CUT], ids=lambda fault: fault.name)
+async def test_a_detach_that_cinder_does_not_answer_is_ended_by_a_super_conductor(
+    tmp_path: Path, fault: Mishap
+) -> None:
+    """The row has decided it: nobody else gets the volume until Cinder has let go of it, and then everybody may."""
+    async with beside_cinder(tmp_path) as demo:
+        server, other, volume = await demo.built(), await demo.built(), demo.volume()
+        assert (await attach(demo, server, volume)).status_code == 202
+        await is_attached(demo, server, volume)
+        await has_it_in_its_row(demo, server)
+        await demo.beside.cinder.fail(fault, lambda method, _path: method == "DELETE")
         assert await detach(demo, server, volume) == 202
         assert await has(demo, server) == []
+        assert [(one.instance, one.volume_id) for one in demo.store.attachments.values()] == [(server, volume)]
+        assert (await attach(demo, other, volume)).status_code == 400
+        assert (await act(demo.compute, server, "lock")) == 202
+        await demo.beside.cinder.heal()
         await demo.left(volume)
+        await loses(demo, server)
+        assert (await attach(demo, other, volume)).status_code == 202
+        await is_attached(demo, other, volume)
+        assert await has(demo, server) == []
+
+
+async def loses(demo: BesideCinder, server: str) -> None:
+    """Wait until the row of a server names no volume."""
+    cell = demo.beside.cloud.plane.databases.cells["cell1"]
+
+    async def is_without() -> bool:
+        return (await cell.read(partial(volumes.told, uuids=[server])))[InstanceUuid(server)].volumes == ()
+
+    await eventually(is_without, "the row names no volume")
 
 
 async def test_of_two_detaches_at_once_cinder_refuses_one(tmp_path: Path) -> None:
@@ -175,16 +208,12 @@ async def test_of_two_detaches_at_once_cinder_refuses_one(tmp_path: Path) -> Non
 
 
 async def test_a_detach_that_was_left_half_way_is_rolled_back(tmp_path: Path) -> None:
-    """By a look, where the process that began it could not."""
+    """By a look, where the process that began it died before the row had decided anything."""
     async with beside_cinder(tmp_path) as demo:
         server, volume = await demo.built(), demo.volume()
         assert (await attach(demo, server, volume)).status_code == 202
         await is_attached(demo, server, volume)
         await has_it_in_its_row(demo, server)
-        after_begin = lambda method, path: method != "POST" or "os-begin" in path  # noqa: E731
-        await demo.beside.cinder.fail(Mishap.ERROR, after_begin)
-        assert await detach(demo, server, volume) == 503
-        await demo.beside.cinder.heal()
         demo.store.volumes[volume].status = "detaching"
 
         async def rolled_back() -> bool:

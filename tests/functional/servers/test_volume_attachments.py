@@ -22,7 +22,7 @@ from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid, new_uuid
 from skep.domain.instances import State
 from skep.domain.states import BUILT_BY_HOST
-from skep.domain.volumes import ServerVolume, taken_names
+from skep.domain.volumes import ServerVolume, VolumeEnds, taken_names
 from skep.neighbours.volumes.proxied import VolumeOfUser
 from skep_lab.compute_api.servers import CELL1, ServersUnderTest, servers_under_test
 from tests.support.memory_volumes import MemoryVolumes
@@ -317,37 +317,115 @@ async def test_several_at_once_are_all_in_the_row(cloud: ServersUnderTest, volum
     assert sorted(one["volumeId"] for one in await listed(cloud, server)) == sorted(ids)
 
 
-@pytest.mark.parametrize("call", ["reserve", "of_servers", "detach"])
-async def test_a_volume_service_that_does_not_answer(
-    cloud: ServersUnderTest, volumes: MemoryVolumes, call: str
-) -> None:
-    """A volume that is not kept is not attached; one that is not released stays."""
+async def test_a_volume_service_that_does_not_keep_a_volume(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
     server, volume_id = await built(cloud), volumes.new_volume()
-    if call == "reserve":
-        volumes.failing[call] = AWAY
-        assert (await attach(cloud, server, volume_id))[0] == 503
-        assert await listed(cloud, server) == []
-        return
-    await attach(cloud, server, volume_id)
-    volumes.failing[call] = AWAY
-    assert await detach(cloud, server, volume_id) == 503
-    assert [one["volumeId"] for one in await listed(cloud, server)] == [volume_id]
-    volumes.failing.clear()
-    assert await detach(cloud, server, volume_id) == 202
-    assert volumes.of(volume_id) == []
+    volumes.failing["reserve"] = AWAY
+    assert (await attach(cloud, server, volume_id))[0] == 503
+    assert await listed(cloud, server) == []
 
 
-async def test_a_volume_in_use_is_seen_to_be_detached(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
-    """A second request is refused meanwhile; where the service does not answer, it is in use as before."""
+async def connected(cloud: ServersUnderTest, volumes: MemoryVolumes) -> tuple[str, str]:
+    """Return a server and a volume of it that its host has."""
     server, volume_id = await built(cloud), volumes.new_volume()
     await attach(cloud, server, volume_id)
     [kept] = (await row(cloud, server)).volumes
     await has(cloud, server, msgspec.structs.replace(kept, host="host-1"))
-    for call in ("begin_detaching", "of_servers", "detach"):
-        volumes.failing[call] = AWAY
-        assert await detach(cloud, server, volume_id) == 503
-        assert volumes.detaching == [], call
-        volumes.failing.clear()
+    return server, volume_id
+
+
+@pytest.mark.parametrize("call", ["of_servers", "detach"])
+async def test_a_volume_leaves_although_its_service_does_not_answer(
+    cloud: ServersUnderTest, volumes: MemoryVolumes, call: str
+) -> None:
+    """The row has decided: the server shows it no more, gets it by no other way, and a super conductor finds it."""
+    server, volume_id = await connected(cloud, volumes)
+    volumes.failing[call] = AWAY
+    assert await detach(cloud, server, volume_id) == 202
+    assert await listed(cloud, server) == []
+    shown = (await cloud.good("GET", f"/servers/{server}", version=NEWEST))["server"]
+    assert shown["os-extended-volumes:volumes_attached"] == []
+    assert await detach(cloud, server, volume_id) == 404
+    assert (await attach(cloud, server, volume_id))[0] == 400
+    volumes.failing.clear()
+    assert [one[0] for one in volumes.of(volume_id)] == [server]
+    [waits] = await cloud.services.cells[CELL1].read(partial(cell_volumes.misplaced, limit=9))
+    assert [(one.volume_id, one.leaving) for one in waits.volumes] == [(volume_id, True)]
+
+
+@pytest.mark.parametrize("how", ["lock", "reboot"])
+async def test_what_begins_before_the_row_decides_leaves_the_volume_with_its_server(
+    cloud: ServersUnderTest, volumes: MemoryVolumes, how: str
+) -> None:
+    """The service has shown it as being detached by then, and shows it in use again."""
+    server, volume_id = await connected(cloud, volumes)
+    before = volumes.of(volume_id)
+
+    async def begins() -> None:
+        said = {"type": "HARD"} if how == "reboot" else None
+        await cloud.good("POST", f"/servers/{server}/action", {how: said}, token="admin")
+
+    volumes.once_begun = begins
+    assert await detach(cloud, server, volume_id) == 409
+    assert (volumes.of(volume_id), volumes.detaching) == (before, [])
+    assert [one["volumeId"] for one in await listed(cloud, server)] == [volume_id]
+
+
+@pytest.mark.parametrize("how", ["lock", "reboot", "delete"])
+async def test_what_begins_after_the_row_has_decided_keeps_no_volume(
+    cloud: ServersUnderTest, volumes: MemoryVolumes, how: str
+) -> None:
+    server, volume_id = await connected(cloud, volumes)
+
+    async def begins() -> None:
+        if how == "delete":
+            await cloud.good("DELETE", f"/servers/{server}")
+        else:
+            said = {"type": "HARD"} if how == "reboot" else None
+            await cloud.good("POST", f"/servers/{server}/action", {how: said}, token="admin")
+        assert [one[0] for one in volumes.of(volume_id)] == [server]
+
+    volumes.before_detach = begins
+    assert await detach(cloud, server, volume_id) == 202
+    assert volumes.of(volume_id) == []
+    assert (await row(cloud, server)).volumes == ()
+
+
+async def test_a_volume_that_its_server_got_again_meanwhile_stays(
+    cloud: ServersUnderTest, volumes: MemoryVolumes
+) -> None:
+    """A super conductor has ended the detach first, and the user has attached the volume once more."""
+    server, volume_id = await connected(cloud, volumes)
+    [leaves] = (await row(cloud, server)).volumes
+
+    async def others() -> None:
+        volumes.attachments.clear()
+        volumes.detaching.clear()
+        unit = partial(cell_volumes.lose, uuid=InstanceUuid(server), id_=leaves.id, now=2)
+        await cloud.services.cells[CELL1].write(unit)
+        assert (await attach(cloud, server, volume_id))[0] == 200
+
+    volumes.before_listing = others
+    assert await detach(cloud, server, volume_id) == 202
+    assert [one[0] for one in volumes.of(volume_id)] == [server]
+    assert [one["volumeId"] for one in await listed(cloud, server)] == [volume_id]
+
+
+async def test_what_leaves_a_server_does_not_end_with_it(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    server, volume_id = await connected(cloud, volumes)
+    [kept] = (await row(cloud, server)).volumes
+    ends = msgspec.structs.replace(kept, delete_on_termination=True)
+    assert VolumeEnds.of([ends]).ended == (volume_id,)
+    leaves = msgspec.structs.replace(ends, leaving=True)
+    assert (VolumeEnds.of([leaves]).ended, VolumeEnds.of([leaves]).kept) == ((), (volume_id,))
+
+
+async def test_a_volume_in_use_is_seen_to_be_detached(cloud: ServersUnderTest, volumes: MemoryVolumes) -> None:
+    """A second request is refused meanwhile; where the service does not answer, it is in use as before."""
+    server, volume_id = await connected(cloud, volumes)
+    volumes.failing["begin_detaching"] = AWAY
+    assert await detach(cloud, server, volume_id) == 503
+    assert volumes.detaching == []
+    volumes.failing.clear()
     volumes.detaching.append(volume_id)
     assert await detach(cloud, server, volume_id) == 400
     assert volumes.detaching == [volume_id], "it is another request that takes it"
@@ -373,10 +451,6 @@ async def test_the_volume_that_a_server_boots_from_stays(cloud: ServersUnderTest
     data = ServerVolume(id=new_uuid(), volume_id=made, attachment_id=new_uuid(), device="/dev/vdb", is_made=True)
     await has(cloud, server, boot_volume(root), data)
     assert await detach(cloud, server, root) == 400
-    volumes.failing["let_go"] = AWAY
-    assert await detach(cloud, server, made) == 503
-    assert len(await listed(cloud, server)) == 2
-    volumes.failing.clear()
     assert await detach(cloud, server, made) == 202
     assert volumes.left == [made], "what was made for the server outlives it"
     assert [one["volumeId"] for one in await listed(cloud, server)] == [root]

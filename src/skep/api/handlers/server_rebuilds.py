@@ -32,6 +32,7 @@ from skep.domain.images import Image
 from skep.domain.instances import Instance
 from skep.domain.invalid_input import invalid_field
 from skep.domain.request_specs import RequestSpec
+from skep.domain.volumes import staying
 
 REIMAGED_SINCE = 93
 """Since then a rebuild fills the volume that a server boots from anew."""
@@ -147,7 +148,7 @@ async def _check_volumes(request: ApiRequest, server: Instance, image: Image) ->
     """Raise BadRequest for volumes that are not in use, or too small for the image that is to fill one of them."""
     if not any(one.is_root for one in server.volumes):
         raise Conflict(f"Instance {server.uuid} is not ready")
-    for one in server.volumes:
+    for one in staying(server.volumes):
         volume = await request.services.volumes.volume(one.volume_id, request.context, request.token)
         if volume.status != "in-use":
             raise BadRequest(f"Invalid volume: volume {volume.id} has to be in-use, and it is {volume.status}")

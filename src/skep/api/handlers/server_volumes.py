@@ -23,7 +23,8 @@ from skep.domain.ids import new_uuid
 from skep.domain.instances import Instance, State
 from skep.domain.invalid_input import invalid_field
 from skep.domain.states import vm_state
-from skep.domain.volumes import NOWHERE, ServerVolume
+from skep.domain.volumes import NOWHERE, ServerVolume, staying
+from skep.neighbours.volumes import leaving
 from skep.neighbours.volumes.base import AskedAttachment, UsersVolume, VolumesRefused, WantedAttachments
 
 log = structlog.get_logger("skep.api.servers")
@@ -46,7 +47,7 @@ SILENT_SINCE = 101
 async def index(request: ApiRequest) -> Answer:
     """Return the volumes of a server."""
     server = (await find(request)).instance
-    shown = [_shown(server, one) for one in server.volumes if _is_seen(request, one)]
+    shown = [_shown(server, one) for one in staying(server.volumes) if _is_seen(request, one)]
     return Answer({"volumeAttachments": request.part(shown)})
 
 
@@ -140,10 +141,11 @@ async def _completed(request: ApiRequest, kept: tuple[str, ...]) -> VolumesRefus
 
 
 async def detach(request: ApiRequest) -> Answer:
-    """Take a volume from a server: the volume service is told first, then its row loses it.
+    """Take a volume from a server: its row decides that it leaves, and then the volume service lets go of it.
 
-    Where the row does not lose it, because something began meanwhile, a look attaches it anew. What the service does
-    not release is in use as before; a look says so where this process cannot.
+    Before that the service shows it as being detached, so that others are refused meanwhile; what the row refuses is
+    in use as before, and a look says so where this process cannot. Once the row has decided, a super conductor does
+    what this process leaves undone.
     """
     found = await find(request)
     server = found.instance
@@ -154,25 +156,67 @@ async def detach(request: ApiRequest) -> Answer:
     if volume.is_promised:
         raise Conflict(f"Volume {volume.volume_id} of instance {server.uuid} is in the hands of the volume service.")
     await hold(request, server.uuid)
-    volumes = request.services.server_volumes
+    has_begun = await _begun(request, server, volume)
     try:
-        # One that is about to follow its server is not in use as its service sees it.
-        if volume.host != NOWHERE and volume.host == server.host:
-            refused = await volumes.begin_detaching(volume.volume_id)
-            # One that is gone is taken from the row: nothing else ever would.
-            if refused is not None and await volumes.status(volume.volume_id) is not None:
-                raise BadRequest(f"Volume {volume.volume_id} cannot be detached: {refused.message}")
-        if volume.is_made:
-            await volumes.let_go(server.project_id, volume.volume_id)
-        there = (await volumes.of_servers([server.uuid]))[server.uuid]
-        await volumes.detach([one.id for one in there if one.volume_id == volume.volume_id])
-    except Unavailable:
-        with contextlib.suppress(Unavailable):
-            await volumes.roll_detaching(volume.volume_id)
+        if not await carry_out(request, found, DETACH, {"volume_id": volume.volume_id}):
+            raise Conflict(f"Instance {server.uuid} is not ready")
+    except OutcomeUnknown:
+        # The row may have decided it: a super conductor finds out, or a look.
         raise
-    if not await carry_out(request, found, DETACH, {"volume_id": volume.volume_id}):
-        raise Conflict(f"Instance {server.uuid} is not ready")
+    except SkepError:
+        if has_begun:
+            await _rolled_back(request, volume)
+        raise
+    await _released(request, found, volume)
     return Answer()
+
+
+async def _begun(request: ApiRequest, server: Instance, volume: ServerVolume) -> bool:
+    """Have the service show a volume as being detached; False where it has nothing to show.
+
+    Raises BadRequest for what cannot be detached now, Unavailable where the service does not answer.
+    """
+    volumes = request.services.server_volumes
+    if volume.host == NOWHERE or volume.host != server.host:
+        # One that is about to follow its server is not in use as its service sees it.
+        return False
+    try:
+        refused = await volumes.begin_detaching(volume.volume_id)
+        # One that is gone is taken from the row: nothing else ever would.
+        if refused is not None and await volumes.status(volume.volume_id) is not None:
+            raise BadRequest(f"Volume {volume.volume_id} cannot be detached: {refused.message}")
+    except Unavailable:
+        await _rolled_back(request, volume)
+        raise
+    return refused is None
+
+
+async def _rolled_back(request: ApiRequest, volume: ServerVolume) -> None:
+    """Have a volume in use as before. Where that fails, too, a look does it."""
+    with contextlib.suppress(SkepError):
+        await request.services.server_volumes.roll_detaching(volume.volume_id)
+
+
+async def _released(request: ApiRequest, found: LocatedServer, volume: ServerVolume) -> None:
+    """Have the service let go of a volume that leaves, and the row lose it; else a super conductor does it."""
+    services, server, cell = request.services, found.instance, found.cell
+    assert cell is not None
+
+    async def is_named() -> bool:
+        return await read_cell(services, cell, partial(cell_volumes.names, uuid=server.uuid, id_=volume.id))
+
+    try:
+        await leaving.release(services.server_volumes, server.uuid, server.project_id, volume, is_named)
+        unit = partial(cell_volumes.lose, uuid=server.uuid, id_=volume.id, now=services.clock.now())
+        await write_cell(services, cell, unit)
+    except SkepError as error:
+        log.warning(
+            "volume leaves later",
+            request=request.context.request_id,
+            instance=server.uuid,
+            volume=volume.volume_id,
+            error=str(error),
+        )
 
 
 async def update(request: ApiRequest) -> Answer:
@@ -205,7 +249,7 @@ async def _end_with_server(request: ApiRequest, found: LocatedServer, volume_id:
         row = (await read_cell(services, found.cell, partial(cell_volumes.told, uuids=[server]))).get(server)
         if row is None:
             break
-        if all(one.volume_id != volume_id for one in row.volumes):
+        if all(one.volume_id != volume_id for one in staying(row.volumes)):
             raise _not_attached(found.instance, volume_id)
         changed = _changed(row.volumes, volume_id, ends=ends)
         unit = partial(cell_volumes.keep_or_end, before=row, volumes=changed, now=services.clock.now())
@@ -232,7 +276,7 @@ def _check(request: ApiRequest, server: Instance, action: Action) -> None:
 
 def _volume(server: Instance, volume_id: str) -> ServerVolume:
     """Return a volume of a server. Raises NotFound."""
-    found = next((one for one in server.volumes if one.volume_id == volume_id), None)
+    found = next((one for one in staying(server.volumes) if one.volume_id == volume_id), None)
     if found is None:
         raise _not_attached(server, volume_id)
     return found

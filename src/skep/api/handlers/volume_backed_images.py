@@ -24,7 +24,7 @@ from skep.domain.errors import QuotaExceeded, SkepError, TooLarge, Unavailable
 from skep.domain.ids import new_uuid
 from skep.domain.images import NewImage
 from skep.domain.instances import Instance
-from skep.domain.volumes import ServerVolume, root_of
+from skep.domain.volumes import ServerVolume, root_of, staying
 from skep.neighbours.volumes.proxied import NewSnapshot, SnapshotOfUser
 
 log = structlog.get_logger("skep.api.servers")
@@ -52,7 +52,7 @@ async def create(request: ApiRequest, found: LocatedServer, asked: dict[str, Any
     await services.database.write(partial(awaited_images.add, new=awaited), intake=True)
     snapshots: list[SnapshotOfUser] = []
     try:
-        for volume in instance.volumes:
+        for volume in staying(instance.volumes):
             wanted = NewSnapshot(
                 volume_id=volume.volume_id, name=f"snapshot for {asked['name']}"[:LONGEST_NAME], force=True
             )
@@ -78,7 +78,7 @@ async def _image(
     """Return the image, whose properties say all disks of the server."""
     spec = await request.services.database.read(partial(build_requests.spec_of, instance=instance.uuid))
     base = None if spec is None or spec.image is None else msgspec.structs.replace(spec.image, min_disk=0)
-    disks = [_of_volume(*pair) for pair in zip(instance.volumes, snapshots, strict=True)]
+    disks = [_of_volume(*pair) for pair in zip(staying(instance.volumes), snapshots, strict=True)]
     disks += [_of_host(one) for one in instance.block_devices if one.destination_type == "local"]
     facts = {
         OF_IMAGE: msgspec.json.encode(disks).decode(),

@@ -22,7 +22,7 @@ from skep.domain.actions import ACTIONS, EXTEND
 from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.volumes import ExtendedVolume, ExtendVolumes
+from skep.domain.volumes import ExtendedVolume, ExtendVolumes, ServerVolume
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.neighbours.at_once import at_once
 from skep.transport.base import cell_conductor
@@ -45,9 +45,7 @@ async def begin(request: ApiRequest, cell: CellUuid, events: Iterable[dict[str, 
         return set()
     rows = await read_cell(request.services, cell, partial(cell_volumes.told, uuids=[*named]))
     wanted = {
-        server: [
-            one for one in row.volumes if one.volume_id in named[server] and one.swap is None and one.host == row.host
-        ]
+        server: [one for one in row.volumes if one.volume_id in named[server] and _grows(one, row.host)]
         for server, row in rows.items()
     }
     sizes = await _sizes(request, sorted({one.volume_id for some in wanted.values() for one in some}))
@@ -73,6 +71,11 @@ async def begin(request: ApiRequest, cell: CellUuid, events: Iterable[dict[str, 
     if begun:
         await _tell(request, cell)
     return begun
+
+
+def _grows(volume: ServerVolume, host: str | None) -> bool:
+    """Tell whether the host of a server has a volume, and nothing becomes of it meanwhile."""
+    return volume.swap is None and not volume.leaving and bool(volume.host) and volume.host == host
 
 
 async def _sizes(request: ApiRequest, volumes: Sequence[str]) -> dict[str, int]:

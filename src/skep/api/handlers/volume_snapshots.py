@@ -20,7 +20,7 @@ from skep.domain.actions import ACTIONS, ASSIST, UNASSIST
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import BadRequest, Conflict, NotFound
 from skep.domain.ids import InstanceUuid
-from skep.domain.volumes import AssistedSnapshot, AssistSnapshot, ServerVolume
+from skep.domain.volumes import AssistedSnapshot, AssistSnapshot, ServerVolume, staying
 
 PATIENCE_SECONDS = 10.0
 """How long a request waits for the snapshot before it, of the same volume: Nova's hosts queue them."""
@@ -103,7 +103,7 @@ async def _of_row(
 ) -> tuple[LocatedServer, ServerVolume]:
     for server in servers:
         found = await look_up(request.services, server)
-        volumes = () if found is None or found.cell is None else found.instance.volumes
+        volumes = () if found is None or found.cell is None else staying(found.instance.volumes)
         volume = next((volume for volume in volumes if volume.volume_id == volume_id), None)
         if found is not None and volume is not None:
             return found, volume

@@ -21,7 +21,7 @@ from skep.domain.instances import Fault, Instance, State, instance_name
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import status, task_state, vm_state
 from skep.domain.vifs import addresses_of
-from skep.domain.volumes import root_of
+from skep.domain.volumes import root_of, staying
 
 Json = dict[str, Any]
 
@@ -96,7 +96,8 @@ class ServerView:
             "OS-EXT-STS:power_state": int(instance.power_state),
             **({"security_groups": named} if (named := security_groups(instance)) else {}),
             "os-extended-volumes:volumes_attached": [
-                {"id": one.volume_id, "delete_on_termination": one.delete_on_termination} for one in instance.volumes
+                {"id": one.volume_id, "delete_on_termination": one.delete_on_termination}
+                for one in staying(instance.volumes)
             ],
             "server_groups": list(groups),
         }

@@ -166,11 +166,12 @@ def columns_of(instance: Instance) -> dict[str, Any]:
 def volumes_at(volumes: Sequence[ServerVolume]) -> str | None:
     """Return the value of `volumes_at` for a server with these volumes; None: it has none.
 
-    Of one that its host has done with, whatever came of that, the volume service is still to be told.
+    Of one that its host has done with, whatever came of that, and of one that leaves, the volume service is still to be
+    told.
     """
     hosts = (
         {UNKNOWN}
-        if any(one.is_to_be_told for one in volumes)
+        if any(one.is_to_be_told or one.leaving for one in volumes)
         else {one.host if one.attachment_id else UNKNOWN for one in volumes}
     )
     return None if not hosts else hosts.pop() if len(hosts) == 1 else UNKNOWN

@@ -37,7 +37,7 @@ from skep.domain.instances import Fault, Instance, State, Task
 from skep.domain.moves import MOVING
 from skep.domain.states import BUILD_STATES, FROZEN
 from skep.domain.vifs import Vif
-from skep.domain.volumes import ServerVolume, free_name, root_of, taken_names
+from skep.domain.volumes import ServerVolume, free_name, root_of, staying, taken_names
 
 row = instance_rows.c
 
@@ -232,15 +232,19 @@ def _attach_volume(_connection: sa.Connection, before: Instance, request: Action
 
 
 def _detach_volume(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
-    """Write the volumes without one. Raises NotFound where the server has it no more."""
+    """Write that one of the volumes leaves. Raises NotFound where the server has it no more.
+
+    From then on nothing keeps it: the volume service lets go of it, and then the row loses it.
+    """
     _refuse_beside_task(before, request)
     volume_id: str = request.arguments["volume_id"]
-    if any(one.volume_id == volume_id and one.is_promised for one in before.volumes):
-        raise Conflict(f"Volume {volume_id} of instance {before.uuid} is in the hands of the volume service.")
-    left = [one for one in before.volumes if one.volume_id != volume_id]
-    if len(left) == len(before.volumes):
+    found = next((one for one in staying(before.volumes) if one.volume_id == volume_id), None)
+    if found is None:
         raise NotFound(f"Volume {volume_id} is not attached to instance {before.uuid}.")
-    return volumes.columns(left)
+    if found.is_promised:
+        raise Conflict(f"Volume {volume_id} of instance {before.uuid} is in the hands of the volume service.")
+    leaves = msgspec.structs.replace(found, leaving=True)
+    return volumes.columns([leaves if one is found else one for one in before.volumes])
 
 
 def _refuse_beside_task(before: Instance, request: ActionRequest) -> None:

@@ -93,6 +93,21 @@ def keep_or_end(connection: sa.Connection, before: VolumesOfRow, volumes: Sequen
     return bool(connection.execute(instances.update().where(*mine, ~ELSEWHERE).values(values)).rowcount)
 
 
+def names(connection: sa.Connection, uuid: InstanceUuid, id_: str) -> bool:
+    """Tell whether the row of a server names a volume of this id (`ServerVolume.id`)."""
+    return any(one.id == id_ for said in told(connection, [uuid]).values() for one in said.volumes)
+
+
+def lose(connection: sa.Connection, uuid: InstanceUuid, id_: str, now: int) -> None:
+    """Write that the volume service has let go of a volume that leaves, unless the row says so already."""
+    said = told(connection, [uuid]).get(uuid)
+    if said is None or all(one.id != id_ for one in said.volumes):
+        return
+    left = [one for one in said.volumes if one.id != id_]
+    mine = (row.uuid == uuid, row.volumes.is_not_distinct_from(said.stored))
+    connection.execute(instances.update().where(*mine).values(**columns(left), changed_at=now))
+
+
 def loosen(connection: sa.Connection, uuid: InstanceUuid) -> None:
     """Have a row looked at whose volumes are not all connected."""
     connection.execute(instances.update().where(row.uuid == uuid, row.volumes.is_not(None)).values(volumes_at=UNKNOWN))
@@ -104,7 +119,10 @@ def connect_again(connection: sa.Connection, uuid: InstanceUuid, now: int) -> No
     found = connection.execute(query).first()
     if found is None:
         return
-    loose = [msgspec.structs.replace(one, host=NOWHERE, attachment_id="") for one in _of(found).volumes]
+    loose = [
+        one if one.leaving else msgspec.structs.replace(one, host=NOWHERE, attachment_id="")
+        for one in _of(found).volumes
+    ]
     connection.execute(instances.update().where(row.uuid == uuid).values(**columns(loose), changed_at=now))
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from skep.domain.guest_documents.facts import GuestFacts
 from skep.domain.guest_documents.networks import first_address
 from skep.domain.instances import Instance
-from skep.domain.volumes import root_of
+from skep.domain.volumes import root_of, staying
 
 VERSIONS = (
     "1.0",
@@ -39,7 +39,7 @@ def tree(facts: GuestFacts, version: str) -> Tree:
 def _disks(server: Instance) -> Tree:
     """Return the disks of a server by what they are for; volumes beside the one that it boots from are numbered."""
     root = root_of(server.block_devices)
-    volumes = [one.device for one in server.volumes if not one.is_root]
+    volumes = [one.device for one in staying(server.volumes) if not one.is_root]
     numbered = {f"ebs{number}": name for number, name in enumerate(volumes)}
     return {"ami": root.rpartition("/")[2], "root": root, **numbered}
 

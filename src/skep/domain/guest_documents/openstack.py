@@ -10,6 +10,7 @@ import msgspec
 
 from skep.domain.guest_documents.facts import GuestFacts
 from skep.domain.guest_documents.networks import network_data, tagged_devices, tagged_disks
+from skep.domain.volumes import staying
 
 VERSIONS = (
     "2012-08-10",
@@ -76,7 +77,7 @@ def _meta_data(facts: GuestFacts, version: str) -> bytes:
     if version >= _PROJECT_SINCE:
         said["project_id"] = server.project_id
     if version >= _DEVICES_SINCE:
-        said["devices"] = [*tagged_devices(server.vifs, version), *tagged_disks(server.volumes)]
+        said["devices"] = [*tagged_devices(server.vifs, version), *tagged_disks(staying(server.volumes))]
     if version >= _CPUS_SINCE:
         said["dedicated_cpus"] = []
     return msgspec.json.encode(said)
