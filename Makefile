@@ -20,6 +20,7 @@
 #              50 minutes (docs/conformance.md); TEMPEST_ARGS="--regex resize" chooses tests
 # make fuzz    send requests of any content to all five HTTP services: make fuzz SEED=7 CASES=20000; a fault is a 5xx, an answer
 #              that the service's document does not have, or none
+# make install-libvirt   what the driver `libvirt` needs: QEMU and libvirt, if permitted, and its client for .venv/
 # make lock    resolve the dependencies anew
 
 PYTHON ?=
@@ -50,7 +51,7 @@ FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architect
 test test-everywhere crash: WORKERS ?= 3
 fast-tests: WORKERS ?= 2
 
-.PHONY: up demo bench chaos soak tempest fuzz test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours install-neutron install-cinder install-ansible install-tempest install-fuzz install-others cloud-packages lab-packages tests-packages
+.PHONY: up demo bench chaos soak tempest fuzz test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours install-neutron install-cinder install-ansible install-tempest install-fuzz install-others cloud-packages lab-packages tests-packages install-libvirt libvirt-packages
 
 up: install-run $(if $(PROCESSES),cloud-packages)
 	@.venv/bin/skep up $(if $(PROCESSES),--processes) $(UP_ARGS)
@@ -74,19 +75,19 @@ tempest: install-lab install-tempest $(if $(OWN),,install-neighbours $(if $(BARE
 fuzz: install-lab install-fuzz
 	@.venv/bin/python -m skep_lab.fuzz --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
 
-test: install-all install-others tests-packages
+test: install-all install-others install-libvirt tests-packages
 	$(PYTEST) $(TEST_ARGS) tests
 
 test-slow: test-everywhere
 
-test-everywhere: install-all install-others install-neutron install-cinder tests-packages
+test-everywhere: install-all install-others install-libvirt install-neutron install-cinder tests-packages
 	EVERYWHERE=1 $(PYTEST) -m sampled --timeout 7200 $(TEST_ARGS) tests
 
 # What all walks of crashes have, not only a sample.
 crash: install-all install-others tests-packages
 	EVERYWHERE=1 $(PYTEST) -m crash --timeout 7200 $(TEST_ARGS) tests
 
-check: install-all install-tempest lab-packages
+check: install-all install-tempest install-libvirt lab-packages
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	@$(MAKE) --no-print-directory --jobs=2 types fast-tests
@@ -106,7 +107,7 @@ format: install-all
 lock:
 	@scripts/lock $(LOCK_ARGS)
 
-cloud-packages lab-packages tests-packages:
+cloud-packages lab-packages tests-packages libvirt-packages:
 	@scripts/system-packages $(@:-packages=)
 
 install-run:
@@ -132,6 +133,10 @@ install-ansible:
 
 install-fuzz:
 	@scripts/bootstrap fuzz
+
+# Into the same environment as the product, so after it.
+install-libvirt: install-all libvirt-packages
+	@scripts/bootstrap libvirt
 
 install-tempest:
 	@scripts/bootstrap tempest

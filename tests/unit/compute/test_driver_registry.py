@@ -85,7 +85,7 @@ def test_wrong_options_are_named(tmp_path: Path, options: dict[str, Any], said: 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("libvrt", "there is no driver libvrt; there are absent, fake, make, missing, raising, text"),
+        ("libvrt", "there is no driver libvrt; there are absent, fake, libvirt, make, missing, raising, text"),
         ("absent", "entry point absent of the group skep.drivers cannot be used: ModuleNotFoundError"),
         ("missing", "entry point missing of the group skep.drivers cannot be used: AttributeError"),
         ("raising", "entry point raising of the group skep.drivers cannot be used: OSError: no hypervisor"),

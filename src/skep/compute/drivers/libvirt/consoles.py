@@ -1,0 +1,72 @@
+"""What guests wrote to their consoles: read from the end, and kept within bounds while the agent runs.
+
+QEMU appends to the file and never cuts it; a guest can write as much as it likes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+LOOK = 10.0
+"""Seconds between two looks at the sizes of the files."""
+
+
+def end_of(path: Path, most: int) -> bytes:
+    """Return the last bytes of a file, nothing of one that is not there. Raises OSError."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return b""
+    try:
+        size = os.fstat(file).st_size
+        return os.pread(file, most, max(size - most, 0))
+    finally:
+        os.close(file)
+
+
+def trim(path: Path, keep: int) -> None:
+    """Cut a file that is more than twice as large down to its last `keep` bytes. Raises OSError.
+
+    Who appends to it goes on behind them. What is written in the moment of the cut may be lost.
+    """
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        size = os.fstat(file).st_size
+        if size > 2 * keep:
+            end = os.pread(file, keep, size - keep)
+            os.ftruncate(file, 0)
+            os.write(file, end)
+    finally:
+        os.close(file)
+
+
+class ConsoleTrimmer:
+    """Looks at the files now and then, in a thread of its own."""
+
+    def __init__(self, files: Callable[[], Iterable[Path]], keep: int) -> None:
+        self._files = files
+        self._keep = keep
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="libvirt-consoles", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the looking."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(LOOK):
+            try:
+                for path in self._files():
+                    trim(path, self._keep)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                log.warning("the console of a guest cannot be cut: %s", error)

@@ -1,0 +1,351 @@
+"""The files of guests: one directory for each attempt, so that an attempt is undone by removing its directory.
+
+| file | what |
+|---|---|
+| `disk` | the root disk, qcow2: what was written since it was made |
+| `base.raw`, `base.qcow2` | what is under it: the bytes of the image, a hard link that all guests of the image share |
+| `ephemeral`, `swap` | raw |
+| `config.iso` | the config drive |
+| `console.log` | what the guest wrote to its serial line |
+
+`disk` names what is under it without a directory, so both can be copied anywhere together. No other user of the host
+may enter the directories. As root everything but the shared bytes belongs to the user that QEMU runs as.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from skep.compute.drivers.base import DriverError, NamedResource
+from skep.compute.drivers.libvirt.commands import LONG, Owner, run
+from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile
+from skep.compute.drivers.libvirt.drives import write_drive
+from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, read_qcow2, virtual_size
+from skep.compute.drivers.libvirt.properties import Wishes
+from skep.domain.ids import InstanceUuid
+from skep.domain.images import Image
+from skep.domain.instances import Instance
+
+T = TypeVar("T")
+
+DISK = "disk"
+EPHEMERAL = "ephemeral"
+SWAP = "swap"
+CONFIG_DRIVE = "config.iso"
+CONSOLE = "console.log"
+BASES = "bases"
+GUESTS = "guests"
+NEW = ".new"
+"""Behind the name of a file that is not whole yet."""
+BLANK = 1 << 20
+"""Bytes of the root disk of a server without an image whose flavor has none."""
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+class GuestDisks:
+    """The files of the guests of one host. All calls may wait for the disk; of one server there is one at a time."""
+
+    def __init__(self, directory: Path, owner: Owner | None) -> None:
+        self._guests = directory / GUESTS
+        self._bases = directory / BASES
+        self._owner = owner
+        self._linking = threading.Lock()
+        for path in (self._guests, self._bases):
+            self._make_directory(path)
+        guarded(self._remove_unused_bases)
+
+    def place(self, instance: InstanceUuid, attempt: int) -> Path:
+        """Return the directory of an attempt, if it has one."""
+        return self._guests / f"{instance}_{attempt}"
+
+    def console(self, instance: InstanceUuid, attempt: int) -> Path:
+        """Return the file with what the guest of an attempt wrote to its console."""
+        return self.place(instance, attempt) / CONSOLE
+
+    def consoles(self) -> list[Path]:
+        """Return the console files of all guests that have one."""
+        return sorted(self._guests.glob(f"*/{CONSOLE}"))
+
+    def make_missing(self, instance: Instance, attempt: int, resource: NamedResource) -> None:
+        """Make a disk that needs no image; one that is there stays. Raises DriverError."""
+        place = self.place(instance.uuid, attempt)
+        if not (place / resource.name).exists():
+            self._make_directory(place)
+            guarded(lambda: _MAKERS[resource.name](self, instance, place))
+
+    def make_from_image(self, instance: Instance, attempt: int, image: Path) -> None:
+        """Make the root disk over the bytes of the server's image; one that is there stays. Raises DriverError."""
+        described = instance.image
+        if described is None:
+            raise DriverError("InternalError", f"{instance.uuid} has no image")
+        place = self.place(instance.uuid, attempt)
+        if (place / DISK).exists():
+            return
+        disk_format = image_format(described)
+        size = guarded(lambda: virtual_size(image, disk_format))
+        wanted = instance.flavor.root_gb * GIB
+        if 0 < wanted < size:
+            raise DriverError(
+                "FlavorDiskTooSmall", f"the image is of a disk of {size} bytes, the flavor has {wanted} for it"
+            )
+        self._make_directory(place)
+        base = place / f"base.{disk_format}"
+        guarded(lambda: self._link_base(described, image, base))
+        guarded(lambda: self._make_overlay(place, max(size, wanted), base))
+
+    def write_drive(self, instance: InstanceUuid, attempt: int, files: Mapping[str, bytes]) -> None:
+        """Make the config drive of an attempt, in place of one that is there. Raises DriverError."""
+        place = self.place(instance, attempt)
+        self._make_directory(place)
+
+        def write() -> None:
+            new = self._fresh(place, CONFIG_DRIVE)
+            write_drive(files, new)
+            new.replace(place / CONFIG_DRIVE)
+
+        guarded(write)
+
+    def files(self, instance: InstanceUuid, attempt: int, wishes: Wishes, machine: str) -> tuple[DiskFile, ...]:
+        """Return the disks of an attempt in the order in which its guest has them.
+
+        Raises DriverError `InstanceNotFound` where the root disk is not there.
+        """
+        place = self.place(instance, attempt)
+        if not (place / DISK).exists():
+            raise DriverError("InstanceNotFound", f"there is no disk of attempt {attempt} of {instance}")
+        base = _base(place)
+        backing = None if base is None else BackingFile(path=str(base), format=base.suffix.removeprefix("."))
+        found = [DiskFile(path=str(place / DISK), format="qcow2", bus=wishes.disk_bus, backing=backing)]
+        found += [
+            DiskFile(path=str(place / name), format="raw", bus=wishes.disk_bus)
+            for name in (EPHEMERAL, SWAP)
+            if (place / name).exists()
+        ]
+        if (place / CONFIG_DRIVE).exists():
+            bus = wishes.cdrom_bus or ("sata" if "q35" in machine else "ide")
+            found.append(DiskFile(path=str(place / CONFIG_DRIVE), format="raw", bus=bus, cdrom=bus != "virtio"))
+        return tuple(found)
+
+    def own(self, instance: InstanceUuid, attempt: int) -> None:
+        """Give the files of an attempt to the user that QEMU runs as: a guest that stopped has left them root's."""
+        if self._owner is None:
+            return
+        for path in self.place(instance, attempt).iterdir():
+            if not path.name.startswith("base.") and path.name != CONSOLE and path.is_file():
+                os.chown(path, self._owner.uid, self._owner.gid)
+
+    def kept(self, instance: InstanceUuid, attempt: int) -> dict[str, Path]:
+        """Return the files that have what a guest wrote. Raises DriverError `InstanceNotFound`."""
+        place = self.place(instance, attempt)
+        if not (place / DISK).exists():
+            raise DriverError("InstanceNotFound", f"there is no disk of attempt {attempt} of {instance}")
+        base = _base(place)
+        found = {DISK: place / DISK}
+        if base is not None:
+            found[base.name] = base
+        if (place / EPHEMERAL).exists():
+            found[EPHEMERAL] = place / EPHEMERAL
+        return found
+
+    def receive(self, instance: Instance, attempt: int, files: Mapping[str, Path]) -> None:
+        """Make the disks of an attempt as copies, at least as large as the flavor says. Raises DriverError."""
+        place = self.place(instance.uuid, attempt)
+        guarded(lambda: shutil.rmtree(place) if place.exists() else None)
+        self._make_directory(place)
+        base = next((name for name in files if name.startswith("base.")), None)
+        for name in filter(None, (base, EPHEMERAL if EPHEMERAL in files else None)):
+            self._copy(files[name], place / name, shared=name == base)
+        if instance.flavor.ephemeral_gb and EPHEMERAL in files:
+            guarded(lambda: _grow(place / EPHEMERAL, instance.flavor.ephemeral_gb * GIB))
+        header = guarded(lambda: read_qcow2(files[DISK]))
+        if header.backing != (base or ""):
+            raise DriverError("InvalidDiskInfo", f"the disk that was received is over {header.backing or 'nothing'}")
+        self._copy(files[DISK], place / f"{DISK}{NEW}")
+        wanted = instance.flavor.root_gb * GIB
+        if wanted > header.size:
+            run(("qemu-img", "resize", "-q", "-f", "qcow2", f"{DISK}{NEW}", str(wanted)), place, self._owner)
+        guarded(lambda: (place / f"{DISK}{NEW}").replace(place / DISK))
+
+    def preserve(self, instance: Instance, attempt: int, former: int) -> None:
+        """Give an attempt a copy of the ephemeral disk of another one, where that has one. Raises DriverError."""
+        kept, place = self.place(instance.uuid, former) / EPHEMERAL, self.place(instance.uuid, attempt)
+        if kept.exists():
+            self._make_directory(place)
+            self._copy(kept, place / f"{EPHEMERAL}{NEW}")
+            guarded(lambda: (place / f"{EPHEMERAL}{NEW}").replace(place / EPHEMERAL))
+
+    def copy_out(self, instance: InstanceUuid, attempt: int, disk_format: str, file: Path) -> None:
+        """Write the root disk of a guest that is off into a file. Raises DriverError."""
+        place = self.place(instance, attempt)
+        self.own(instance, attempt)
+        new = guarded(lambda: self._fresh(place, "snapshot"))
+        base = _base(place)
+        source = "driver=qcow2,file.driver=file,file.filename=disk"
+        if base is not None:
+            source += f",backing.driver={base.suffix[1:]},backing.file.driver=file,backing.file.filename={base.name}"
+        run(
+            ("qemu-img", "convert", "-q", "--image-opts", "-O", disk_format, source, new.name),
+            place,
+            self._owner,
+            seconds=LONG,
+        )
+        self.hand_out(new, file)
+
+    def hand_out(self, made: Path, file: Path) -> None:
+        """Move a file that was made beside the disks to where the agent wants it. Raises DriverError."""
+
+        def move() -> None:
+            if self._owner is not None:
+                os.chown(made, os.geteuid(), os.getegid())
+            shutil.move(made, file)
+
+        guarded(move)
+
+    def remove_one(self, instance: InstanceUuid, attempt: int, name: str) -> None:
+        """Remove one disk and the config drive of an attempt; with the root disk its directory. Raises DriverError."""
+        place = self.place(instance, attempt)
+        if name == DISK:
+            self.remove(instance, attempt)
+            return
+        for one in (name, f"{name}{NEW}", CONFIG_DRIVE, f"{CONFIG_DRIVE}{NEW}"):
+            guarded(lambda one=one: (place / one).unlink(missing_ok=True))  # type: ignore[misc]
+
+    def remove(self, instance: InstanceUuid, attempt: int) -> None:
+        """Remove all files of an attempt, and bytes of images that no guest needs any more. Raises DriverError."""
+        place = self.place(instance, attempt)
+        guarded(lambda: shutil.rmtree(place) if place.exists() else None)
+        guarded(self._remove_unused_bases)
+
+    def _make_directory(self, path: Path) -> None:
+        def make() -> None:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._owner is not None:
+                os.chown(path, os.geteuid(), self._owner.gid)
+                path.chmod(0o710)
+
+        guarded(make)
+
+    def _fresh(self, place: Path, name: str) -> Path:
+        """Return an empty file beside the disks, which QEMU's user may write and no other may read."""
+        path = place / f"{name}{NEW}"
+        path.unlink(missing_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        if self._owner is not None:
+            os.chown(path, self._owner.uid, self._owner.gid)
+        return path
+
+    def _make_overlay(self, place: Path, size: int, base: Path | None) -> None:
+        """Make the root disk. What is under it is not opened: its size and format are known."""
+        new = self._fresh(place, DISK)
+        under = () if base is None else ("-u", "-b", base.name, "-F", base.suffix.removeprefix("."))
+        run(("qemu-img", "create", "-q", "-f", "qcow2", *under, new.name, str(size)), place, self._owner)
+        new.replace(place / DISK)
+
+    def _link_base(self, image: Image, file: Path, base: Path) -> None:
+        shared = self._bases / _key(image, base.suffix)
+        if not self._linked(shared, base):
+            new = base.with_name(f"{base.name}{NEW}")
+            self._copy(file, new, shared=True)
+            with self._linking:
+                if not shared.exists():
+                    os.link(new, shared)
+            new.replace(base)
+
+    def _linked(self, shared: Path, base: Path) -> bool:
+        """Link to bytes that are there; tell whether there are any."""
+        with self._linking:
+            base.unlink(missing_ok=True)
+            try:
+                os.link(shared, base)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def _remove_unused_bases(self) -> None:
+        with self._linking:
+            for path in self._bases.iterdir():
+                if path.stat().st_nlink == 1:
+                    path.unlink()
+
+    def _copy(self, source: Path, target: Path, *, shared: bool = False) -> None:
+        """Copy a file, its holes as holes. `shared`: guests read it and none writes it. Raises DriverError."""
+        guarded(lambda: target.unlink(missing_ok=True))
+        run(
+            ("cp", "--reflink=auto", "--sparse=always", "--", str(source.absolute()), str(target)),
+            target.parent,
+            None,
+            seconds=LONG,
+        )
+
+        def give() -> None:
+            target.chmod(0o440 if shared else 0o600)
+            if self._owner is not None:
+                os.chown(target, os.geteuid() if shared else self._owner.uid, self._owner.gid)
+
+        guarded(give)
+
+    def _make_blank(self, instance: Instance, place: Path) -> None:
+        self._make_overlay(place, max(instance.flavor.root_gb * GIB, BLANK), None)
+
+    def _make_ephemeral(self, instance: Instance, place: Path) -> None:
+        new = self._fresh(place, EPHEMERAL)
+        _grow(new, instance.flavor.ephemeral_gb * GIB)
+        run(("mkfs.ext4", "-q", "-F", "-L", "ephemeral0", new.name), place, self._owner)
+        new.replace(place / EPHEMERAL)
+
+    def _make_swap(self, instance: Instance, place: Path) -> None:
+        new = self._fresh(place, SWAP)
+        _grow(new, instance.flavor.swap_mb * MIB)
+        run(("mkswap", "-q", new.name), place, self._owner)
+        new.replace(place / SWAP)
+
+
+_MAKERS: dict[str, Callable[[GuestDisks, Instance, Path], None]] = {
+    DISK: GuestDisks._make_blank,
+    EPHEMERAL: GuestDisks._make_ephemeral,
+    SWAP: GuestDisks._make_swap,
+}
+
+
+def image_format(image: Image) -> str:
+    """Return the disk format of an image; one that says none is raw. Raises DriverError for others than ours."""
+    disk_format = image.disk_format or "raw"
+    if disk_format not in FORMATS:
+        raise DriverError(
+            "DiskFormatNotSupported", f"disk_format: {disk_format}; guests boot from {' and '.join(FORMATS)}"
+        )
+    return disk_format
+
+
+def guarded(work: Callable[[], T]) -> T:
+    """Do something with files; say by name when the disk does not."""
+    try:
+        return work()
+    except OSError as error:
+        name = "NoSpaceLeft" if error.errno in _FULL else "StorageUnavailable"
+        raise DriverError(name, str(error)) from error
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def _base(place: Path) -> Path | None:
+    return next((place / f"base.{one}" for one in FORMATS if (place / f"base.{one}").exists()), None)
+
+
+def _key(image: Image, suffix: str) -> str:
+    said = "\n".join((image.id, image.checksum or "", image.os_hash_value or ""))
+    return f"{hashlib.sha256(said.encode()).hexdigest()[:40]}{suffix}"
+
+
+def _grow(path: Path, size: int) -> None:
+    if path.stat().st_size < size:
+        os.truncate(path, -(-size // SECTOR) * SECTOR)

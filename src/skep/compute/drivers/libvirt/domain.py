@@ -1,0 +1,232 @@
+"""The XML of a guest, made of values and read back to them. Pure: nothing here talks to libvirt.
+
+Text never becomes XML by being pasted: a tree is made, and written as a whole. What XML has no characters for (a name
+may have control characters) is in the label, which is JSON in plain ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+from skep.compute.drivers.libvirt.options import VirtType
+from skep.domain.decoding import json_decoder
+from skep.domain.ids import InstanceUuid
+from skep.domain.providers import Allocation
+from skep.domain.resources import Resources
+
+NAMESPACE = "urn:skep:guest:1"
+PREFIX = "skep"
+LABEL = "guest"
+"""The element in `<metadata>` whose text is the label."""
+VENDOR = "Skep"
+PRODUCT = "OpenStack Nova"
+"""By this word of the firmware guests know which metadata service is theirs (cloud-init, the data source OpenStack)."""
+
+DiskBus = Literal["virtio", "ide", "sata", "scsi"]
+NAMES: dict[str, str] = {"virtio": "vd", "ide": "hd", "sata": "sd", "scsi": "sd"}
+"""How the names of disks on a bus begin."""
+
+ET.register_namespace(PREFIX, NAMESPACE)
+
+
+class GuestLabel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is stored in the hypervisor of a guest."""
+
+    instance: InstanceUuid
+    attempt: int
+    name: str
+    resources: Resources
+    allocation: Allocation | None = None
+    whole: bool = False
+    """It was started once, or made over its disks."""
+
+
+class BackingFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The file under a disk that only has what was written since. All guests of one image share it: it is not changed,
+    nor is its owner."""
+
+    path: str
+    format: str
+
+
+class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One disk of a guest, a file of the host."""
+
+    path: str
+    format: str
+    """The format is always said and never guessed: a guest could write the beginning of another into a raw disk."""
+    bus: DiskBus = "virtio"
+    cdrom: bool = False
+    backing: BackingFile | None = None
+
+
+class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the XML of a guest says."""
+
+    label: GuestLabel
+    vcpus: int
+    memory_mb: int
+    virt_type: VirtType
+    machine: str
+    cpu_model: str = ""
+    topology: tuple[int, int, int] | None = None
+    """Sockets, cores, threads; None: each CPU is a socket."""
+    disks: tuple[DiskFile, ...] = ()
+    """In the order in which the guest boots from them and sees them."""
+    console_file: str
+    rng: bool = True
+
+
+_decoder = json_decoder(GuestLabel)
+
+
+def domain_name(instance: InstanceUuid) -> str:
+    """Return the name of a guest in libvirt. It begins as the API's `OS-EXT-SRV-ATTR:instance_name`."""
+    return f"instance-{instance}"
+
+
+def label_text(label: GuestLabel) -> str:
+    """Return a label as text that XML carries unharmed: printable ASCII."""
+    return json.dumps(msgspec.to_builtins(label), ensure_ascii=True)
+
+
+def label_element(label: GuestLabel) -> str:
+    """Return the element by which the label of a guest that is there is replaced: libvirt adds the namespace."""
+    element = ET.Element(LABEL)
+    element.text = label_text(label)
+    return ET.tostring(element, encoding="unicode")
+
+
+def read_label(element: str) -> GuestLabel:
+    """Return the label of the metadata's element, as libvirt gives it. Raises ValueError where it is none of ours."""
+    try:
+        found = ET.fromstring(element)  # noqa: S314 - of libvirt, which checked it
+        return _decoder.decode(found.text or "")
+    except (ET.ParseError, msgspec.DecodeError) as error:
+        raise ValueError(f"the label of a guest cannot be read: {error}") from error
+
+
+def label_in(domain: str) -> GuestLabel | None:
+    """Return the label in the XML of a domain; None: it has none, so it is another's. Raises ValueError."""
+    found = ET.fromstring(domain).find(f"metadata/{{{NAMESPACE}}}{LABEL}")  # noqa: S314 - of libvirt
+    return None if found is None else read_label(ET.tostring(found, encoding="unicode"))
+
+
+def guest_xml(shape: GuestShape) -> str:
+    """Return the XML of a guest."""
+    root = ET.Element("domain", type=shape.virt_type)
+    _text(root, "name", domain_name(shape.label.instance))
+    _text(root, "uuid", shape.label.instance)
+    ET.SubElement(root, "metadata").append(_label(shape.label))
+    _text(root, "memory", str(shape.memory_mb), unit="MiB")
+    _text(root, "vcpu", str(shape.vcpus))
+    _add_firmware(root, shape)
+    features = ET.SubElement(root, "features")
+    ET.SubElement(features, "acpi")
+    ET.SubElement(features, "apic")
+    _add_cpu(root, shape)
+    _add_clock(root, shape)
+    for event, action in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
+        _text(root, event, action)
+    _add_devices(root, shape)
+    return ET.tostring(root, encoding="unicode")
+
+
+def disk_targets(disks: tuple[DiskFile, ...]) -> tuple[str, ...]:
+    """Return the names of disks in the guest, in their order: `vda`, `vdb`, `hda`."""
+    counts: dict[str, int] = {}
+    names = []
+    for disk in disks:
+        prefix = NAMES[disk.bus]
+        number = counts.get(prefix, 0)
+        counts[prefix] = number + 1
+        names.append(f"{prefix}{'abcdefghijklmnopqrstuvwxyz'[number]}")
+    return tuple(names)
+
+
+def target_of(domain: str, path: str) -> str | None:
+    """Return the name that a file has among the disks of a domain's XML; None: it is not among them."""
+    for disk in ET.fromstring(domain).findall("devices/disk"):  # noqa: S314 - of libvirt
+        source, target = disk.find("source"), disk.find("target")
+        if source is not None and target is not None and source.get("file") == path:
+            return target.get("dev")
+    return None
+
+
+def _label(label: GuestLabel) -> ET.Element:
+    element = ET.Element(f"{{{NAMESPACE}}}{LABEL}")
+    element.text = label_text(label)
+    return element
+
+
+def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:
+    ET.SubElement(parent, tag, attributes).text = text
+
+
+def _add_firmware(root: ET.Element, shape: GuestShape) -> None:
+    os = ET.SubElement(root, "os")
+    _text(os, "type", "hvm", arch="x86_64", machine=shape.machine)
+    ET.SubElement(os, "boot", dev="hd")
+    ET.SubElement(os, "smbios", mode="sysinfo")
+    system = ET.SubElement(ET.SubElement(root, "sysinfo", type="smbios"), "system")
+    uuid = shape.label.instance
+    for name, text in (("manufacturer", VENDOR), ("product", PRODUCT), ("serial", uuid), ("uuid", uuid)):
+        _text(system, "entry", text, name=name)
+
+
+def _add_cpu(root: ET.Element, shape: GuestShape) -> None:
+    model = shape.cpu_model or ("host-model" if shape.virt_type == "kvm" else "")
+    if model.startswith("host-"):
+        cpu = ET.SubElement(root, "cpu", mode=model)
+    elif model:
+        cpu = ET.SubElement(root, "cpu", mode="custom", match="exact")
+        _text(cpu, "model", model, fallback="forbid")
+    else:
+        cpu = ET.SubElement(root, "cpu")
+    sockets, cores, threads = shape.topology or (shape.vcpus, 1, 1)
+    ET.SubElement(cpu, "topology", sockets=str(sockets), cores=str(cores), threads=str(threads))
+
+
+def _add_clock(root: ET.Element, shape: GuestShape) -> None:
+    clock = ET.SubElement(root, "clock", offset="utc")
+    if shape.virt_type == "kvm":
+        ET.SubElement(clock, "timer", name="pit", tickpolicy="delay")
+        ET.SubElement(clock, "timer", name="rtc", tickpolicy="catchup")
+        ET.SubElement(clock, "timer", name="hpet", present="no")
+
+
+def _add_devices(root: ET.Element, shape: GuestShape) -> None:
+    devices = ET.SubElement(root, "devices")
+    for disk, target in zip(shape.disks, disk_targets(shape.disks), strict=True):
+        _add_disk(devices, disk, target)
+    if any(disk.bus == "scsi" for disk in shape.disks):
+        ET.SubElement(devices, "controller", type="scsi", index="0", model="virtio-scsi")
+    ET.SubElement(devices, "controller", type="usb", index="0", model="none")
+    serial = ET.SubElement(devices, "serial", type="pty")
+    ET.SubElement(serial, "log", file=shape.console_file, append="on")
+    ET.SubElement(serial, "target", port="0")
+    ET.SubElement(ET.SubElement(devices, "console", type="pty"), "target", type="serial", port="0")
+    ET.SubElement(ET.SubElement(devices, "memballoon", model="virtio"), "stats", period="10")
+    if shape.rng:
+        _text(ET.SubElement(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
+
+
+def _add_disk(devices: ET.Element, disk: DiskFile, target: str) -> None:
+    element = ET.SubElement(devices, "disk", type="file", device="cdrom" if disk.cdrom else "disk")
+    ET.SubElement(element, "driver", name="qemu", type=disk.format)
+    ET.SubElement(element, "source", file=disk.path)
+    if disk.backing is not None:
+        backing = ET.SubElement(element, "backingStore", type="file")
+        ET.SubElement(backing, "format", type=disk.backing.format)
+        source = ET.SubElement(backing, "source", file=disk.backing.path)
+        ET.SubElement(source, "seclabel", model="dac", relabel="no")
+        ET.SubElement(backing, "backingStore")
+    elif not disk.cdrom:
+        ET.SubElement(element, "backingStore")
+    ET.SubElement(element, "target", dev=target, bus=disk.bus)
+    if disk.cdrom:
+        ET.SubElement(element, "readonly")

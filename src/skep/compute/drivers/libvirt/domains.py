@@ -1,0 +1,225 @@
+"""Guests in libvirt: found by their labels, made, started, stopped and removed. Everything here may block."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import libvirt
+import msgspec
+
+from skep.compute.drivers.base import DriverError, Guest
+from skep.compute.drivers.libvirt.connection import LibvirtConnection
+from skep.compute.drivers.libvirt.disks import GuestDisks
+from skep.compute.drivers.libvirt.domain import (
+    NAMESPACE,
+    PREFIX,
+    GuestLabel,
+    GuestShape,
+    guest_xml,
+    label_element,
+    read_label,
+)
+from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.properties import wishes
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance, PowerState
+from skep.domain.resources import MEMORY_MB, VCPU
+
+STATES = {
+    libvirt.VIR_DOMAIN_NOSTATE: PowerState.NOSTATE,
+    libvirt.VIR_DOMAIN_RUNNING: PowerState.RUNNING,
+    libvirt.VIR_DOMAIN_BLOCKED: PowerState.RUNNING,
+    libvirt.VIR_DOMAIN_PAUSED: PowerState.PAUSED,
+    libvirt.VIR_DOMAIN_SHUTDOWN: PowerState.RUNNING,  # it is about to be off
+    libvirt.VIR_DOMAIN_SHUTOFF: PowerState.SHUTDOWN,
+    libvirt.VIR_DOMAIN_CRASHED: PowerState.CRASHED,
+    libvirt.VIR_DOMAIN_PMSUSPENDED: PowerState.PAUSED,
+}
+ELEMENT = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+UNDEFINE = (
+    libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+    | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+    | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+    | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+)
+BUTTON = 10.0
+"""Seconds after which a guest that was told to shut down is told again: it may not have listened yet."""
+LOOK = 0.5
+"""Seconds between two looks at a guest that shuts down, where nothing is told of it."""
+
+
+class GuestDomains:
+    """The guests of one host."""
+
+    def __init__(self, connection: LibvirtConnection, disks: GuestDisks, options: Options) -> None:
+        self._connection = connection
+        self._disks = disks
+        self._options = options
+
+    def all(self) -> Iterator[Guest]:
+        """List our guests; domains of others are left out."""
+        for domain in self._connection.get().listAllDomains():
+            label = label_of(domain)
+            if label is None:
+                continue
+            try:
+                yield _guest(label, state_of(domain))
+            except libvirt.libvirtError as error:
+                if not _is_gone(error):
+                    raise
+
+    def whole(self, instance: InstanceUuid) -> tuple[libvirt.virDomain, GuestLabel]:
+        """Return a guest that is whole. Raises DriverError `InstanceNotFound`."""
+        found = self.find(instance)
+        if found is None or not found[1].whole:
+            raise DriverError("InstanceNotFound", f"there is no guest {instance}")
+        return found
+
+    def find(self, instance: InstanceUuid) -> tuple[libvirt.virDomain, GuestLabel] | None:
+        """Return a guest, whole or not. Raises DriverError `InstanceExists` for a domain of another's."""
+        try:
+            domain = self._connection.get().lookupByUUIDString(instance)
+        except libvirt.libvirtError as error:
+            if _is_gone(error):
+                return None
+            raise
+        label = label_of(domain)
+        if label is None:
+            if domain_is_there(domain):
+                raise DriverError("InstanceExists", f"{instance} is a domain of libvirt that Skep did not make")
+            return None
+        return domain, label
+
+    def there(self, instance: InstanceUuid, attempt: int) -> PowerState | None:
+        """Return the state of the whole guest of an attempt; remove one that is not whole; None: there is none.
+
+        Raises DriverError `InstanceExists` where a guest of another attempt is in the way.
+        """
+        found = self.find(instance)
+        if found is None:
+            return None
+        domain, label = found
+        if label.attempt != attempt:
+            raise DriverError("InstanceExists", f"{instance} is there already, made by attempt {label.attempt}")
+        if label.whole:
+            return state_of(domain)
+        remove(domain)
+        return None
+
+    def make(self, instance: Instance, label: GuestLabel, *, start: bool) -> PowerState:
+        """Make a guest over its disks, labelled first, and start it. Raises DriverError, libvirt.libvirtError."""
+        domain = self._connection.get().defineXML(guest_xml(self._shape(instance, label)))
+        if start:
+            domain.create()
+        mark_whole(domain, label)
+        return state_of(domain)
+
+    def stop(self, domain: libvirt.virDomain) -> None:
+        """Have a guest shut itself down; switch it off when it does not."""
+        if domain.hasManagedSaveImage(0):
+            domain.managedSaveRemove(0)
+        ends = time.monotonic() + self._options.shutdown_seconds
+        again = 0.0
+        while state_of(domain) is PowerState.RUNNING and (now := time.monotonic()) < ends:
+            if now >= again:
+                _push_button(domain)
+                again = now + BUTTON
+            with self._connection.changed:
+                self._connection.changed.wait(min(LOOK, max(ends - now, 0.0)))
+        switch_off(domain)
+
+    def _shape(self, instance: Instance, label: GuestLabel) -> GuestShape:
+        options, wished = self._options, wishes(instance)
+        machine = wished.machine or options.machine
+        return GuestShape(
+            label=label,
+            vcpus=label.resources.get(VCPU) or instance.flavor.vcpus,
+            memory_mb=label.resources.get(MEMORY_MB) or instance.flavor.memory_mb,
+            virt_type=options.virt_type,
+            machine=machine,
+            cpu_model=options.cpu_model,
+            topology=wished.topology,
+            disks=self._disks.files(instance.uuid, label.attempt, wished, machine),
+            console_file=str(self._disks.console(instance.uuid, label.attempt)),
+            rng=wished.rng,
+        )
+
+
+def state_of(domain: libvirt.virDomain) -> PowerState:
+    """Return how a guest is. Raises libvirt.libvirtError."""
+    state = STATES.get(domain.state()[0], PowerState.NOSTATE)
+    if state is PowerState.SHUTDOWN and domain.hasManagedSaveImage(0):
+        return PowerState.SUSPENDED
+    return state
+
+
+def label_of(domain: libvirt.virDomain) -> GuestLabel | None:
+    """Return the label of a domain; None: it has none, or is gone."""
+    try:
+        return read_label(domain.metadata(ELEMENT, NAMESPACE))
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA or _is_gone(error):
+            return None
+        raise
+
+
+def domain_is_there(domain: libvirt.virDomain) -> bool:
+    """Tell whether a domain has not gone meanwhile."""
+    try:
+        domain.state()
+    except libvirt.libvirtError as error:
+        if _is_gone(error):
+            return False
+        raise
+    return True
+
+
+def mark_whole(domain: libvirt.virDomain, label: GuestLabel) -> None:
+    """Write into the hypervisor that a guest is whole. Raises libvirt.libvirtError."""
+    element = label_element(msgspec.structs.replace(label, whole=True))
+    where = libvirt.VIR_DOMAIN_AFFECT_CONFIG | (libvirt.VIR_DOMAIN_AFFECT_LIVE if domain.isActive() else 0)
+    domain.setMetadata(ELEMENT, element, PREFIX, NAMESPACE, where)
+
+
+def switch_off(domain: libvirt.virDomain) -> None:
+    """End a guest at once; one that is off, or gone, stays so. Raises libvirt.libvirtError."""
+    try:
+        domain.destroy()
+    except libvirt.libvirtError as error:
+        if not (error.get_error_code() == libvirt.VIR_ERR_OPERATION_INVALID or _is_gone(error)):
+            raise
+
+
+def remove(domain: libvirt.virDomain) -> None:
+    """End a guest and remove it from libvirt. Raises libvirt.libvirtError."""
+    switch_off(domain)
+    try:
+        domain.undefineFlags(UNDEFINE)
+    except libvirt.libvirtError as error:
+        if not _is_gone(error):
+            raise
+
+
+def _push_button(domain: libvirt.virDomain) -> None:
+    try:
+        domain.shutdown()
+    except libvirt.libvirtError as error:
+        if not (error.get_error_code() == libvirt.VIR_ERR_OPERATION_INVALID or _is_gone(error)):
+            raise
+
+
+def _guest(label: GuestLabel, state: PowerState) -> Guest:
+    return Guest(
+        instance=label.instance,
+        attempt=label.attempt,
+        name=label.name,
+        resources=label.resources,
+        power_state=state if label.whole else PowerState.NOSTATE,
+        whole=label.whole,
+        allocation=label.allocation,
+    )
+
+
+def _is_gone(error: libvirt.libvirtError) -> bool:
+    return bool(error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN)

@@ -1,0 +1,391 @@
+"""The driver `libvirt`: the port to QEMU. Its calls run in threads of its own, one at a time for each server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import libvirt
+
+from skep.compute.drivers.base import DriverError, Guest, HostFacts, NamedResource
+from skep.compute.drivers.contents import GuestContents
+from skep.compute.drivers.libvirt.connection import LibvirtConnection
+from skep.compute.drivers.libvirt.consoles import ConsoleTrimmer, end_of
+from skep.compute.drivers.libvirt.disks import DISK, EPHEMERAL, NEW, SWAP, GuestDisks, guarded, image_format
+from skep.compute.drivers.libvirt.domain import GuestLabel
+from skep.compute.drivers.libvirt.domains import GuestDomains, remove, state_of, switch_off
+from skep.compute.drivers.libvirt.facts import host_facts
+from skep.compute.drivers.libvirt.formats import FORMATS
+from skep.compute.drivers.libvirt.measures import diagnostics
+from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.properties import wishes
+from skep.compute.drivers.libvirt.snapshots import copy_live
+from skep.compute.drivers.libvirt.turns import ServerTurns
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance, PowerState
+from skep.domain.providers import Allocation
+from skep.domain.questions import GuestDiagnostics
+from skep.domain.resources import Resources
+
+T = TypeVar("T")
+
+THREADS = 32
+"""For calls about servers. One that hangs holds a thread, and the other calls about its server."""
+LOOKERS = 4
+"""Threads for what only looks: facts, guests, consoles."""
+
+
+class LibvirtDriver:
+    """The core of the port, and the capabilities of its further methods (docs/libvirt.md)."""
+
+    def __init__(
+        self, host: str, connection: LibvirtConnection, disks: GuestDisks, options: Options, directory: Path
+    ) -> None:
+        self._host = host
+        self._connection = connection
+        self._disks = disks
+        self._options = options
+        self._directory = directory
+        self._domains = GuestDomains(connection, disks, options)
+        self._turns = ServerTurns()
+        self._workers = ThreadPoolExecutor(THREADS, thread_name_prefix="libvirt")
+        self._lookers = ThreadPoolExecutor(LOOKERS, thread_name_prefix="libvirt-looks")
+        self._trimmer = ConsoleTrimmer(disks.consoles, options.console_kib << 10)
+
+    def on_change(self, told: Callable[[], None]) -> None:
+        """Call `told` in the event loop that runs now when a guest starts, stops, is paused or goes on."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # outside of a loop there is no agent that could be told
+
+        def tell() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(told)
+
+        self._connection.tell(tell)
+
+    def close(self) -> None:
+        """Let go of libvirt. The guests stay; what a thread is doing comes to its end."""
+        self._trimmer.close()
+        self._connection.close()
+        for pool in (self._workers, self._lookers):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    async def facts(self) -> HostFacts:
+        """Describe the host."""
+        return await self._look(lambda: host_facts(self._connection.get(), self._host, self._options, self._directory))
+
+    async def guests(self) -> tuple[Guest, ...]:
+        """List all guests, whole and partial."""
+        return await self._look(lambda: tuple(self._domains.all()))
+
+    def plan(self, instance: Instance, attempt: int) -> tuple[NamedResource, ...]:  # noqa: ARG002 - labels name them
+        """Name the disks of a server, or refuse by name what the driver cannot do."""
+        if (
+            instance.is_volume_backed
+            or instance.volumes
+            or any(device.destination_type == "volume" for device in instance.block_devices)
+        ):
+            raise DriverError("InstanceUnacceptable", "volumes: the driver libvirt attaches none yet")
+        if instance.vifs:
+            raise DriverError("InstanceUnacceptable", "networks: the driver libvirt makes no interfaces yet")
+        wishes(instance)
+        if instance.image is not None:
+            image_format(instance.image)
+        disks = [NamedResource(name=DISK, kind="root", from_image=instance.image is not None)]
+        if instance.flavor.ephemeral_gb:
+            disks.append(NamedResource(name=EPHEMERAL, kind="ephemeral"))
+        if instance.flavor.swap_mb:
+            disks.append(NamedResource(name=SWAP, kind="swap"))
+        return tuple(disks)
+
+    async def prepare(self, instance: Instance, attempt: int, resource: NamedResource) -> None:
+        """Make a disk that needs no image."""
+        await self._work(instance.uuid, lambda: self._disks.make_missing(instance, attempt, resource))
+
+    async def prepare_from(self, instance: Instance, attempt: int, resource: NamedResource, image: Path) -> None:  # noqa: ARG002
+        """Make the root disk over the bytes of the image."""
+        await self._work(instance.uuid, lambda: self._disks.make_from_image(instance, attempt, image))
+
+    async def write_config_drive(self, instance: InstanceUuid, attempt: int, files: Mapping[str, bytes]) -> None:
+        """Make the config drive, which the guest has as a CD-ROM."""
+        await self._work(instance, lambda: self._disks.write_drive(instance, attempt, files))
+
+    async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:
+        """Remove a disk; with the root disk all files of the attempt."""
+        await self._work(instance, lambda: self._disks.remove_one(instance, attempt, resource.name))
+
+    async def spawn(
+        self,
+        instance: Instance,
+        attempt: int,
+        resources: Resources,
+        allocation: Allocation | None = None,
+        contents: GuestContents | None = None,  # noqa: ARG002 - they reach a guest by its config drive only
+    ) -> PowerState:
+        """Define the guest under its label, start it, and say in the label that it is whole."""
+        return await self._make(instance, attempt, resources, allocation, start=True, anew=True)
+
+    async def destroy(self, instance: InstanceUuid, attempt: int | None = None) -> None:
+        """Remove a guest, whole or partial, and its disks."""
+
+        def work() -> None:
+            found = self._domains.find(instance)
+            if found is not None and attempt in (None, found[1].attempt):
+                remove(found[0])
+                self._disks.remove(instance, found[1].attempt)
+
+        await self._work(instance, work)
+
+    async def power_on(self, instance: InstanceUuid) -> PowerState:
+        """Start a guest; one that is paused goes on, one that is suspended where it was."""
+
+        def work() -> PowerState:
+            domain, _ = self._domains.whole(instance)
+            state = state_of(domain)
+            if state is PowerState.PAUSED:
+                domain.resume()
+            elif state is not PowerState.RUNNING:
+                domain.create()
+            return state_of(domain)
+
+        return await self._work(instance, work)
+
+    async def power_off(self, instance: InstanceUuid) -> PowerState:
+        """Have a guest shut itself down, or switch it off."""
+
+        def work() -> PowerState:
+            domain, _ = self._domains.whole(instance)
+            self._domains.stop(domain)
+            return state_of(domain)
+
+        return await self._work(instance, work)
+
+    async def reboot(self, instance: InstanceUuid, *, hard: bool) -> PowerState:
+        """Stop a guest, softly if it can be, and start it."""
+
+        def work() -> PowerState:
+            domain, _ = self._domains.whole(instance)
+            if hard:
+                switch_off(domain)
+            else:
+                self._domains.stop(domain)
+            domain.createWithFlags(libvirt.VIR_DOMAIN_START_FORCE_BOOT)
+            return state_of(domain)
+
+        return await self._work(instance, work)
+
+    async def pause(self, instance: InstanceUuid) -> PowerState:
+        """Freeze a guest that runs; one that is paused stays so."""
+
+        def work() -> PowerState:
+            domain, _ = self._domains.whole(instance)
+            if _running(domain, instance, PowerState.PAUSED):
+                domain.suspend()
+            return PowerState.PAUSED
+
+        return await self._work(instance, work)
+
+    async def unpause(self, instance: InstanceUuid) -> PowerState:
+        """Let a paused guest go on; one that runs is left running."""
+
+        def work() -> PowerState:
+            domain, _ = self._domains.whole(instance)
+            if not _running(domain, instance, PowerState.PAUSED):
+                domain.resume()
+            return PowerState.RUNNING
+
+        return await self._work(instance, work)
+
+    async def suspend(self, instance: InstanceUuid) -> PowerState:
+        """Store the memory of a guest beside libvirt's state and end it; one that is suspended stays so."""
+
+        def work() -> PowerState:
+            domain, _ = self._domains.whole(instance)
+            if _running(domain, instance, PowerState.SUSPENDED):
+                domain.managedSave(0)
+            return PowerState.SUSPENDED
+
+        return await self._work(instance, work)
+
+    async def resume(self, instance: InstanceUuid) -> PowerState:
+        """Start a suspended guest where it was; one that runs is left running."""
+
+        def work() -> PowerState:
+            domain, _ = self._domains.whole(instance)
+            if not _running(domain, instance, PowerState.SUSPENDED):
+                domain.create()
+            return PowerState.RUNNING
+
+        return await self._work(instance, work)
+
+    async def put_aside(self, instance: InstanceUuid, attempt: int) -> PowerState:
+        """Stop a guest and remove it from libvirt; its files stay, the memory of a suspended one does not."""
+
+        def work() -> PowerState:
+            found = self._domains.find(instance)
+            if found is None or found[1].attempt != attempt:
+                return PowerState.NOSTATE
+            domain, label = found
+            state = state_of(domain) if label.whole else PowerState.NOSTATE
+            self._domains.stop(domain)
+            remove(domain)
+            return state
+
+        return await self._work(instance, work)
+
+    async def take_up(
+        self,
+        instance: Instance,
+        attempt: int,
+        resources: Resources,
+        allocation: Allocation | None = None,
+        *,
+        start: bool,
+    ) -> PowerState:
+        """Define a guest over the disks of an attempt, and start it if told to."""
+        return await self._make(instance, attempt, resources, allocation, start=start, anew=False)
+
+    async def kept(self, instance: InstanceUuid, attempt: int) -> Mapping[str, Path]:
+        """Return the root disk, what is under it, and the ephemeral disk."""
+        return await self._work(instance, lambda: self._disks.kept(instance, attempt))
+
+    async def receive(self, instance: Instance, attempt: int, files: Mapping[str, Path]) -> None:
+        """Make the disks as copies of those of another attempt."""
+
+        def work() -> None:
+            self._disks.receive(instance, attempt, files)
+            self._make_missing(instance, attempt, but_root=True)
+
+        await self._work(instance.uuid, work)
+
+    async def preserve(self, instance: Instance, attempt: int, former: int) -> None:
+        """Copy the ephemeral disk, if there is one."""
+        await self._work(instance.uuid, lambda: self._disks.preserve(instance, attempt, former))
+
+    async def console_output(self, instance: InstanceUuid, most: int) -> bytes:
+        """Return the end of the file into which QEMU writes what the guest writes."""
+
+        def look() -> bytes:
+            _, label = self._domains.whole(instance)
+            return end_of(self._disks.console(instance, label.attempt), most) if most else b""
+
+        return await self._look(look)
+
+    async def diagnostics(self, instance: InstanceUuid) -> GuestDiagnostics:
+        """Return what libvirt measures of a guest that runs."""
+
+        def look() -> GuestDiagnostics:
+            domain, _ = self._domains.whole(instance)
+            if state_of(domain) is not PowerState.RUNNING:
+                raise _not_running(instance, state_of(domain))
+            return diagnostics(domain, self._options.virt_type)
+
+        return await self._look(look)
+
+    async def snapshot(self, instance: InstanceUuid, disk_format: str, file: Path) -> PowerState:
+        """Copy the root disk: of a guest that is not off as it is now, while the guest goes on."""
+        if disk_format not in FORMATS:
+            raise DriverError("DiskFormatNotSupported", f"disk_format: {disk_format}")
+
+        def work() -> PowerState:
+            domain, label = self._domains.whole(instance)
+            before = state_of(domain)
+            place = self._disks.place(instance, label.attempt)
+            if before in (PowerState.RUNNING, PowerState.PAUSED):
+                made = place / f"snapshot{NEW}"
+                made.unlink(missing_ok=True)
+                copy_live(domain, place / DISK, disk_format, made)
+                self._disks.hand_out(made, file)
+            else:
+                self._disks.copy_out(instance, label.attempt, disk_format, file)
+            return state_of(domain)
+
+        return await self._work(instance, work)
+
+    async def trigger_crash_dump(self, instance: InstanceUuid) -> PowerState:
+        """Send a guest an interrupt that cannot be masked."""
+
+        def work() -> PowerState:
+            domain, _ = self._domains.whole(instance)
+            state = state_of(domain)
+            if state not in (PowerState.RUNNING, PowerState.PAUSED):
+                raise _not_running(instance, state)
+            domain.injectNMI(0)
+            return state_of(domain)
+
+        return await self._work(instance, work)
+
+    async def _make(
+        self,
+        instance: Instance,
+        attempt: int,
+        resources: Resources,
+        allocation: Allocation | None,
+        *,
+        start: bool,
+        anew: bool,
+    ) -> PowerState:
+        """Make a guest unless it is there. `anew`: disks that need no image are made where they are missing."""
+
+        def work() -> PowerState:
+            state = self._domains.there(instance.uuid, attempt)
+            if state is not None:
+                return state
+            if anew:
+                self._make_missing(instance, attempt)
+            label = GuestLabel(
+                instance=instance.uuid,
+                attempt=attempt,
+                name=instance.name,
+                resources=resources,
+                allocation=allocation,
+            )
+            return self._domains.make(instance, label, start=start)
+
+        return await self._work(instance.uuid, work, failure="SpawnFailed")
+
+    def _make_missing(self, instance: Instance, attempt: int, *, but_root: bool = False) -> None:
+        for resource in self.plan(instance, attempt):
+            if not resource.from_image and not (but_root and resource.name == DISK):
+                self._disks.make_missing(instance, attempt, resource)
+
+    async def _work(self, instance: InstanceUuid, work: Callable[[], T], *, failure: str = "InternalError") -> T:
+        """Do something with a server, after what is being done with it."""
+
+        def in_turn() -> T:
+            with self._turns.turn(instance):
+                return _named(work, failure)
+
+        return await asyncio.get_running_loop().run_in_executor(self._workers, in_turn)
+
+    async def _look(self, look: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(
+            self._lookers, lambda: _named(look, "HypervisorUnavailable")
+        )
+
+
+def _named(work: Callable[[], T], failure: str) -> T:
+    """Do something; say by name what libvirt or the disk refuses."""
+    try:
+        return guarded(work)
+    except libvirt.libvirtError as error:
+        code = error.get_error_code()
+        name = "InstanceNotFound" if code == libvirt.VIR_ERR_NO_DOMAIN else failure
+        raise DriverError(name, f"libvirt: {error}") from error
+
+
+def _running(domain: libvirt.virDomain, instance: InstanceUuid, halted: PowerState) -> bool:
+    """Tell whether a guest runs, or else is halted in this way. Raises DriverError `InstanceNotRunning`."""
+    state = state_of(domain)
+    if state not in (PowerState.RUNNING, halted):
+        raise _not_running(instance, state)
+    return state is PowerState.RUNNING
+
+
+def _not_running(instance: InstanceUuid, state: PowerState) -> DriverError:
+    return DriverError("InstanceNotRunning", f"{instance} is {state.name.lower()}, not running")

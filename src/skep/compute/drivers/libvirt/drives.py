@@ -1,0 +1,55 @@
+"""Config drives: an ISO 9660 file with the label `config-2`, whose names Linux reads by Rock Ridge and Windows by
+Joliet."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+import pycdlib
+
+VOLUME = "config-2"
+
+
+def write_drive(files: Mapping[str, bytes], path: Path) -> None:
+    """Write an ISO file that holds these files, by their paths. Raises OSError."""
+    drive = pycdlib.PyCdlib()
+    drive.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=VOLUME)
+    try:
+        places: dict[PurePosixPath, str] = {PurePosixPath("/"): ""}
+        for number, directory in enumerate(_directories(files)):
+            places[directory] = f"{places[directory.parent]}/D{number}"
+            drive.add_directory(places[directory], rr_name=directory.name, joliet_path=str(directory))
+        for number, (name, content) in enumerate(files.items()):
+            file = PurePosixPath("/", name)
+            place = f"{places[file.parent]}/F{number}.;1"
+            drive.add_fp(io.BytesIO(content), len(content), place, rr_name=file.name, joliet_path=str(file))
+        with path.open("wb") as written:
+            drive.write_fp(written)
+    finally:
+        drive.close()
+
+
+def read_drive(path: Path) -> dict[str, bytes]:
+    """Return the files of a config drive by their paths. Raises OSError."""
+    drive = pycdlib.PyCdlib()
+    drive.open(str(path))
+    try:
+        return dict(_files(drive))
+    finally:
+        drive.close()
+
+
+def _files(drive: pycdlib.PyCdlib) -> Iterator[tuple[str, bytes]]:
+    for directory, _, names in drive.walk(rr_path="/"):
+        for name in names:
+            file, content = str(PurePosixPath(directory, name)), io.BytesIO()
+            drive.get_file_from_iso_fp(content, rr_path=file)
+            yield file.removeprefix("/"), content.getvalue()
+
+
+def _directories(files: Mapping[str, bytes]) -> list[PurePosixPath]:
+    """Return all directories of the files below the root, each behind the one that holds it."""
+    found = {parent for name in files for parent in PurePosixPath("/", name).parents}
+    return sorted(found - {PurePosixPath("/")})

@@ -1,0 +1,91 @@
+"""What a host with QEMU has, as libvirt and the file system tell it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import libvirt
+import os_traits
+
+from skep.compute.drivers.base import DriverError, HostFacts
+from skep.compute.drivers.libvirt.formats import FORMATS
+from skep.compute.drivers.libvirt.options import Options
+from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
+
+ARCHITECTURE = "x86_64"
+GIB = 1 << 30
+UPTIME = Path("/proc/uptime")
+BUSES = ("virtio", "ide", "sata", "scsi")
+"""Those that the driver puts disks on."""
+
+
+def host_facts(connection: libvirt.virConnect, host: str, options: Options, directory: Path) -> HostFacts:
+    """Describe the host. Raises libvirt.libvirtError, OSError, DriverError for a host that cannot run the guests."""
+    architecture, _, cpus = connection.getInfo()[:3]
+    if architecture != ARCHITECTURE:
+        raise DriverError("HypervisorUnavailable", f"the driver libvirt runs on {ARCHITECTURE}, this is {architecture}")
+    # What getInfo says of the memory is that of one NUMA node on some machines.
+    memory_kib = connection.getMemoryStats(-1)["total"]
+    disk = os.statvfs(directory)
+    capabilities = connection.getDomainCapabilities(None, ARCHITECTURE, options.machine, options.virt_type)
+    return HostFacts(
+        inventory={
+            VCPU: Inventory(total=cpus),
+            MEMORY_MB: Inventory(total=memory_kib // 1024),
+            DISK_GB: Inventory(total=disk.f_blocks * disk.f_frsize // GIB),
+        },
+        hypervisor_type=connection.getType(),
+        hypervisor_version=connection.getVersion(),
+        hypervisor_hostname=host,
+        traits=traits(capabilities, options),
+        cpu_info=cpu_info(capabilities, cpus),
+        uptime=_uptime(),
+        supported_instances=((ARCHITECTURE, options.virt_type, "hvm"),),
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def traits(capabilities: str, options: Options) -> tuple[str, ...]:
+    """Return the traits of a host, of the XML of what its guests may be."""
+    found = {f"COMPUTE_IMAGE_TYPE_{one.upper()}" for one in FORMATS}
+    found.add("COMPUTE_NODE")
+    root = ET.fromstring(capabilities)  # noqa: S314 - of libvirt
+    there = {value.text or "" for value in root.findall("devices/disk/enum[@name='bus']/value")}
+    found |= {f"COMPUTE_STORAGE_BUS_{bus.upper()}" for bus in BUSES if bus in there}
+    if options.virt_type == "kvm" and options.cpu_model in ("", "host-model"):
+        found |= {f"HW_CPU_X86_{name.upper()}" for name in _features(root)}
+    return tuple(sorted(found & set(os_traits.get_traits())))
+
+
+def cpu_info(capabilities: str, cpus: int) -> dict[str, object]:
+    """Return what is known of the CPUs that guests get."""
+    root = ET.fromstring(capabilities)  # noqa: S314 - of libvirt
+    model, vendor = root.find("cpu/mode[@name='host-model']/model"), root.find("cpu/mode[@name='host-model']/vendor")
+    return {
+        "arch": ARCHITECTURE,
+        "vendor": "" if vendor is None else vendor.text or "",
+        "model": "" if model is None else model.text or "",
+        "topology": {"sockets": cpus, "cores": 1, "threads": 1},
+        "features": sorted(_features(root)),
+    }
+
+
+def _features(root: ET.Element) -> Iterable[str]:
+    """Return the features that libvirt names beside the model of the host's CPUs; those of the model are not named."""
+    for feature in root.findall("cpu/mode[@name='host-model']/feature[@policy='require']"):
+        yield feature.get("name", "")
+
+
+def _uptime() -> str | None:
+    try:
+        seconds = int(float(UPTIME.read_text().split()[0]))
+    except OSError:
+        return None
+    minutes = seconds // 60
+    days, rest = divmod(minutes, 24 * 60)
+    load = ", ".join(f"{one:.2f}" for one in os.getloadavg())
+    return f"up {days} days, {rest // 60}:{rest % 60:02}, 0 users, load average: {load}"

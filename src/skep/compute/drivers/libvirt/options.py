@@ -1,0 +1,32 @@
+"""What an operator sets of a host with the driver `libvirt`: the table `[compute.driver_options]`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+VirtType = Literal["kvm", "qemu"]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The table `[compute.driver_options]`."""
+
+    virt_type: VirtType
+    """`kvm`: by the processor; `qemu`: in software. No default: a `/dev/kvm` that is there may be of no use."""
+    uri: str = ""
+    """Of a libvirtd. Empty: libvirt runs inside the agent, with its state in `directory`."""
+    directory: str = ""
+    """Holds the disks of guests, and libvirt's state. Empty: the directory of the host."""
+    user: Annotated[str, Meta(min_length=1)] = "libvirt-qemu"
+    """The system user that QEMU runs as, where the agent is root. Otherwise QEMU runs as the agent's user."""
+    machine: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "pc"
+    """The machine type of guests whose image names none."""
+    cpu_model: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,64}$")] = ""
+    """`host-model`, `host-passthrough`, or the name of a model. Empty: `host-model` with `kvm`, else QEMU's default."""
+    shutdown_seconds: Annotated[float, Meta(ge=0, le=500)] = 60.0
+    """So long a guest may take to shut itself down when it is stopped or rebooted softly; then it is switched off."""
+    console_kib: Annotated[int, Meta(ge=16, le=1 << 20)] = 1024
+    """KiB that are kept of what a guest writes to its console, at least; twice as much is on the disk at most, and what
+    it writes between two looks at it."""

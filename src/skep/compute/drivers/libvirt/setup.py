@@ -1,0 +1,101 @@
+"""Makes the driver from the table `[compute.driver_options]`: the entry point `libvirt`.
+
+What is missing on the host is said here, before the agent starts: the client of libvirt, the user that QEMU runs as, a
+way for that user to the disks.
+"""
+
+from __future__ import annotations
+
+import grp
+import importlib.util
+import os
+import pwd
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.commands import Owner
+from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.registry import DriverSetup
+from skep.domain.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from skep.compute.drivers.libvirt.driver import LibvirtDriver
+
+NEEDED = {"libvirt": "libvirt-python", "pycdlib": "pycdlib"}
+"""Modules, and the packages that bring them."""
+TABLE = "compute.driver_options"
+KVM = Path("/dev/kvm")
+LONGEST_ROOT = 51
+"""Bytes: below the root of an embedded libvirt are sockets, whose paths the system bounds (107)."""
+
+
+def make(setup: DriverSetup) -> LibvirtDriver:
+    """Return the driver of a host. Raises Misconfigured that names the option, or the package that is missing."""
+    options = setup.options(Options)
+    for module, package in NEEDED.items():
+        if importlib.util.find_spec(module) is None:
+            raise Misconfigured(
+                f"compute.driver: libvirt needs the package {package}, which is not installed: the extra skep[libvirt]"
+            )
+    # What these import is there only where it is needed.
+    from skep.compute.drivers.libvirt.connection import LibvirtConnection, embedded
+    from skep.compute.drivers.libvirt.disks import GuestDisks
+    from skep.compute.drivers.libvirt.driver import LibvirtDriver
+
+    directory = Path(options.directory or setup.directory).absolute()
+    if options.virt_type == "kvm" and not options.uri and not KVM.exists():
+        raise Misconfigured(f"{TABLE}.virt_type: kvm, and the host has no {KVM}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        user = _user(options) if os.geteuid() == 0 else None
+        owner = None if user is None else Owner(user.pw_uid, user.pw_gid)
+        if owner is not None:
+            _check_way(directory, owner)
+        uri = options.uri
+        if not uri:
+            root = directory / "libvirt"
+            most = LONGEST_ROOT - len(f"/{root.name}")
+            if len(os.fsencode(directory)) > most:
+                raise Misconfigured(f"{TABLE}.directory: {directory} is too long for libvirt's sockets: at most {most}")
+            uri = embedded(root, None if user is None else user.pw_name, "" if owner is None else _group(owner.gid))
+        disks = GuestDisks(directory, owner)
+    except OSError as error:
+        raise Misconfigured(f"{TABLE}.directory: {error}") from error
+    except DriverError as error:
+        raise Misconfigured(f"{TABLE}.directory: {error.message}") from error
+    return LibvirtDriver(setup.host, LibvirtConnection(uri), disks, options, directory)
+
+
+def _user(options: Options) -> pwd.struct_passwd:
+    try:
+        user = pwd.getpwnam(options.user)
+    except KeyError:
+        raise Misconfigured(
+            f"{TABLE}.user: there is no user {options.user} (scripts/system-packages libvirt)"
+        ) from None
+    if user.pw_uid == 0:
+        raise Misconfigured(f"{TABLE}.user: QEMU never runs as root")
+    return user
+
+
+def _group(gid: int) -> str:
+    return grp.getgrgid(gid).gr_name
+
+
+def _check_way(directory: Path, owner: Owner) -> None:
+    """Look whether the user that QEMU runs as may pass all directories above the disks."""
+    for path in (directory, *directory.parents):
+        found = path.stat()
+        if found.st_uid == owner.uid:
+            passes = found.st_mode & stat.S_IXUSR
+        elif found.st_gid == owner.gid:
+            passes = found.st_mode & stat.S_IXGRP
+        else:
+            passes = found.st_mode & stat.S_IXOTH
+        if not passes:
+            raise Misconfigured(
+                f"{TABLE}.directory: the user that QEMU runs as may not pass {path}: allow it (chmod o+x), or choose "
+                "another directory"
+            )

@@ -1,0 +1,159 @@
+"""Disks made by qemu-img: of images, shared, as large as the flavor says."""
+
+from __future__ import annotations
+
+import json
+import pwd
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from skep.compute.drivers.base import DriverError, NamedResource
+from skep.compute.drivers.libvirt.commands import Owner, run
+from skep.compute.drivers.libvirt.options import Options
+from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.images import Image
+from skep.domain.instances import Instance
+from tests.support.agents import instance
+from tests.support.libvirt_hosts import PARTS, is_root
+
+pytestmark = [*PARTS]
+
+GIB = 1 << 30
+EPHEMERAL = NamedResource(name="ephemeral", kind="ephemeral")
+SWAP = NamedResource(name="swap", kind="swap")
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="skep-", dir="/tmp") as path:
+        Path(path).chmod(0o711)
+        yield Path(path)
+
+
+@pytest.fixture
+def disks(directory: Path):  # type: ignore[no-untyped-def]  # the class may not be importable here
+    from skep.compute.drivers.libvirt.disks import GuestDisks
+
+    user = pwd.getpwnam(Options(virt_type="qemu").user) if is_root() else None
+    return GuestDisks(directory, None if user is None else Owner(user.pw_uid, user.pw_gid))
+
+
+def server(image: Image | None, root_gb: int = 1, ephemeral_gb: int = 0, swap_mb: int = 0) -> Instance:
+    flavor = msgspec.structs.replace(instance().flavor, root_gb=root_gb, ephemeral_gb=ephemeral_gb, swap_mb=swap_mb)
+    return msgspec.structs.replace(instance(), uuid=InstanceUuid(new_uuid()), image=image, flavor=flavor)
+
+
+def qcow2(directory: Path, size: str, *options: str) -> Path:
+    path = directory / "image.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", *options, path, size], check=True)
+    return path
+
+
+def info(path: Path) -> dict[str, object]:
+    told = subprocess.run(
+        ["qemu-img", "info", "-f", "qcow2", "--output=json", path], check=True, stdout=subprocess.PIPE
+    )
+    found: dict[str, object] = json.loads(told.stdout)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["raw", "qcow2"])
+def test_servers_of_one_image_share_its_bytes(disks, directory: Path, kind: str) -> None:  # type: ignore[no-untyped-def]
+    file = qcow2(directory, "100M") if kind == "qcow2" else directory / "raw"
+    if kind == "raw":
+        file.write_bytes(b"boot" * 1000)
+    image = Image(id="image", disk_format=kind)
+    places = []
+    for _ in range(2):
+        one = server(image)
+        for _ in range(2):
+            disks.make_from_image(one, 1, file)
+        places.append((one, disks.place(one.uuid, 1)))
+        assert info(places[-1][1] / "disk")["virtual-size"] == GIB
+        assert info(places[-1][1] / "disk")["backing-filename"] == f"base.{kind}"
+    (first, place), (_, other) = places
+    assert (place / f"base.{kind}").stat().st_ino == (other / f"base.{kind}").stat().st_ino
+    assert (place / f"base.{kind}").stat().st_mode & 0o222 == 0
+    disks.remove(first.uuid, 1)
+    assert (other / f"base.{kind}").exists()
+    assert len(list((directory / "bases").iterdir())) == 1
+    for one, _ in places:
+        disks.remove(one.uuid, 1)
+    assert list((directory / "bases").iterdir()) == []
+
+
+def test_an_image_larger_than_the_flavor_is_refused(disks, directory: Path) -> None:  # type: ignore[no-untyped-def]
+    file = qcow2(directory, "2G")
+    with pytest.raises(DriverError) as raised:
+        disks.make_from_image(server(Image(id="image", disk_format="qcow2")), 1, file)
+    assert raised.value.error == "FlavorDiskTooSmall"
+    one = server(Image(id="image", disk_format="qcow2"), root_gb=0)
+    disks.make_from_image(one, 1, file)
+    assert info(disks.place(one.uuid, 1) / "disk")["virtual-size"] == 2 * GIB
+
+
+def test_an_image_that_names_other_files_is_refused(disks, directory: Path) -> None:  # type: ignore[no-untyped-def]
+    one = server(Image(id="image", disk_format="qcow2"))
+    for options in (["-b", "/etc/passwd", "-F", "raw"], ["-o", f"data_file={directory}/data"]):
+        with pytest.raises(DriverError) as raised:
+            disks.make_from_image(one, 1, qcow2(directory, "1M", *options))
+        assert raised.value.error == "ImageUnacceptable"
+        assert not disks.place(one.uuid, 1).exists(), "nothing was made of it"
+
+
+def test_what_is_received_grows_and_loses_nothing(disks, directory: Path) -> None:  # type: ignore[no-untyped-def]
+    file = directory / "raw"
+    file.write_bytes(b"boot" * 1000)
+    one = server(Image(id="image", disk_format="raw"), ephemeral_gb=1)
+    disks.make_from_image(one, 1, file)
+    disks.make_missing(one, 1, EPHEMERAL)
+    flavor = msgspec.structs.replace(one.flavor, root_gb=3, ephemeral_gb=2)
+    larger = msgspec.structs.replace(one, flavor=flavor)
+    disks.receive(larger, 2, disks.kept(one.uuid, 1))
+    disks.remove(one.uuid, 1)
+    place, out = disks.place(one.uuid, 2), directory / "out"
+    assert info(place / "disk")["virtual-size"] == 3 * GIB
+    assert (place / "ephemeral").stat().st_size == 2 * GIB
+    disks.copy_out(one.uuid, 2, "raw", out)
+    with out.open("rb") as copied:
+        assert copied.read(4000) == b"boot" * 1000
+    smaller = msgspec.structs.replace(one, flavor=msgspec.structs.replace(one.flavor, root_gb=1, ephemeral_gb=1))
+    disks.receive(smaller, 3, disks.kept(one.uuid, 2))
+    assert info(disks.place(one.uuid, 3) / "disk")["virtual-size"] == 3 * GIB, "nothing is cut off"
+
+
+def test_a_received_disk_over_another_file_is_refused(disks, directory: Path) -> None:  # type: ignore[no-untyped-def]
+    one = server(None)
+    with pytest.raises(DriverError) as raised:
+        disks.receive(one, 1, {"disk": qcow2(directory, "1M", "-b", "/etc/passwd", "-F", "raw")})
+    assert raised.value.error == "InvalidDiskInfo"
+
+
+def test_ephemeral_and_swap_are_ready_for_use(disks) -> None:  # type: ignore[no-untyped-def]
+    one = server(None, ephemeral_gb=1, swap_mb=16)
+    for resource in (EPHEMERAL, SWAP):
+        for _ in range(2):
+            disks.make_missing(one, 1, resource)
+    place = disks.place(one.uuid, 1)
+    with (place / "ephemeral").open("rb") as ephemeral, (place / "swap").open("rb") as swap:
+        assert b"ephemeral0" in ephemeral.read(4096)
+        assert swap.read(4096).endswith(b"SWAPSPACE2")
+    assert (place / "swap").stat().st_size == 16 << 20
+    disks.remove_one(one.uuid, 1, "swap")
+    assert not (place / "swap").exists()
+    disks.remove_one(one.uuid, 1, "disk")
+    assert not place.exists()
+
+
+def test_programs_have_limits_and_their_errors_are_named(directory: Path) -> None:
+    limits = run(("cat", "/proc/self/limits"), directory, None, seconds=7).decode()
+    assert {"Max cpu time": "7", "Max address space": str(2 << 30)}.items() <= {
+        line[:26].strip(): line[26:].split()[0] for line in limits.splitlines()[1:]
+    }.items()
+    with pytest.raises(DriverError, match="cat /absent ended with 1"):
+        run(("cat", "/absent"), directory, None)

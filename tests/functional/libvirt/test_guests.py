@@ -1,0 +1,128 @@
+"""Real guests of QEMU: as whom they run, what the host sees of them, and that they outlive the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from skep.compute.drivers.base import Driver, DriverError
+from skep.contracts.eventually import eventually
+from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.instances import Instance, PowerState
+from tests.support.agents import instance
+from tests.support.libvirt_hosts import PARTS, host_directory, is_root, libvirt_driver
+
+pytestmark = [*PARTS, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def server() -> Instance:
+    flavor = msgspec.structs.replace(instance().flavor, memory_mb=64, vcpus=1, root_gb=0)
+    return msgspec.structs.replace(
+        instance(), uuid=InstanceUuid(new_uuid()), name="<a>&'\"\n\0 é", flavor=flavor, vifs=(), image=None
+    )
+
+
+@pytest.fixture
+async def driver() -> AsyncIterator[Driver]:
+    driver = libvirt_driver(host_directory())
+    yield driver
+    for guest in await driver.guests():
+        await driver.destroy(guest.instance)
+    driver.close()
+
+
+def qemu(directory: Path, uuid: str) -> int:
+    """Return the process of a guest."""
+    (number,) = directory.glob(f"libvirt/run/qemu/instance-{uuid}.pid")
+    return int(number.read_text())
+
+
+def said(number: int) -> dict[str, str]:
+    """Return what the kernel says of a process."""
+    lines = Path(f"/proc/{number}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+async def test_qemu_is_confined_and_no_other_user_reads_its_files(driver: Driver, server: Instance) -> None:
+    await driver.spawn(server, 1, server.flavor.resources())
+    directory = host_directory()
+    status = said(qemu(directory, server.uuid))
+    users = {int(one) for one in status["Uid"].split()}
+    assert users.isdisjoint({0}) if is_root() else users == {os.getuid()}
+    assert status["Seccomp"] == "2", "its system calls are filtered"
+    assert int(status["CapEff"], 16) == 0
+    place = directory / "guests" / f"{server.uuid}_1"
+    for closed in (directory / "guests", place, directory / "bases"):
+        assert closed.stat().st_mode & 0o007 == 0
+    assert {path.name for path in place.iterdir()} == {"disk", "console.log"}
+    for path in place.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    [guest] = await driver.guests()
+    assert guest.name == server.name
+
+
+async def test_a_guest_that_ends_by_itself_is_told_of(driver: Driver, server: Instance) -> None:
+    heard = asyncio.Event()
+    driver.on_change(heard.set)
+    await driver.spawn(server, 1, server.flavor.resources())
+    heard.clear()
+    os.kill(qemu(host_directory(), server.uuid), signal.SIGKILL)
+
+    async def off() -> bool:
+        [guest] = await driver.guests()
+        return guest.whole and guest.power_state is PowerState.SHUTDOWN and heard.is_set()
+
+    await eventually(off, "the guest is off, and the agent was told")
+
+
+async def test_a_domain_of_another_is_not_listed_and_not_touched(driver: Driver, server: Instance) -> None:
+    import libvirt
+
+    await driver.guests()
+    connection = libvirt.open(f"qemu:///embed?root={host_directory()}/libvirt")
+    theirs = connection.defineXML(
+        f"<domain type='qemu'><name>theirs</name><uuid>{server.uuid}</uuid><memory>65536</memory>"
+        "<os><type arch='x86_64' machine='pc'>hvm</type></os></domain>"
+    )
+    try:
+        assert await driver.guests() == ()
+        for call in (driver.destroy(server.uuid), driver.spawn(server, 1, server.flavor.resources())):
+            with pytest.raises(DriverError) as raised:
+                await call
+            assert raised.value.error == "InstanceExists"
+        assert theirs.name() == "theirs"
+    finally:
+        theirs.undefine()
+
+
+def test_a_guest_outlives_an_agent_that_is_killed(server: Instance) -> None:
+    """The next process finds it as it was, and can stop and remove it."""
+    directory = Path(tempfile.mkdtemp(prefix="skep-", dir="/tmp"))
+    directory.chmod(0o711)
+    program = [sys.executable, "-m", "tests.support.libvirt_agent"]
+    try:
+        with subprocess.Popen([*program, "spawn", directory, server.uuid], cwd=ROOT, stdout=subprocess.PIPE) as agent:
+            assert agent.stdout is not None
+            assert agent.stdout.readline() == b"spawned\n"
+            number = qemu(directory, server.uuid)
+            agent.kill()
+        assert said(number)["State"][0] in "SR", "the guest runs on"
+        found = subprocess.run([*program, "adopt", directory], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
+        assert found.stdout.splitlines() == [f"{server.uuid} 7 RUNNING True", "SHUTDOWN", "0"]
+        assert not Path(f"/proc/{number}").exists()
+    finally:
+        shutil.rmtree(directory)

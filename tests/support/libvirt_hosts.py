@@ -1,0 +1,67 @@
+"""Hosts with the driver `libvirt`: real QEMU, in software, under a libvirt inside the test's process."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skep.compute.drivers.base import Driver
+from skep.compute.drivers.registry import DriverSetup, make_driver
+from skep.config.compute import ComputeSettings
+from skep.domain.clock import Clock
+
+PARTS = tuple(
+    pytest.mark.needs_part(part)
+    for part in (
+        "qemu-system-x86_64",
+        "qemu-img",
+        f"{sysconfig.get_path('platlib')}/libvirt.py",
+        f"{sysconfig.get_path('platlib')}/pycdlib/__init__.py",
+    )
+)
+"""What tests with guests need: `make install-libvirt`."""
+
+OPTIONS = {"virt_type": "qemu", "shutdown_seconds": 0}
+
+
+@functools.cache
+def host_directory() -> Path:
+    """Return the directory of the one host of this process, which has one root of an embedded libvirt at most.
+
+    QEMU's user can reach it, and its path is short: sockets are below it.
+    """
+    path = Path(tempfile.mkdtemp(prefix="skep-", dir="/tmp"))  # pytest's own directories are closed to other users
+    path.chmod(0o711)
+    atexit.register(shutil.rmtree, path)
+    return path
+
+
+def libvirt_driver(directory: Path, options: Mapping[str, Any] | None = None) -> Driver:
+    """Return the driver of a host with that directory."""
+    section = ComputeSettings(driver="libvirt", driver_options={**OPTIONS, **(options or {})})
+    return make_driver(DriverSetup(host="host-1", directory=directory, clock=Clock(), section=section, has_images=True))
+
+
+def raw_disk(directory: Path, path: Path) -> bytes:
+    """Return the bytes of a disk, as its guest sees them; the guest may run."""
+    out = directory / "looked-at"
+    subprocess.run(["qemu-img", "convert", "-U", "-f", "qcow2", "-O", "raw", path, out], check=True)
+    try:
+        return out.read_bytes()
+    finally:
+        out.unlink()
+
+
+def is_root() -> bool:
+    """Tell whether QEMU runs as another user than the test."""
+    return os.geteuid() == 0

@@ -1,0 +1,77 @@
+"""What a host lacks for the driver `libvirt` is said before its agent starts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from skep.compute.drivers.registry import DriverSetup, make_driver
+from skep.config.compute import ComputeSettings
+from skep.domain.clock import Clock
+from skep.domain.errors import Misconfigured
+from tests.support.libvirt_hosts import PARTS, host_directory, is_root
+
+
+def make(directory: Path, options: dict[str, Any]) -> None:
+    section = ComputeSettings(driver="libvirt", driver_options=options)
+    make_driver(DriverSetup(host="host-1", directory=directory, clock=Clock(), section=section)).close()
+
+
+@pytest.fixture
+def short() -> Path:
+    return host_directory()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "missing required field `?virt_type"),
+        ({"virt_type": "xen"}, r"driver_options\.virt_type: invalid enum value"),
+        ({"virt_type": "qemu", "machin": "pc"}, r"driver_options\.machin: unknown key"),
+        ({"virt_type": "qemu", "machine": "p c"}, r"driver_options\.machine: expected"),
+        ({"virt_type": "qemu", "shutdown_seconds": -1}, r"driver_options\.shutdown_seconds: expected"),
+    ],
+)
+def test_a_wrong_option_is_named(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(Misconfigured, match=said):
+        make(tmp_path, options)
+
+
+@pytest.mark.parametrize(("module", "package"), [("libvirt", "libvirt-python"), ("pycdlib", "pycdlib")])
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, package: str) -> None:
+    for name in ("libvirt", "pycdlib"):
+        if name == module:
+            monkeypatch.setitem(sys.modules, name, None)
+        else:
+            monkeypatch.setitem(sys.modules, name, sys)
+    with pytest.raises(Misconfigured, match=rf"compute\.driver: libvirt needs the package {package}, which is not"):
+        make(tmp_path, {"virt_type": "qemu"})
+
+
+class TestWithItsParts:
+    pytestmark: ClassVar = [*PARTS]
+
+    def test_a_path_that_sockets_cannot_have_is_refused(self, short: Path) -> None:
+        long = short / ("x" * 40)
+        with pytest.raises(Misconfigured, match=r"driver_options\.directory: .* is too long for libvirt's sockets"):
+            make(short, {"virt_type": "qemu", "directory": str(long)})
+
+    @pytest.mark.skipif(not is_root(), reason="QEMU runs as the test's user")
+    def test_a_directory_that_the_user_of_qemu_cannot_reach_is_refused(self, short: Path) -> None:
+        closed = short / "closed"
+        closed.mkdir(mode=0o700)
+        try:
+            with pytest.raises(Misconfigured, match=rf"driver_options\.directory: .* may not pass {closed}: allow it"):
+                make(short, {"virt_type": "qemu", "directory": str(closed / "in")})
+        finally:
+            (closed / "in").rmdir()
+            closed.rmdir()
+
+    @pytest.mark.skipif(not is_root(), reason="the option counts for root")
+    @pytest.mark.parametrize(("user", "said"), [("no-such-user", "there is no user"), ("root", "never runs as root")])
+    def test_the_user_of_qemu_is_there_and_not_root(self, short: Path, user: str, said: str) -> None:
+        with pytest.raises(Misconfigured, match=rf"driver_options\.user: .*{said}"):
+            make(short, {"virt_type": "qemu", "user": user})
