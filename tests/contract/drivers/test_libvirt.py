@@ -46,3 +46,9 @@ class TestLibvirtDriver(DriverContract):
         driver.close()
         self.latest = libvirt_driver(self.directory)
         return self.latest
+
+    def rescue_disk(self, driver: Driver, instance: InstanceUuid, attempt: int) -> bytes | None:  # noqa: ARG002
+        path = self.directory / "guests" / f"{instance}_{attempt}" / "rescue"
+        if not path.exists():
+            return None
+        return raw_disk(self.directory, path).rstrip(b"\0")  # it has whole sectors

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.compute.drivers.base import Driver, DriverError
+from skep.compute.drivers.base import ConsoleOutputDriver, Driver, DriverError, SerialConsoleDriver
 from skep.contracts.eventually import eventually
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import Instance, PowerState
@@ -87,6 +87,26 @@ async def test_a_guest_that_ends_by_itself_is_told_of(driver: Driver, server: In
         return guest.whole and guest.power_state is PowerState.SHUTDOWN and heard.is_set()
 
     await eventually(off, "the guest is off, and the agent was told")
+
+
+async def test_the_console_has_what_the_guest_wrote_and_so_has_the_serial_line(
+    driver: Driver, server: Instance
+) -> None:
+    assert isinstance(driver, ConsoleOutputDriver)
+    assert isinstance(driver, SerialConsoleDriver)
+    await driver.spawn(server, 1, server.flavor.resources())
+
+    async def booted() -> bool:
+        return b"No bootable device" in await driver.console_output(server.uuid, 1000)
+
+    await eventually(booted, "the firmware has looked for a system")
+    assert len(await driver.console_output(server.uuid, 5)) == 5
+    line = await driver.serial_line(server.uuid)
+    assert b"SeaBIOS" in await line.read(), "who connects sees what was said before"
+    reading = asyncio.create_task(line.read())
+    os.kill(qemu(host_directory(), server.uuid), signal.SIGKILL)
+    assert await reading == b"", "the line ends with the guest"
+    await line.close()
 
 
 async def test_a_domain_of_another_is_not_listed_and_not_touched(driver: Driver, server: Instance) -> None:

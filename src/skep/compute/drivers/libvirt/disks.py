@@ -5,6 +5,7 @@
 | `disk` | the root disk, qcow2: what was written since it was made |
 | `base.raw`, `base.qcow2` | what is under it: the bytes of the image, a hard link that all guests of the image share |
 | `ephemeral`, `swap` | raw |
+| `rescue`, `rescue.raw`, `rescue.qcow2` | the rescue disk, as `disk` and what is under it |
 | `config.iso` | the config drive |
 | `console.log` | what the guest wrote to its serial line |
 
@@ -27,7 +28,7 @@ from skep.compute.drivers.base import DriverError, NamedResource
 from skep.compute.drivers.libvirt.commands import LONG, Owner, run
 from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile
 from skep.compute.drivers.libvirt.drives import write_drive
-from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, read_qcow2, virtual_size
+from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, format_of, read_qcow2, virtual_size
 from skep.compute.drivers.libvirt.properties import Wishes
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
@@ -38,6 +39,7 @@ T = TypeVar("T")
 DISK = "disk"
 EPHEMERAL = "ephemeral"
 SWAP = "swap"
+RESCUE = "rescue"
 CONFIG_DRIVE = "config.iso"
 CONSOLE = "console.log"
 BASES = "bases"
@@ -134,12 +136,45 @@ class GuestDisks:
             found.append(DiskFile(path=str(place / CONFIG_DRIVE), format="raw", bus=bus, cdrom=bus != "virtio"))
         return tuple(found)
 
+    def make_rescue(self, instance: InstanceUuid, attempt: int, image: Path | None) -> DiskFile:
+        """Make a rescue disk, in place of one that is there, and return it: over the bytes of the image, or of the
+        server's own image, or empty where it has none. Raises DriverError."""
+        place = self.place(instance, attempt)
+        own = _base(place)
+        self.remove_rescue(instance, attempt)
+        base = None
+        if image is not None:
+            kind = guarded(lambda: format_of(image))
+            if kind not in FORMATS:
+                raise DriverError("ImageUnacceptable", f"the rescue image is of the format {kind}")
+            base = place / f"{RESCUE}.{kind}"
+            size = guarded(lambda: virtual_size(image, kind))
+            self._copy(image, base, shared=True)
+        elif own is not None:
+            kind = own.suffix.removeprefix(".")
+            base, size = own, guarded(lambda: virtual_size(own, kind))
+        else:
+            size = BLANK
+        guarded(lambda: self._make_overlay(place, max(size, SECTOR), base, RESCUE))
+        backing = None if base is None else BackingFile(path=str(base), format=base.suffix.removeprefix("."))
+        return DiskFile(path=str(place / RESCUE), format="qcow2", backing=backing)
+
+    def rescue_path(self, instance: InstanceUuid, attempt: int) -> str:
+        """Return where the rescue disk of an attempt is, if it has one."""
+        return str(self.place(instance, attempt) / RESCUE)
+
+    def remove_rescue(self, instance: InstanceUuid, attempt: int) -> None:
+        """Remove the rescue disk of an attempt, if it has one. Raises DriverError."""
+        place = self.place(instance, attempt)
+        for name in (RESCUE, f"{RESCUE}{NEW}", *(f"{RESCUE}.{one}" for one in FORMATS)):
+            guarded(lambda name=name: (place / name).unlink(missing_ok=True))  # type: ignore[misc]
+
     def own(self, instance: InstanceUuid, attempt: int) -> None:
         """Give the files of an attempt to the user that QEMU runs as: a guest that stopped has left them root's."""
         if self._owner is None:
             return
         for path in self.place(instance, attempt).iterdir():
-            if not path.name.startswith("base.") and path.name != CONSOLE and path.is_file():
+            if not path.name.startswith(("base.", "rescue.")) and path.name != CONSOLE and path.is_file():
                 os.chown(path, self._owner.uid, self._owner.gid)
 
     def kept(self, instance: InstanceUuid, attempt: int) -> dict[str, Path]:
@@ -242,12 +277,12 @@ class GuestDisks:
             os.chown(path, self._owner.uid, self._owner.gid)
         return path
 
-    def _make_overlay(self, place: Path, size: int, base: Path | None) -> None:
-        """Make the root disk. What is under it is not opened: its size and format are known."""
-        new = self._fresh(place, DISK)
+    def _make_overlay(self, place: Path, size: int, base: Path | None, name: str = DISK) -> None:
+        """Make a disk. What is under it is not opened: its size and format are known."""
+        new = self._fresh(place, name)
         under = () if base is None else ("-u", "-b", base.name, "-F", base.suffix.removeprefix("."))
         run(("qemu-img", "create", "-q", "-f", "qcow2", *under, new.name, str(size)), place, self._owner)
-        new.replace(place / DISK)
+        new.replace(place / name)
 
     def _link_base(self, image: Image, file: Path, base: Path) -> None:
         shared = self._bases / _key(image, base.suffix)

@@ -43,6 +43,8 @@ class GuestLabel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allocation: Allocation | None = None
     whole: bool = False
     """It was started once, or made over its disks."""
+    rescued: bool = False
+    """It has a rescue disk in front of its own."""
 
 
 class BackingFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +174,7 @@ def _add_firmware(root: ET.Element, shape: GuestShape) -> None:
     _text(os, "type", "hvm", arch="x86_64", machine=shape.machine)
     ET.SubElement(os, "boot", dev="hd")
     ET.SubElement(os, "smbios", mode="sysinfo")
+    ET.SubElement(os, "bios", useserial="yes")
     system = ET.SubElement(ET.SubElement(root, "sysinfo", type="smbios"), "system")
     uuid = shape.label.instance
     for name, text in (("manufacturer", VENDOR), ("product", PRODUCT), ("serial", uuid), ("uuid", uuid)):
@@ -202,7 +205,7 @@ def _add_clock(root: ET.Element, shape: GuestShape) -> None:
 def _add_devices(root: ET.Element, shape: GuestShape) -> None:
     devices = ET.SubElement(root, "devices")
     for disk, target in zip(shape.disks, disk_targets(shape.disks), strict=True):
-        _add_disk(devices, disk, target)
+        add_disk(devices, disk, target)
     if any(disk.bus == "scsi" for disk in shape.disks):
         ET.SubElement(devices, "controller", type="scsi", index="0", model="virtio-scsi")
     ET.SubElement(devices, "controller", type="usb", index="0", model="none")
@@ -215,7 +218,8 @@ def _add_devices(root: ET.Element, shape: GuestShape) -> None:
         _text(ET.SubElement(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
 
 
-def _add_disk(devices: ET.Element, disk: DiskFile, target: str) -> None:
+def add_disk(devices: ET.Element, disk: DiskFile, target: str) -> None:
+    """Add the element of a disk that has this name in the guest."""
     element = ET.SubElement(devices, "disk", type="file", device="cdrom" if disk.cdrom else "disk")
     ET.SubElement(element, "driver", name="qemu", type=disk.format)
     ET.SubElement(element, "source", file=disk.path)

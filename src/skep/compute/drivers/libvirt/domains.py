@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import libvirt
 import msgspec
@@ -22,6 +23,7 @@ from skep.compute.drivers.libvirt.domain import (
 )
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.properties import wishes
+from skep.compute.drivers.libvirt.rescues import with_rescue, without_rescue
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.resources import MEMORY_MB, VCPU
@@ -37,6 +39,8 @@ STATES = {
     libvirt.VIR_DOMAIN_PMSUSPENDED: PowerState.PAUSED,
 }
 ELEMENT = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
+"""What a guest is when it is started next."""
 UNDEFINE = (
     libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
     | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
@@ -129,6 +133,38 @@ class GuestDomains:
                 self._connection.changed.wait(min(LOOK, max(ends - now, 0.0)))
         switch_off(domain)
 
+    def rescue(self, instance: InstanceUuid, image: Path | None) -> PowerState:
+        """Boot a guest from a rescue disk. One that cannot is as it was. Raises DriverError, libvirt.libvirtError."""
+        domain, label = self.whole(instance)
+        before, runs = domain.XMLDesc(INACTIVE), state_of(domain) is PowerState.RUNNING
+        try:
+            if label.rescued:
+                # The disk that it runs from is made anew: it has to let go of it.
+                switch_off(domain)
+            disk = self._disks.make_rescue(instance, label.attempt, image)
+            self.stop(domain)
+            wanted = msgspec.structs.replace(label, rescued=True)
+            domain = self._connection.get().defineXML(with_rescue(before, wanted, disk))
+            domain.create()
+        except (DriverError, libvirt.libvirtError):
+            path = self._disks.rescue_path(instance, label.attempt)
+            own = without_rescue(before, msgspec.structs.replace(label, rescued=False), path)
+            restored = self._connection.get().defineXML(own)
+            if runs and not restored.isActive():
+                restored.create()
+            self._disks.remove_rescue(instance, label.attempt)
+            raise
+        return state_of(domain)
+
+    def end_rescue(self, domain: libvirt.virDomain, label: GuestLabel) -> libvirt.virDomain:
+        """Take the rescue disk from a guest that is off, and return it. Raises DriverError, libvirt.libvirtError."""
+        if label.rescued:
+            path = self._disks.rescue_path(label.instance, label.attempt)
+            plain = msgspec.structs.replace(label, rescued=False)
+            domain = self._connection.get().defineXML(without_rescue(domain.XMLDesc(INACTIVE), plain, path))
+        self._disks.remove_rescue(label.instance, label.attempt)
+        return domain
+
     def _shape(self, instance: Instance, label: GuestLabel) -> GuestShape:
         options, wished = self._options, wishes(instance)
         machine = wished.machine or options.machine
@@ -217,6 +253,7 @@ def _guest(label: GuestLabel, state: PowerState) -> Guest:
         resources=label.resources,
         power_state=state if label.whole else PowerState.NOSTATE,
         whole=label.whole,
+        rescued=label.rescued,
         allocation=label.allocation,
     )
 

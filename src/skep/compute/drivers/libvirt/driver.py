@@ -22,6 +22,7 @@ from skep.compute.drivers.libvirt.formats import FORMATS
 from skep.compute.drivers.libvirt.measures import diagnostics
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.properties import wishes
+from skep.compute.drivers.libvirt.serials import ConsoleLine, piece_of, terminal_of
 from skep.compute.drivers.libvirt.snapshots import copy_live
 from skep.compute.drivers.libvirt.turns import ServerTurns
 from skep.domain.ids import InstanceUuid
@@ -159,9 +160,9 @@ class LibvirtDriver:
         """Have a guest shut itself down, or switch it off."""
 
         def work() -> PowerState:
-            domain, _ = self._domains.whole(instance)
+            domain, label = self._domains.whole(instance)
             self._domains.stop(domain)
-            return state_of(domain)
+            return state_of(self._domains.end_rescue(domain, label))
 
         return await self._work(instance, work)
 
@@ -169,9 +170,10 @@ class LibvirtDriver:
         """Stop a guest, softly if it can be, and start it."""
 
         def work() -> PowerState:
-            domain, _ = self._domains.whole(instance)
+            domain, label = self._domains.whole(instance)
             if hard:
                 switch_off(domain)
+                domain = self._domains.end_rescue(domain, label)
             else:
                 self._domains.stop(domain)
             domain.createWithFlags(libvirt.VIR_DOMAIN_START_FORCE_BOOT)
@@ -223,6 +225,31 @@ class LibvirtDriver:
 
         return await self._work(instance, work)
 
+    async def rescue(
+        self,
+        instance: InstanceUuid,
+        image: Path | None = None,
+        contents: GuestContents | None = None,  # noqa: ARG002 - nothing is written into a disk
+    ) -> PowerState:
+        """Boot a guest from a disk with the bytes of the image, or else of its own image."""
+        return await self._work(instance, lambda: self._domains.rescue(instance, image))
+
+    async def unrescue(self, instance: InstanceUuid) -> PowerState:
+        """Boot a guest from its own disk; one that is not rescued is left running, or started."""
+
+        def work() -> PowerState:
+            domain, label = self._domains.whole(instance)
+            if label.rescued:
+                self._domains.stop(domain)
+                domain = self._domains.end_rescue(domain, label)
+            if state_of(domain) is PowerState.PAUSED:
+                domain.resume()
+            elif not domain.isActive():
+                domain.create()
+            return state_of(domain)
+
+        return await self._work(instance, work)
+
     async def put_aside(self, instance: InstanceUuid, attempt: int) -> PowerState:
         """Stop a guest and remove it from libvirt; its files stay, the memory of a suspended one does not."""
 
@@ -234,6 +261,7 @@ class LibvirtDriver:
             state = state_of(domain) if label.whole else PowerState.NOSTATE
             self._domains.stop(domain)
             remove(domain)
+            self._disks.remove_rescue(instance, attempt)
             return state
 
         return await self._work(instance, work)
@@ -275,6 +303,29 @@ class LibvirtDriver:
             return end_of(self._disks.console(instance, label.attempt), most) if most else b""
 
         return await self._look(look)
+
+    async def serial_line(self, instance: InstanceUuid) -> ConsoleLine:
+        """Connect to the serial line of a guest that is not off."""
+
+        def look() -> tuple[Path, str]:
+            domain, label = self._domains.whole(instance)
+            state = state_of(domain)
+            if state not in (PowerState.RUNNING, PowerState.PAUSED):
+                raise _not_running(instance, state)
+            terminal = terminal_of(domain.XMLDesc())
+            if terminal is None:
+                raise DriverError("InstanceNotRunning", f"{instance} has no serial line")
+            return self._disks.console(instance, label.attempt), terminal
+
+        async def piece(path: Path, at: int) -> tuple[int, bytes]:
+            return await self._look(lambda: piece_of(path, at))
+
+        async def runs() -> bool:
+            found = await self._look(lambda: self._domains.find(instance))
+            return found is not None and await self._look(lambda: bool(found[0].isActive()))
+
+        file, terminal = await self._look(look)
+        return guarded(lambda: ConsoleLine(instance, file, terminal, piece, runs))
 
     async def diagnostics(self, instance: InstanceUuid) -> GuestDiagnostics:
         """Return what libvirt measures of a guest that runs."""

@@ -51,14 +51,19 @@ class Qcow2Header(msgspec.Struct, frozen=True):
     """The name of the file under it; empty: it has none."""
 
 
+def format_of(path: Path) -> str:
+    """Return the format that the bytes of a file are of. Raises OSError."""
+    with path.open("rb") as file:
+        start = file.read(4096)
+    return next((name for name, at, sign in SIGNS if start[at : at + len(sign)] == sign), "raw")
+
+
 def virtual_size(path: Path, disk_format: str) -> int:
     """Return the bytes of the disk that an image is of, whole sectors.
 
     Raises DriverError `ImageUnacceptable` for an image that is not of this format, or names other files; OSError.
     """
-    with path.open("rb") as file:
-        start = file.read(4096)
-    found = next((name for name, at, sign in SIGNS if start[at : at + len(sign)] == sign), "raw")
+    found = format_of(path)
     if found != disk_format:
         raise DriverError("ImageUnacceptable", f"disk_format: the image says {disk_format}, its bytes are {found}")
     if disk_format == "raw":
