@@ -35,6 +35,8 @@ AS_USER = """\
 user = "{user}"
 group = "{group}"
 """
+PASSED = ("lib", "lib/qemu", "run", "run/qemu")
+"""Directories of an embedded libvirt that the user of QEMU has to pass, each behind the one that holds it."""
 ADOPTION = 1.0
 """Seconds in which an embedded libvirt takes up guests that run; until then it refuses what is asked of them."""
 KEEP_ALIVE = (5, 3)
@@ -64,6 +66,10 @@ def embedded(root: Path, user: str | None, group: str) -> str:
     """
     root.mkdir(mode=0o711, parents=True, exist_ok=True)
     root.chmod(0o711 if user is not None else 0o700)
+    for name in PASSED if user is not None else ():
+        # The agent's umask leaves them to the agent alone; libvirt gives QEMU what is below.
+        (root / name).mkdir(exist_ok=True)
+        (root / name).chmod(0o711)
     etc = root / "etc"
     etc.mkdir(mode=0o700, exist_ok=True)
     text = CONFIGURATION + ("" if user is None else AS_USER.format(user=user, group=group))

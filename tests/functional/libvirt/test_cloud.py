@@ -1,0 +1,100 @@
+"""A cloud whose host runs QEMU: a server boots the bytes of its image, through API, conductors and agent."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from skep.config.sections import Config
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
+from skep.domain.ids import new_uuid
+from tests.functional.test_images_of_servers import Images
+from tests.support.libvirt_hosts import OPTIONS, PARTS, host_directory
+
+pytestmark = [*PARTS, pytest.mark.timeout(600)]
+
+WORDS = b"the bytes of the image run"
+# cld; xor ax, ax; mov ds, ax; mov si, WORDS; mov dx, the serial line; each byte until 0: out; then halt
+CODE = bytes.fromhex("fc 31c0 8ed8 be167c baf803 ac 84c0 7403 ee ebf8 f4 ebfd")
+BOOTS = ((CODE + WORDS + b"\r\n").ljust(510, b"\0") + b"\x55\xaa").ljust(1 << 20, b"\0")
+"""A disk whose first sector says some words on the serial line."""
+
+
+def image(directory: Path) -> bytes:
+    """Return a qcow2 file with the disk that boots."""
+    raw, made = directory / "boots.raw", directory / "boots.qcow2"
+    raw.write_bytes(BOOTS)
+    subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, made], check=True)
+    return made.read_bytes()
+
+
+def with_qemu(root: Path) -> Config:
+    """Return the configuration of a cloud whose host runs QEMU."""
+    config = http_config(root)
+    options = {**OPTIONS, "directory": str(host_directory())}
+    return msgspec.structs.replace(
+        config, compute=msgspec.structs.replace(config.compute, driver="libvirt", driver_options=options)
+    )
+
+
+async def test_a_server_boots_its_image_and_so_does_an_image_of_it(tmp_path: Path) -> None:
+    async with serving_cloud(with_qemu(tmp_path), cells=1, hosts=1) as cloud, signed_in(cloud) as session:
+        images = Images(cloud, session)
+        described = {"id": new_uuid(), "name": "boots", "disk_format": "qcow2", "container_format": "bare"}
+        assert (await images.glance("POST", "", json=described)).status_code == 201
+        token = {"X-Auth-Token": session.token, "Content-Type": "application/octet-stream"}
+        url = f"{cloud.images_url}/v2/images/{described['id']}/file"
+        assert (await session.client.put(url, content=image(tmp_path), headers=token)).status_code == 204
+
+        async def says(uuid: str, times: int) -> None:
+            async def so() -> bool:
+                answer = await session.ask("POST", f"/servers/{uuid}/action", {"os-getConsoleOutput": {}})
+                return answer.status_code == 200 and answer.json()["output"].count(WORDS.decode()) == times
+
+            await eventually(so, f"the guest has booted {times} times")
+
+        uuid = await images.create("one", described["id"])
+        await says(uuid, 1)
+        for halt, status, before, go_on, boots in (
+            ("os-stop", "SHUTOFF", 1, {"os-start": None}, 2),
+            ("pause", "PAUSED", 2, {"unpause": None}, 2),
+            ("suspend", "SUSPENDED", 2, {"resume": None}, 2),
+            ("rescue", "RESCUE", 3, {"unrescue": None}, 4),
+        ):
+            halting = await session.ask("POST", f"/servers/{uuid}/action", {halt: None})
+            assert halting.is_success, halting.text
+            await images.calm(uuid, status)
+            await says(uuid, before)
+            await images.act(uuid, go_on)
+            await images.calm(uuid, "ACTIVE")
+            await says(uuid, boots)
+        made = await images.image(uuid)
+        await images.calm(uuid, "ACTIVE")
+        other = await images.create("other", made)
+        await says(other, 1)
+        for one in (uuid, other):
+            assert (await session.ask("DELETE", f"/servers/{one}")).status_code == 204
+
+        async def nothing_left() -> bool:
+            return [path for kind in ("guests", "bases") for path in (host_directory() / kind).iterdir()] == []
+
+        await eventually(nothing_left, "nothing of the servers is left on the host")
+
+
+async def test_a_server_with_an_interface_is_refused_by_name(tmp_path: Path) -> None:
+    async with serving_cloud(with_qemu(tmp_path), cells=1, hosts=1) as cloud, signed_in(cloud) as session:
+        images = Images(cloud, session)
+        tiny = (await images.glance("GET", "?name=tiny")).json()["images"][0]["id"]
+        token, url = {"X-Auth-Token": session.token}, f"{cloud.networks_url}/v2.0"
+        made = await session.client.post(f"{url}/networks", json={"network": {"name": "inside"}}, headers=token)
+        network = made.json()["network"]["id"]
+        subnet = {"subnet": {"network_id": network, "ip_version": 4, "cidr": "10.7.0.0/24"}}
+        assert (await session.client.post(f"{url}/subnets", json=subnet, headers=token)).status_code == 201
+        body = {"server": {"name": "one", "imageRef": tiny, "flavorRef": "1", "networks": [{"uuid": network}]}}
+        uuid = (await session.ask("POST", "/servers", body)).json()["server"]["id"]
+        await images.calm(uuid, "ERROR")
+        assert "makes no interfaces yet" in str((await images.server(uuid))["fault"])
