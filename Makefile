@@ -87,7 +87,7 @@ test-everywhere: install-all install-others install-libvirt install-neutron inst
 crash: install-all install-others tests-packages
 	EVERYWHERE=1 $(PYTEST) -m crash --timeout 7200 $(TEST_ARGS) tests
 
-check: install-all install-tempest install-libvirt lab-packages
+check: install-all install-tempest lab-packages
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	@$(MAKE) --no-print-directory --jobs=2 types fast-tests
