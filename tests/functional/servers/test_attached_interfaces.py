@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from skep.api.handlers import server_interfaces
+from skep.api.handlers.server_actions import carry_out
+from skep.database.cell import interfaces
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, Unavailable
 from skep.domain.ids import InstanceUuid
@@ -92,19 +98,89 @@ async def test_what_was_wrong_is_said_where_the_port_cannot_go_either(tmp_path: 
         assert ports.server == server
 
 
-async def test_a_server_that_something_begins_to_be_done_to_loses_its_interface_all_the_same(tmp_path: Path) -> None:
-    """The port is gone by then: nobody has to ask for it again."""
+async def detach(cloud: ServersUnderTest, server: str) -> int:
+    return int((await cloud.ask("DELETE", f"/servers/{server}/os-interface/{VIF.id}")).status_code)
+
+
+async def listed(cloud: ServersUnderTest, server: str) -> list[str]:
+    shown = await cloud.good("GET", f"/servers/{server}/os-interface")
+    return [one["port_id"] for one in shown["interfaceAttachments"]]
+
+
+async def records(cloud: ServersUnderTest, server: str) -> list[str]:
+    shown = await cloud.good("GET", f"/servers/{server}/os-instance-actions", version=104)
+    return [one["action"] for one in shown["instanceActions"]]
+
+
+@pytest.mark.parametrize("action", ["lock", "pause", "os-stop"])
+async def test_what_begins_before_the_row_decides_leaves_the_port_with_its_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
     ports = OnePort()
     async with servers_under_test(tmp_path, networks=ports) as cloud:
         server = await built(cloud)
         assert await attach(cloud, server) == 200
 
+        async def later(*asked: Any) -> bool:
+            await cloud.good("POST", f"/servers/{server}/action", {action: None}, token="admin")
+            return await carry_out(*asked)
+
+        monkeypatch.setattr(server_interfaces, "carry_out", later)
+        assert await detach(cloud, server) == 409
+        assert (ports.server, await listed(cloud, server)) == (server, [VIF.id])
+        assert "detach_interface" not in await records(cloud, server)
+
+
+@pytest.mark.parametrize("action", ["lock", "pause", "os-stop"])
+async def test_what_begins_after_the_row_has_decided_keeps_no_port(tmp_path: Path, action: str) -> None:
+    """The row says so before the port goes: no other server can have it meanwhile."""
+    ports = OnePort()
+    async with servers_under_test(tmp_path, networks=ports) as cloud:
+        server = await built(cloud)
+        assert await attach(cloud, server) == 200
+        seen: list[list[str]] = []
+
         async def begins() -> None:
-            await cloud.good("POST", f"/servers/{server}/action", {"suspend": None})
+            seen.append(await listed(cloud, server))
+            await cloud.good("POST", f"/servers/{server}/action", {action: None}, token="admin")
 
         ports.meanwhile = begins
-        assert (await cloud.ask("DELETE", f"/servers/{server}/os-interface/{VIF.id}")).status_code == 202
-        assert ports.server is None
+        assert await detach(cloud, server) == 202
+        assert (seen, ports.server, await listed(cloud, server)) == ([[]], None, [])
+        assert (await records(cloud, server)).count("detach_interface") == 1
+
+
+async def test_a_row_that_was_told_of_its_ports_meanwhile_loses_the_one_that_goes(tmp_path: Path) -> None:
+    ports = OnePort()
+    async with servers_under_test(tmp_path, networks=ports) as cloud:
+        server = await built(cloud)
+        assert await attach(cloud, server) == 200
+
+        async def told() -> None:
+            unit = partial(interfaces.tell, vifs={InstanceUuid(server): (VIF,)}, now=2)
+            await cloud.services.cells[CELL1].write(unit)
+
+        ports.meanwhile = told
+        assert await detach(cloud, server) == 202
+        assert await listed(cloud, server) == []
+
+
+async def test_a_port_that_does_not_go_stays_with_its_server(tmp_path: Path) -> None:
+    """It has the place that it had, and can be asked for again."""
+    ports = OnePort()
+    async with servers_under_test(tmp_path, networks=ports) as cloud:
+        server = await built(cloud)
+        assert await attach(cloud, server) == 200
+        other = msgspec.structs.replace(VIF, id="port-2")
+        unit = partial(interfaces.tell, vifs={InstanceUuid(server): (VIF, other)}, now=2)
+        await cloud.services.cells[CELL1].write(unit)
+        ports.detaching = Unavailable("the network service does not answer")
+        assert await detach(cloud, server) == 503
+        assert (ports.server, await listed(cloud, server)) == (server, [VIF.id, other.id])
+        ports.detaching = None
+        assert await detach(cloud, server) == 202
+        assert await detach(cloud, server) == 404
+        assert (ports.server, await listed(cloud, server)) == (None, [other.id])
 
 
 @pytest.mark.parametrize("state", ["unplaced", "building"])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import structlog
 
+from skep.api.cells import write_cell
 from skep.api.handlers.server_actions import carry_out, check_without_task
 from skep.api.handlers.server_addresses import shown_interface
-from skep.api.handlers.server_lookup import find
+from skep.api.handlers.server_lookup import LocatedServer, find
 from skep.api.requests import Answer, ApiRequest
+from skep.database.cell import interfaces
 from skep.domain.actions import ACTIONS
-from skep.domain.errors import BadRequest, Conflict, SkepError
+from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
 from skep.domain.ids import InstanceUuid
 from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.networks.base import WantedInterface
@@ -63,18 +67,38 @@ async def _undo(request: ApiRequest, instance: InstanceUuid, port_id: str) -> No
 
 
 async def detach(request: ApiRequest) -> Answer:
-    """Take an interface from a server: its port goes first, then its row loses it."""
+    """Take an interface from a server: its row decides it, then the port goes.
+
+    A row that does not lose it keeps its port. Where the port does not go, the server has it as before.
+    """
     found = await find(request)
-    server = found.instance
+    server, port_id = found.instance, request.params["port_id"]
     check_without_task(request, server, DETACH)
-    port_id = request.params["port_id"]
-    await request.services.networks.detach(server.uuid, port_id, request.context, request.token)
+    place, vif = next(((at, one) for at, one in enumerate(server.vifs) if one.id == port_id), (0, None))
+    if vif is None:
+        raise NotFound(f"Port id {port_id[:80]} could not be found.")
+    if not await carry_out(request, found, DETACH, {"port_id": port_id}):
+        raise Conflict(f"Instance {server.uuid} is not ready")
     try:
-        await carry_out(request, found, DETACH, {"port_id": port_id})
-    except SkepError as error:
-        # The port is gone: the row is told of it later, whatever has begun on the server or happened to its cell.
-        log.warning("row told later of its interfaces", request=request.context.request_id, error=str(error))
+        await request.services.networks.detach(server.uuid, port_id, request.context, request.token)
+    except NotFound:
+        # It has gone by another way.
+        pass
+    except SkepError:
+        await _corrected(request, found, partial(interfaces.regain, uuid=server.uuid, vif=vif, place=place))
+        raise
+    await _corrected(request, found, partial(interfaces.lose, uuid=server.uuid, port_id=port_id))
     return Answer(status=202)
+
+
+async def _corrected(request: ApiRequest, found: LocatedServer, unit: Callable[..., None]) -> None:
+    """Have the row say what became of a port. Where that fails, it is told later, by what the network service has."""
+    services = request.services
+    assert found.cell is not None
+    try:
+        await write_cell(services, found.cell, partial(unit, now=services.clock.now()))
+    except SkepError as error:
+        log.warning("row told later of its interfaces", request=request.context.request_id, error=str(error))
 
 
 def _wanted(asked: dict[str, Any]) -> RequestedNetwork:

@@ -24,6 +24,21 @@ def tell(connection: sa.Connection, vifs: Mapping[InstanceUuid, Sequence[Vif]], 
         connection.execute(_telling(uuid, found, now))
 
 
+def lose(connection: sa.Connection, uuid: InstanceUuid, port_id: str, now: int) -> None:
+    """Write the interfaces of a server without one, where the row says it again: it was told of its ports meanwhile."""
+    found = told(connection, [uuid]).get(uuid, ())
+    left = [vif for vif in found if vif.id != port_id]
+    if len(left) != len(found):
+        connection.execute(_telling(uuid, left, now))
+
+
+def regain(connection: sa.Connection, uuid: InstanceUuid, vif: Vif, place: int, now: int) -> None:
+    """Write an interface that a server has after all at its place among the others, unless its row says it already."""
+    found = told(connection, [uuid]).get(uuid)
+    if found is not None and all(one.id != vif.id for one in found):
+        connection.execute(_telling(uuid, [*found[:place], vif, *found[place:]], now))
+
+
 def stored(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, bytes | None]:
     """Return what rows say of interfaces, as it is stored, of those of these servers that are here."""
     query = sa.select(row.uuid, row.vifs).where(row.uuid.in_(uuids), row.deleted_at.is_(None))

@@ -198,8 +198,12 @@ def _attach_interface(_connection: sa.Connection, before: Instance, request: Act
 
 
 def _detach_interface(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
-    """Write the interfaces without one."""
-    return interfaces.columns(_interfaces_without(before, request, request.arguments["port_id"]))
+    """Write the interfaces without one. Raises NotFound where the server has it no more."""
+    port_id: str = request.arguments["port_id"]
+    left = _interfaces_without(before, request, port_id)
+    if len(left) == len(before.vifs):
+        raise NotFound(f"Port id {port_id[:80]} could not be found.")
+    return interfaces.columns(left)
 
 
 def _interfaces_without(before: Instance, request: ActionRequest, port_id: str) -> list[Vif]:
