@@ -54,6 +54,6 @@ class Policies:
         """Show the fields."""
         if isinstance(said, dict):
             for port in (*said.get("ports", ()), *([said["port"]] if "port" in said else [])):
-                port.update(self.of_networks.get(port["network_id"], {}))
+                port.update(self.of_networks.get(port.get("network_id"), {}))
                 port.update(self.shown.get(port["id"], {}))
         return said
