@@ -26,7 +26,7 @@ from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.answers import new_client
 from skep.neighbours.at_once import AT_ONCE
 from skep.neighbours.networks.base import GroupChange, PortsAwaited, PortsRefused, WantedInterface, WantedPorts
-from skep.neighbours.networks.neutron import ports, service
+from skep.neighbours.networks.neutron import interfaces, ports, service
 from skep.neighbours.networks.neutron.fenced import FencedNetworks
 from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
@@ -340,6 +340,22 @@ class TestOtherNeutrons(OverTransport):
         assert given_back in transport.asked
         after = transport.asked[len(transport.asked) - transport.asked[::-1].index(given_back) :]
         assert [one for one in after if brought["id"] in one] == []
+
+    async def test_a_port_that_is_given_back_before_it_is_bound_is_bound_to_none(
+        self,
+        world: NetworksWorld,
+        transport: Differing,  # noqa: ARG002 - it is what the ports are asked for by
+    ) -> None:
+        """It was listed as the server's: a binding that comes late would hold it for a host that it never has."""
+        brought = await world.port(await world.network("10.0.0.0/24"))
+        server = await world.server()
+        await world.given(world.wanted(server, RequestedNetwork(port_id=brought["id"])))
+        assert isinstance(world.networks, NeutronNetworks)
+        [listed] = (await interfaces.ports_of(world.networks.skep, [server]))[server]
+        await world.networks.release([(server, 1)])
+        await ports.ServerPorts(world.networks.skep).bind(listed, OTHER_HOST)
+        shown = await world.shown(brought["id"])
+        assert (shown["device_id"], shown["binding:host_id"]) == ("", "")
 
     async def test_one_without_second_bindings(self, world: NetworksWorld, transport: Differing) -> None:
         """Ports follow their servers by `binding:host_id`, and no binding is asked for."""

@@ -48,6 +48,10 @@ class ThingsOfUsers(msgspec.Struct, kw_only=True):
     ports: set[str] = msgspec.field(default_factory=set)
 
 
+PAGE = 500
+"""Ports of one list: the service gives no more than 1,000 at once."""
+
+
 class ServicesBeside:
     """Services that a cloud is configured for by `beside`; they run from `start` to `stop`."""
 
@@ -235,8 +239,13 @@ class ServicesBeside:
 
     def ports(self) -> list[Json]:
         """Return all ports, as an admin sees them."""
-        found: Json = self.told(self._ask("GET", "ports"))
-        return list(found["ports"])
+        found: list[Json] = []
+        while True:
+            marker = f"&marker={found[-1]['id']}" if found else ""
+            page: Json = self.told(self._ask("GET", f"ports?limit={PAGE}{marker}"))
+            found += page["ports"]
+            if len(page["ports"]) < PAGE:
+                return found
 
     async def _make_network(self) -> None:
         quota = {"quota": {"port": -1}}

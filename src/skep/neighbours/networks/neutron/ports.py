@@ -186,7 +186,7 @@ class ServerPorts:
         raise AssertionError("the last try returned or raised")
 
     async def bind(self, port: NeutronPort, host: str, providers: Mapping[str, str] = NO_PROVIDERS) -> None:
-        """Bind a port of a server to a host; empty: to none. One that is gone is left out.
+        """Bind a port of a server to a host; empty: to none. One that is gone, or no more the server's, is left out.
 
         `providers`: those that serve it there, by the groups that it asks for.
         """
@@ -195,14 +195,24 @@ class ServerPorts:
             return
 
         def fields(found: NeutronPort) -> dict[str, Any]:
+            if found.device_id != port.device_id:
+                # It was released after it was listed, and a port that nothing has is bound to no host.
+                raise _absent(port.id)
+            if not told:
+                return {"binding:host_id": host}
             profile = moved_allocation(found, providers) if host else without_allocation(found.profile)
             return {"binding:host_id": host, "binding:profile": profile}
 
         try:
             if told:
                 await self.change(port.id, fields)
-            else:
-                await self._skep.changed(PORTS, port.id, {"binding:host_id": host})
+                return
+            try:
+                await self._skep.changed(PORTS, port.id, fields(port), revision=port.revision_number)
+            except NeutronRefused as error:
+                if error.status != CHANGED:
+                    raise
+                await self.change(port.id, fields)
         except NeutronRefused as error:
             if error.status != 404:
                 raise
