@@ -59,7 +59,7 @@ async def test_a_driver_that_nobody_brings_is_named(tmp_path: Path) -> None:
     config = quick_config()
     compute = msgspec.structs.replace(config.compute, driver="libvrt")
     cloud = Cloud(tmp_path / "cloud", msgspec.structs.replace(config, compute=compute), cells=1, hosts=1)
-    with pytest.raises(Misconfigured, match=r"compute\.driver: .*libvrt.*fake, processes"):
+    with pytest.raises(Misconfigured, match=r"compute\.driver: .*libvrt.*fake, libvirt, processes"):
         await cloud.start()
     await cloud.stop()
 

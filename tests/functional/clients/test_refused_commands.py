@@ -17,7 +17,7 @@ REFUSED = {
     ("server", "add", "fixed", "ip"): NO_NETWORKS,
     ("server", "add", "network"): NO_NETWORKS,
     ("server", "add", "floating", "ip"): "endpoint for network service",
-    ("server", "remove", "port"): NO_NETWORKS,
+    ("server", "remove", "port"): "could not be found",
     ("server", "remove", "fixed", "ip"): "is not supported on this method",
     ("server", "remove", "floating", "ip"): "endpoint for network service",
     ("server", "add", "security", "group"): "security groups are not part of this release",

@@ -46,6 +46,7 @@ def _documents() -> Iterator[Row]:
     yield Row(method="GET", path="/", right="token", but=STRANGERS)
     yield Row(method="GET", path="/v2.0", right="token", but=STRANGERS)
     yield Row(method="GET", path="/v2.0/extensions", right="reader", but=SERVICE)
+    yield Row(method="GET", path="/v2.0/service-providers", right="reader", but=SERVICE)
     alias = Thing("router", "none")
     path = "/v2.0/extensions/{alias}"
     yield Row(method="GET", path=path, right="reader", thing=alias, fill={"alias": alias}, but=_service(alias))

@@ -30,6 +30,7 @@ async def test_every_route_answers(net: AskedNetworks) -> None:
         assert (await net.client.get(path)).status_code == 200
     await net.ask("GET", "extensions")
     await net.ask("GET", "extensions/quotas")
+    await net.ask("GET", "service-providers?service_type=VPN")
     outside, subnet = await net.outside(), await net.subnet()
     group = await net.make("security-group", name="a group")
     bodies: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

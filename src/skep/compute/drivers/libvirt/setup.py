@@ -27,6 +27,8 @@ NEEDED = {"libvirt": "libvirt-python", "pycdlib": "pycdlib"}
 """Modules, and the packages that bring them."""
 TABLE = "compute.driver_options"
 KVM = Path("/dev/kvm")
+ROOT = "libvirt"
+"""Below the directory: the state of the libvirt inside the agent."""
 LONGEST_ROOT = 51
 """Bytes: below the root of an embedded libvirt are sockets, whose paths the system bounds (107)."""
 
@@ -48,24 +50,37 @@ def make(setup: DriverSetup) -> LibvirtDriver:
     if options.virt_type == "kvm" and not options.uri and not KVM.exists():
         raise Misconfigured(f"{TABLE}.virt_type: kvm, and the host has no {KVM}")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        _check_length(directory, options)
+        _make(directory)
         user = _user(options) if os.geteuid() == 0 else None
         owner = None if user is None else Owner(user.pw_uid, user.pw_gid)
         if owner is not None:
             _check_way(directory, owner)
         uri = options.uri
         if not uri:
-            root = directory / "libvirt"
-            most = LONGEST_ROOT - len(f"/{root.name}")
-            if len(os.fsencode(directory)) > most:
-                raise Misconfigured(f"{TABLE}.directory: {directory} is too long for libvirt's sockets: at most {most}")
-            uri = embedded(root, None if user is None else user.pw_name, "" if owner is None else _group(owner.gid))
+            uri = embedded(
+                directory / ROOT, None if user is None else user.pw_name, "" if owner is None else _group(owner.gid)
+            )
         disks = GuestDisks(directory, owner)
     except OSError as error:
         raise Misconfigured(f"{TABLE}.directory: {error}") from error
     except DriverError as error:
         raise Misconfigured(f"{TABLE}.directory: {error.message}") from error
     return LibvirtDriver(setup.host, LibvirtConnection(uri), disks, options, directory)
+
+
+def _check_length(directory: Path, options: Options) -> None:
+    most = LONGEST_ROOT - len(f"/{ROOT}")
+    if not options.uri and len(os.fsencode(directory)) > most:
+        raise Misconfigured(f"{TABLE}.directory: {directory} is too long for libvirt's sockets: at most {most}")
+
+
+def _make(directory: Path) -> None:
+    """Make a directory that QEMU's user may pass, whatever the agent's umask is; one that is there stays as it is."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        path.chmod(0o711)
 
 
 def _user(options: Options) -> pwd.struct_passwd:
