@@ -291,7 +291,7 @@ _WITH_VOLUMES = _WITH_INTERFACES | {
 }
 """States in which a server gets and loses volumes."""
 
-SWAPPED_IN = frozenset({State.ACTIVE, State.PAUSED, State.RESIZED})
+_SWAPPED_IN = frozenset({State.ACTIVE, State.PAUSED, State.RESIZED})
 """States of a server in which a volume may stand in the place of another."""
 
 SWAP = "swap_volume"
@@ -644,7 +644,7 @@ _TABLE = (
         name=SWAP,
         record="swap_volume",
         kind=Kind.GUEST,
-        begins_in=SWAPPED_IN,
+        begins_in=_SWAPPED_IN,
         task=Task.SWAPPING_VOLUME,
         arguments=SwapVolume,
         is_repeated=True,

@@ -40,6 +40,7 @@ from skep.domain.actions import ACTIONS, Action, ActionRequest, Kind, Over, Shel
 from skep.domain.clock import SECOND, Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, Forbidden, OutcomeUnknown, SkepError, Unavailable, Withdrawn
+from skep.domain.ids import CellUuid
 from skep.domain.instances import Instance, State, Task
 from skep.domain.moves import Size
 from skep.domain.states import task_state, vm_state
@@ -588,8 +589,12 @@ async def _tell(request: ApiRequest, found: LocatedServer, action: Action, ended
     """Tell a cell that a server waits for an action. `ended`: what it ended, of which work may be left that waits."""
     assert found.cell is not None
     work = None if ended else _WORK_OF.get(action.name, _WORK.get(action.kind))
-    hint = InstancesChanged(work=() if work is None else (work,))
+    await tell_cell(request, found.cell, () if work is None else (work,))
+
+
+async def tell_cell(request: ApiRequest, cell: CellUuid, work: tuple[Work, ...]) -> None:
+    """Tell a cell which work its rows wait for; none: any. It looks by itself, too, later."""
     try:
-        await request.services.transport.cast(cell_conductor(found.cell), hint, request.context)
+        await request.services.transport.cast(cell_conductor(cell), InstancesChanged(work=work), request.context)
     except (SkepError, OSError) as error:
         log.warning("cell conductor not notified", request=request.context.request_id, error=str(error))

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from skep.api.cells import read_cell, write_cell
+from skep.api.handlers.server_actions import tell_cell
 from skep.api.requests import ApiRequest
 from skep.database import Connection
 from skep.database.cell import agents, tasks, whereabouts
@@ -23,9 +24,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.volumes import ExtendedVolume, ExtendVolumes, ServerVolume
-from skep.messages.to_cell_conductor import InstancesChanged
 from skep.neighbours.at_once import at_once
-from skep.transport.base import cell_conductor
 
 log = structlog.get_logger("skep.api.events")
 
@@ -69,7 +68,7 @@ async def begin(request: ApiRequest, cell: CellUuid, events: Iterable[dict[str, 
     for server in named.keys() - begun:
         log.warning("guest not told of its volume", instance=server, request=request.context.request_id)
     if begun:
-        await _tell(request, cell)
+        await tell_cell(request, cell, ("actions",))
     return begun
 
 
@@ -105,13 +104,3 @@ def _begin(
         if tasks.begin(connection, server, action, context, now, arguments=arguments):
             begun.add(str(server))
     return begun
-
-
-async def _tell(request: ApiRequest, cell: CellUuid) -> None:
-    """Tell a cell that servers wait for an action: it looks by itself, too, later."""
-    try:
-        await request.services.transport.cast(
-            cell_conductor(cell), InstancesChanged(work=("actions",)), request.context
-        )
-    except (SkepError, OSError) as error:
-        log.warning("cell conductor not notified", request=request.context.request_id, error=str(error))

@@ -12,18 +12,17 @@ from functools import partial
 import structlog
 
 from skep.api.cells import read_cell
-from skep.api.handlers.server_actions import begin_with, check_able
-from skep.api.handlers.server_lookup import LocatedServer, refuse_if_locked
+from skep.api.handlers.server_actions import begin_with, check_able, check_without_task
+from skep.api.handlers.server_lookup import LocatedServer
 from skep.api.requests import ApiRequest
 from skep.database.api import volume_holders
 from skep.database.cell import swaps
 from skep.database.cell import volumes as cell_volumes
-from skep.domain.actions import ACTIONS, SWAP, SWAPPED_IN
+from skep.domain.actions import ACTIONS, SWAP
 from skep.domain.errors import BadRequest, Conflict, NotFound, OutcomeUnknown, SkepError
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 from skep.domain.invalid_input import invalid_field
-from skep.domain.states import task_state, vm_state
 from skep.domain.volumes import ServerVolume, SwapVolume, VolumeSwap, connector
 from skep.neighbours.volumes.base import VolumesRefused, WantedAttachments, WantedConnection
 
@@ -131,12 +130,7 @@ async def _check(request: ApiRequest, server: Instance, old: ServerVolume, volum
         new = await services.volumes.volume(volume_id, request.context, request.token)
     except NotFound:
         raise invalid_field(field, volume_id, "a volume that is there") from None
-    refuse_if_locked(request, server)
-    if server.state not in SWAPPED_IN:
-        raise Conflict(f"Cannot 'swap_volume' instance {server.uuid} while it is in vm_state {vm_state(server.state)}")
-    if server.task is not None:
-        doing = task_state(server.state, server.task)
-        raise Conflict(f"Cannot 'swap_volume' instance {server.uuid} while it is in task_state {doing}")
+    check_without_task(request, server, ACTIONS[SWAP])
     if new.attachments:
         raise invalid_field(field, volume_id, "a volume that no server has")
     if new.size < present.size:

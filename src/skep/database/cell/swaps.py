@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell.instances import ELSEWHERE, volumes_at
+from skep.database.cell.instances import ELSEWHERE
 from skep.database.cell.tables import instances
-from skep.database.stored import dump, load
+from skep.database.cell.volumes import columns
+from skep.database.stored import load
 from skep.domain.ids import InstanceUuid
 from skep.domain.volumes import AssistedSnapshot, ServerVolume, VolumeSwap
 
@@ -67,5 +68,4 @@ def _read(stored: bytes | None) -> list[ServerVolume]:
 
 
 def _write(connection: sa.Connection, uuid: InstanceUuid, volumes: list[ServerVolume]) -> None:
-    values = {"volumes": dump(tuple(volumes)), "volumes_at": volumes_at(volumes)}
-    connection.execute(instances.update().where(row.uuid == uuid).values(values))
+    connection.execute(instances.update().where(row.uuid == uuid).values(columns(volumes)))
