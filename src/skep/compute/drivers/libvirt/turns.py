@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from weakref import WeakValueDictionary
 
 
 class ServerTurns:
@@ -12,21 +11,12 @@ class ServerTurns:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._locks: dict[str, tuple[threading.Lock, int]] = {}
+        self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 
-    @contextmanager
-    def turn(self, name: str) -> Iterator[None]:
-        """Wait until no other has this name, and have it."""
+    def turn(self, name: str) -> threading.Lock:
+        """Return what one thread at a time holds of those that act on the same."""
         with self._guard:
-            lock, users = self._locks.get(name, (threading.Lock(), 0))
-            self._locks[name] = lock, users + 1
-        try:
-            with lock:
-                yield
-        finally:
-            with self._guard:
-                users = self._locks[name][1] - 1
-                if users:
-                    self._locks[name] = lock, users
-                else:
-                    del self._locks[name]
+            lock = self._locks.get(name)
+            if lock is None:
+                lock = self._locks[name] = threading.Lock()
+            return lock
