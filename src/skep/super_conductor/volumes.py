@@ -73,10 +73,7 @@ class VolumesOfServers:
 
         One that was connected and not completed is completed: the service makes no other of its volume until then.
         """
-        half = [one.id for one in there if one.status == CONNECTING]
-        for one, refused in zip(half, await self._parts.volumes.complete(half) if half else (), strict=True):
-            if refused is not None:
-                log.warning("half connected volume not completed", attachment=one, error=str(refused))
+        await self._complete([one.id for one in there if one.status == CONNECTING])
         return tuple(one.id for one in there if one.status != KEPT)
 
     async def release(self, held: Sequence[tuple[InstanceUuid, int]]) -> None:
@@ -276,10 +273,7 @@ class VolumesOfServers:
             await self._told_of_swap(row.instance, volume.volume_id, swap.volume_id, failed=True)
             return msgspec.structs.replace(volume, swap=None)
         there = (await volumes.of_servers([row.instance]))[row.instance]
-        half = [one.id for one in there if one.id == swap.attachment_id and one.status != ATTACHED]
-        for refused in await volumes.complete(half) if half else ():
-            if refused is not None:
-                log.warning("swapped volume not completed", instance=row.instance, error=refused.message)
+        await self._complete([one.id for one in there if one.id == swap.attachment_id and one.status != ATTACHED])
         old = [one.id for one in there if one.volume_id == volume.volume_id and one.id != swap.attachment_id]
         await volumes.detach(old)
         await self._told_of_swap(row.instance, volume.volume_id, swap.volume_id, failed=False)
@@ -378,10 +372,22 @@ class VolumesOfServers:
         await self._attach_lost(access, row, there, used)
         if any(one.host != row.host or one.leaving for one in row.volumes):
             await access.write(partial(cell_volumes.loosen, uuid=instance))
+        connected = {one.attachment_id for one in row.volumes if one.host == row.host}
+        await self._complete([one.id for one in there if one.status == CONNECTING and one.id in connected])
         if self._parts.clock.now() < holder.since + STUCK:
             await self._roll_back(row, had - {one.volume_id for one in row.volumes if one.leaving})
         kept = (*(one.volume_id for one in row.volumes), *(one.volume_id for one in used))
         return await self._discard(instance, row.project_id, VolumeEnds(kept=kept))
+
+    async def _complete(self, half: Sequence[str]) -> None:
+        """Say of attachments that were left half connected that a host uses them. Raises Unavailable.
+
+        Two processes may connect one volume at once. Where one has completed it before the other connects it, and that
+        one ends or gets no answer, the service goes on taking it for half connected.
+        """
+        for one, refused in zip(half, await self._parts.volumes.complete(half) if half else (), strict=True):
+            error = None if refused is None else refused.message
+            log.warning("volume was left half connected", attachment=one, error=error)
 
     async def _roll_back(self, row: VolumesOfRow, had: Collection[str]) -> None:
         """Say of volumes that a detach left half-way that their server has them still. Raises Unavailable."""

@@ -224,6 +224,26 @@ async def test_a_detach_that_was_left_half_way_is_rolled_back(tmp_path: Path) ->
         assert await has(demo, server) == [volume]
 
 
+async def test_a_connection_that_was_left_half_way_is_completed(tmp_path: Path) -> None:
+    """By a look, where a second process connected the volume again, and died before it had completed that."""
+    async with beside_cinder(tmp_path) as demo:
+        server, volume = await demo.built(), demo.volume()
+        assert (await attach(demo, server, volume)).status_code == 202
+        await is_attached(demo, server, volume)
+        await has_it_in_its_row(demo, server)
+        [attachment] = demo.store.attachments.values()
+        skep = TwinCaller(project_id="admin", is_admin=True, is_service=True)
+        demo.store.connect(skep, attachment.id, attachment.connector)
+        assert demo.attached(server) == {volume: [("attaching", HOST)]}
+
+        async def completed() -> bool:
+            await demo.looked_at(server, since=Clock().now() - SETTLE - 10 * SECOND)
+            return demo.attached(server) == {volume: [("attached", HOST)]}
+
+        await eventually(completed, "the volume is attached as before")
+        assert demo.store.volumes[volume].status == "in-use"
+
+
 async def has_it_in_its_row(demo: BesideCinder, server: str) -> None:
     """Wait until the row of a server says that its volumes are connected."""
     access = next(one for one in demo.beside.cloud.plane.cell_databases().values() if not one.cell.is_cell0)

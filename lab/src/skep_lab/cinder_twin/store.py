@@ -392,9 +392,8 @@ class VolumeStore:
         if len(beside) > 1 and not self.is_shared(volume) and any(one.connector for one in beside):
             raise TwinRefuses(409, f"Resource conflict: duplicate connectors detected on volume {volume.id}")
         attachment.connector = dict(connector)
-        if attachment.status == "reserved":
-            attachment.status = "attaching"
-        volume.status = "attaching"
+        # Also what a guest uses already: until it is completed again.
+        attachment.status = volume.status = "attaching"
         return attachment
 
     def complete(self, caller: TwinCaller, attachment_id: str) -> None:
