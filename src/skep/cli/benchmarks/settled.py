@@ -138,13 +138,15 @@ class Filling:
     def _fill_cell(self, cell: str, host: dict[str, Any], rows: dict[str, dict[str, Any]], uuids: list[str]) -> None:
         here = {"host": host["host"], "node": host["node"]}
         instance = json.loads(rows["instances"]["body"])
+        # Else their ports would be bound anew while the cloud is measured.
+        bound = {"bound_to": host["host"]} if rows["instances"]["bound_to"] else {}
         with self._cell(cell) as connection:
             connection.execute("BEGIN")
             for table, key in (("instances", "uuid"), ("attempts", "instance"), ("actions", "instance")):
                 columns = list(rows[table])
                 marks = ", ".join("?" for _ in columns)
                 own = [
-                    {name: value for name, value in {**here, **self._owner(number)}.items() if name in columns}
+                    {name: value for name, value in {**here, **bound, **self._owner(number)}.items() if name in columns}
                     for number in range(len(uuids))
                 ]
                 connection.executemany(
