@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from functools import lru_cache
 from urllib.parse import quote, urlencode
 
 from skep.http.urls import QueryValues
 
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
+"""What a path has as it is, by RFC 3986."""
 
-@lru_cache(maxsize=4096)
+
 def _quoted(identifier: str) -> str:
-    """Quote one word of a path. A long list has each of its ids in it twice, and the next list has them again."""
-    return quote(identifier, safe="")
+    """Quote one word of a path. Nearly all are plain, and a long list has many."""
+    return identifier if _PLAIN.fullmatch(identifier) else quote(identifier, safe="")
 
 
 @dataclass(frozen=True, slots=True)

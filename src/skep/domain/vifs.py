@@ -177,10 +177,16 @@ def addresses_of(vifs: Sequence[Vif]) -> dict[str, list[ShownAddress]]:
     """Return the addresses by the names of their networks: of each first the fixed ones of all interfaces (Nova's
     order).
     """
-    found: dict[str, list[ShownAddress]] = {}
-    for kind in ("fixed", "floating"):
-        for vif in vifs:
-            found.setdefault(vif.network_name, []).extend(_addresses(vif, kind))
+    found: dict[str, list[ShownAddress]] = {vif.network_name: [] for vif in vifs}
+    floating: list[tuple[str, ShownAddress]] = []
+    for vif in vifs:
+        shown = found[vif.network_name]
+        for subnet in vif.subnets:
+            for fixed in subnet.addresses:
+                shown.append(_shown(fixed.address, "fixed", vif))
+                floating += [(vif.network_name, _shown(address, "floating", vif)) for address in fixed.floating]
+    for network_name, one in floating:
+        found[network_name].append(one)
     return found
 
 
@@ -192,8 +198,5 @@ def has_fixed_address(vifs: Sequence[Vif], patterns: Mapping[int, Pattern]) -> b
     )
 
 
-def _addresses(vif: Vif, kind: str) -> Iterator[ShownAddress]:
-    for subnet in vif.subnets:
-        for fixed in subnet.addresses:
-            for address in (fixed.address,) if kind == "fixed" else fixed.floating:
-                yield ShownAddress(address, 6 if ":" in address else 4, kind, vif.mac_address)
+def _shown(address: str, kind: str, vif: Vif) -> ShownAddress:
+    return ShownAddress(address, 6 if ":" in address else 4, kind, vif.mac_address)
