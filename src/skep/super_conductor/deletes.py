@@ -119,7 +119,9 @@ class Deletes:
         return len(gone) >= BATCH
 
     async def _forget_above(self, gone: Sequence[Gone]) -> None:
-        await asyncio.gather(self._release_ports(gone), self._release_volumes(gone))
+        # First, and however long it takes: afterwards no row says what the volume service is still to be told.
+        held = await self._volumes.note_ended(gone)
+        await asyncio.gather(self._release_ports(gone), self._release_volumes(held))
         await self._parts.api.write(partial(_end, gone=gone, now=self._parts.clock.now()))
 
     async def _release_ports(self, gone: Sequence[Gone]) -> None:
@@ -133,13 +135,13 @@ class Deletes:
         except (SkepError, TimeoutError) as error:
             log.warning("ports not released yet", members=len(gone), error=str(error) or "too slow")
 
-    async def _release_volumes(self, gone: Sequence[Gone]) -> None:
+    async def _release_volumes(self, held: Sequence[InstanceUuid]) -> None:
         """Release volumes likewise: users attach them elsewhere next, or delete them."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                await self._volumes.release_ended(gone)
+                await self._volumes.release_ended(held)
         except (SkepError, TimeoutError) as error:
-            log.warning("volumes not released yet", members=len(gone), error=str(error) or "too slow")
+            log.warning("volumes not released yet", members=len(held), error=str(error) or "too slow")
 
 
 def _end(connection: Connection, gone: Sequence[Gone], now: int) -> None:

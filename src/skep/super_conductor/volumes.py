@@ -86,11 +86,15 @@ class VolumesOfServers:
         may = await self._parts.api.read(partial(volume_holders.releasable, held=dict(held)))
         await self._release_all(may)
 
-    async def release_ended(self, gone: Sequence[Gone]) -> None:
-        """Release the volumes of servers that their cells have deleted. Raises Unavailable: a look does it later."""
+    async def note_ended(self, gone: Sequence[Gone]) -> list[InstanceUuid]:
+        """Note what becomes of the volumes of servers that their cells have deleted; return those that may have some.
+
+        Their rows go, and with them what the service has yet to hear of swaps and snapshots. So this comes before
+        anything is asked of it. Raises StorageUnavailable: then nothing may be forgotten.
+        """
         parts = self._parts
         if not parts.volumes.elsewhere:
-            return
+            return []
         ended = {
             one.instance: (one.project_id, VolumeEnds.of(one.volumes)) for one in gone if one.project_id is not None
         }
@@ -101,7 +105,14 @@ class VolumesOfServers:
             volume_holders.tell_ends(connection, {one: ended[one] for one in held if one in ended})
             return held
 
-        await self._release_all(await parts.api.write(unit))
+        return await parts.api.write(unit)
+
+    async def release_ended(self, held: Sequence[InstanceUuid]) -> None:
+        """Release the volumes of servers of which `note_ended` has noted that they end.
+
+        Raises Unavailable: a look does it later.
+        """
+        await self._release_all(held)
 
     async def _release_all(self, servers: Sequence[InstanceUuid]) -> None:
         known = await self._parts.api.read(partial(volume_holders.known, servers=servers))

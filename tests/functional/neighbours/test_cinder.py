@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,13 @@ import pytest
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession
 from skep.database import Connection
+from skep.database.api import instance_mappings as mappings
 from skep.database.api import volume_holders
 from skep.database.cell import volumes
 from skep.database.cell.tables import instances as rows
+from skep.database.engine import T, Unit
 from skep.domain.ids import InstanceUuid, new_uuid
+from skep.super_conductor import deletes
 from skep.telemetry.steps import CrashPoint
 from skep_lab.cinder_twin.store import TwinCaller, TwinVolume
 from skep_lab.faulty_service import OF_A_CLOUD, Mishap
@@ -28,6 +33,8 @@ from tests.support.cloud_beside import CloudBeside, cloud_beside
 NEWEST = "2.104"
 
 HOST = "cell1-host1"
+LIMIT = 0.01
+"""Seconds in which volumes of deleted servers are released, where a database is slower."""
 
 Json = dict[str, Any]
 
@@ -389,3 +396,39 @@ async def test_cinder_is_away_while_servers_are_deleted(tmp_path: Path) -> None:
         await demo.beside.cinder.heal()
         await demo.looked_at(server)
         await demo.left(mine)
+
+
+async def test_what_becomes_of_volumes_is_noted_however_slow_the_database_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is for what Cinder is asked: it ends no note, without which a look would leave the volume."""
+    async with beside_cinder(tmp_path) as demo:
+        mine = demo.volume()
+        server = await demo.built(brought(mine, delete_on_termination=True))
+        api = demo.beside.cloud.plane.databases.api
+        write = api.write
+
+        async def slow(unit: Unit[T], **limits: Any) -> T:
+            since = time.monotonic()
+
+            async def is_late() -> bool:
+                return time.monotonic() > since + 10 * LIMIT
+
+            await eventually(is_late, "the limit is over")
+            return await write(unit, **limits)
+
+        monkeypatch.setattr(deletes, "RELEASE_SECONDS", LIMIT)
+        monkeypatch.setattr(api, "write", slow)
+        await demo.beside.cinder.fail(Mishap.ERROR)
+        await demo.delete(server)
+
+        async def is_forgotten() -> bool:
+            return InstanceUuid(server) in await api.read(partial(mappings.ended_of, instances=[InstanceUuid(server)]))
+
+        await eventually(is_forgotten, "nothing waits for Cinder any more")
+        monkeypatch.undo()
+        known = await api.read(partial(volume_holders.known, servers=[InstanceUuid(server)]))
+        assert known[InstanceUuid(server)].ends.ended == (mine,)
+        await demo.beside.cinder.heal()
+        await demo.looked_at(server)
+        await demo.left()
