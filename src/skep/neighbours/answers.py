@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any, TypeVar
 
 import httpx
@@ -167,6 +167,32 @@ def decode(service: str, response: ServiceAnswer, body: type[BodyT]) -> BodyT:
         return json_decoder(body).decode(response.content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise nonsense(service, str(error)) from error
+
+
+def refusal_of(
+    service: str,
+    response: ServiceAnswer,
+    form: type[BodyT],
+    *,
+    formed: Collection[int],
+    bare: Collection[int] = frozenset(),
+) -> BodyT | None:
+    """Return what a service says of its refusal, in the form of its API; None: no form, and a status that is `bare`.
+
+    `formed`: statuses of refusals that have the form. `bare`: those that refuse without it, too, whoever says so.
+    Raises Unavailable for all others: what stands before a service that is away may answer a page with any status, and
+    nothing follows from it.
+    """
+    status = response.status_code
+    if status in formed:
+        try:
+            return json_decoder(form).decode(response.content)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if status not in bare:
+                raise nonsense(service, str(error)) from error
+    if status not in bare:
+        raise nonsense(service, f"it answered {status}")
+    return None
 
 
 def time_of(service: str, text: object) -> Timestamp:

@@ -37,6 +37,13 @@ Call: TypeAlias = Callable[[Volumes], Awaitable[Any]]
 Check: TypeAlias = Callable[[], Awaitable[bool]]
 """Tells whether it was done, once."""
 
+OF_ANOTHER = {"error": {"code": 404, "message": "Nothing is found here.", "title": "Not Found"}}
+"""A refusal in JSON, of a service or a gateway that is not Cinder."""
+OF_A_LIMIT = {
+    "overLimitFault": {"code": 413, "message": "This request was rate-limited.", "details": "Only 1 a minute."}
+}
+"""A refusal of requests that come too often, which refuses nothing for good."""
+
 QUICK = [fault for fault in Mishap if fault not in (Mishap.REFUSES, Mishap.SILENT, Mishap.DRIPS)]
 """Faults that are noticed at once, and meet single requests."""
 
@@ -169,6 +176,20 @@ async def reimaging(world: VolumesWorld) -> tuple[Call, Check]:
     return lambda volumes: volumes.reimage(volume, world.place.image_id), filled
 
 
+async def ending_a_move(world: VolumesWorld) -> tuple[Call, Check]:
+    volume = await world.volume()
+    await world.in_use(world.server(), volume)
+    retype = {"os-retype": {"new_type": world.place.shared_type, "migration_policy": "on-demand"}}
+    await world.ask("POST", f"volumes/{volume}/action", retype)
+    listed = await world.ask("GET", "volumes/detail", by="demo")
+    [other] = [one["id"] for one in listed if one["migration_status"] == f"target:{volume}"]
+
+    async def given_up() -> bool:
+        return (await world.status(volume), await world.status(other)) == ("in-use", "gone")
+
+    return lambda volumes: volumes.end_move(volume, other, failed=True), given_up
+
+
 async def discarding(world: VolumesWorld) -> tuple[Call, Check]:
     server = world.server()
     await world.given(world.wanted(server, blank(), blank()))
@@ -231,6 +252,7 @@ CALLS = (
     rolling,
     reimaging,
     asking_for_a_status,
+    ending_a_move,
     discarding,
     listing,
     choosing,
@@ -251,6 +273,7 @@ REQUESTS = [
     (rolling, "POST", r"/volumes/.*/action$"),
     (reimaging, "POST", r"/volumes/.*/action$"),
     (asking_for_a_status, "GET", r"/volumes/"),
+    (ending_a_move, "POST", r"/volumes/.*/action$"),
     (discarding, "GET", r"/volumes/detail"),
     (discarding, "DELETE", r"/volumes/"),
     (listing, "GET", r"/attachments/detail"),
@@ -305,15 +328,18 @@ async def test_a_request_that_fails(
         assert await check(), fault
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 406, 409, 413, 418, 429, 502])
-async def test_a_refusal_that_is_not_cinder_s(world: VolumesWorld, cinder: FaultyService, status: int) -> None:
+@pytest.mark.parametrize("says", [None, OF_ANOTHER, OF_A_LIMIT], ids=["a page", "of another service", "of a limit"])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 406, 409, 412, 413, 418, 429, 502])
+async def test_a_refusal_that_is_not_cinder_s(
+    world: VolumesWorld, cinder: FaultyService, status: int, says: dict[str, Any] | None
+) -> None:
     """What stands before a service that is away may answer anything; nothing follows from it."""
     for begin in CALLS:
         if begin is reimaging and status == 406:
             # Nothing was done whoever says so: a service that is too old for it is not asked for ever.
             continue
         call, check = await begin(world)
-        await cinder.refuse(status, every)
+        await cinder.refuse(status, every, says)
         of_user = begin in (choosing, looking)
         with pytest.raises(
             Exception, match="requires authentication" if of_user and status == 401 else "volume service"

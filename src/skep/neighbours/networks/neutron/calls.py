@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from skep.domain.decoding import convert, json_decoder
+from skep.domain.decoding import convert
 from skep.domain.errors import (
     BadRequest,
     Conflict,
@@ -21,7 +21,7 @@ from skep.domain.errors import (
 )
 from skep.domain.ids import is_uuid
 from skep.neighbours.answers import NETWORKS as SERVICE
-from skep.neighbours.answers import decode, nonsense
+from skep.neighbours.answers import decode, nonsense, refusal_of
 from skep.neighbours.connections import ServiceAnswer
 from skep.neighbours.networks.neutron.forms import FormT, NeutronKind
 from skep.neighbours.service_session import ServiceSession
@@ -40,6 +40,10 @@ ERRORS: dict[int, type[SkepError]] = {400: BadRequest, 403: Forbidden, 404: NotF
 
 COMES_AGAIN = frozenset({401, 408, 429})
 """Statuses that refuse nothing: the same request may be answered later."""
+
+BARE = frozenset(range(400, 500)) - COMES_AGAIN - (ERRORS.keys() - {400})
+"""Statuses that refuse without Neutron's form, too: of a request that is too large, say. Those that say something of
+what is there count in that form alone."""
 
 MOST_AT_ONCE = 100
 """Things that are made in one request: services take a number of them, or of bytes."""
@@ -205,22 +209,12 @@ def read(value: Any, wanted: Any) -> Any:
 
 
 def _refusal(response: ServiceAnswer) -> NeutronRefused:
-    """Return what Neutron refuses, or what stands before it, such as a request that is too large.
-
-    Raises Unavailable for other answers, and for pages with a status that says something of what is there: a service
-    that is away may be answered for like that, and nothing follows from it.
-    """
+    """Return what Neutron refuses, or what stands before it. Raises Unavailable for other answers."""
     status = response.status_code
-    if status in ERRORS:
-        try:
-            error = json_decoder(_RefusalBody).decode(response.content).error
-            return NeutronRefused(status, error.type, error.message)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as unknown:
-            if status != 400:
-                raise nonsense(SERVICE, str(unknown)) from unknown
-    if not 400 <= status < 500 or status in COMES_AGAIN:
-        raise nonsense(SERVICE, f"it answered {status}")
-    return NeutronRefused(status, "", f"{SERVICE} answered {status}.")
+    said = refusal_of(SERVICE, response, _RefusalBody, formed=ERRORS, bare=BARE)
+    if said is None:
+        return NeutronRefused(status, "", f"{SERVICE} answered {status}.")
+    return NeutronRefused(status, said.error.type, said.error.message)
 
 
 def _only_if(revision: int | None) -> dict[str, str]:

@@ -21,7 +21,7 @@ from skep.domain.errors import (
 )
 from skep.domain.ids import is_uuid
 from skep.neighbours.answers import VOLUMES as SERVICE
-from skep.neighbours.answers import decode, nonsense
+from skep.neighbours.answers import decode, nonsense, refusal_of
 from skep.neighbours.connections import ServiceAnswer
 from skep.neighbours.service_session import ServiceSession
 from skep.neighbours.volumes.cinder.forms import FormT, VolumeKind
@@ -41,6 +41,14 @@ ERRORS: dict[int, type[SkepError]] = {
     409: Conflict,
     OVER_QUOTA: QuotaExceeded,
 }
+FAULTS = {
+    400: "badRequest",
+    403: "forbidden",
+    404: "itemNotFound",
+    409: "conflictingRequest",
+    OVER_QUOTA: "overLimit",
+}
+"""The key of what Cinder says of a refusal, by its status (its `wsgi.Fault`). A limit of rates has another."""
 MOST_PAGES = 1000
 
 Parameters = Sequence[tuple[str, str]]
@@ -61,7 +69,6 @@ class CinderRefused(SkepError):
 
 class _Refusal(msgspec.Struct, frozen=True):
     message: str
-    code: int | None = None
 
 
 class CinderCalls:
@@ -199,12 +206,10 @@ class CinderCalls:
             return Unauthenticated("The request you have made requires authentication.")
         if status == TOO_OLD:
             return Unavailable(f"{SERVICE} does not know microversion {MICROVERSION}")
-        if status not in ERRORS:
-            raise nonsense(SERVICE, f"it answered {status}")
-        body = decode(SERVICE, response, dict[str, _Refusal])
-        if len(body) != 1:
-            raise nonsense(SERVICE, "its refusal gives no reason")
-        refusal = CinderRefused(status, next(iter(body.values())).message)
+        said = refusal_of(SERVICE, response, dict[str, _Refusal], formed=FAULTS)
+        if said is None or FAULTS[status] not in said:
+            raise nonsense(SERVICE, "its refusal is not in its own form")
+        refusal = CinderRefused(status, said[FAULTS[status]].message)
         if status == 403 and self._token is None:
             return Unavailable(f"{SERVICE} does not let Skep's own user do it: {refusal}")
         return refusal
