@@ -157,7 +157,7 @@ class Reimages:
         # Noted before anything is asked for, so that no look takes what is on its way for surplus.
         await self._parts.api.write(partial(volume_holders.hold_those, servers=[instance], now=now))
         nowhere = msgspec.structs.replace(one.row, host=NOWHERE)
-        kept = await self._volumes.placed(nowhere, root)
+        kept = await self._volumes.placed(access, nowhere, root)
         if kept.host != NOWHERE:
             return VolumesRefused(f"volume {root.volume_id} cannot be kept for the server meanwhile")
         await self._note(access, one, kept)
@@ -182,7 +182,7 @@ class Reimages:
 
     async def _connected(self, access: CellAccess, one: Reimage, root: ServerVolume) -> bool:
         """Connect the volume to the host of its server; False where that is refused. Raises Unavailable."""
-        placed = await self._volumes.placed(one.row, root)
+        placed = await self._volumes.placed(access, one.row, root)
         await self._note(access, one, placed)
         return placed.host == one.row.host
 

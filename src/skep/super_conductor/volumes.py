@@ -18,6 +18,7 @@ from skep.database.api import holders, volume_holders
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.holders import Holder
 from skep.database.api.volume_holders import VolumeHolder
+from skep.database.cell import swaps
 from skep.database.cell import volumes as cell_volumes
 from skep.database.cell.deletes import Gone
 from skep.database.cell.volumes import VolumesOfRow
@@ -213,7 +214,7 @@ class VolumesOfServers:
             if leaving_it:
                 # Its row says now whether others are to follow it, and the next round finds it.
                 return True
-            after = [await self.placed(before, one) for one in before.volumes]
+            after = [await self.placed(access, before, one) for one in before.volumes]
         except SkepError as error:
             log.warning("volumes not connected yet", instance=before.instance, host=before.host, error=str(error))
             return False
@@ -245,13 +246,13 @@ class VolumesOfServers:
         except SkepError as error:
             log.warning("volumes released later", instance=before.instance, error=str(error))
 
-    async def placed(self, row: VolumesOfRow, volume: ServerVolume) -> ServerVolume:
+    async def placed(self, access: CellAccess, row: VolumesOfRow, volume: ServerVolume) -> ServerVolume:
         """Return a volume as it is once its server's host has it, or as it was where that is refused.
 
         Raises Unavailable.
         """
         if volume.swap is not None and volume.swap.over and not row.is_ending:
-            volume = await self._swapped(row, volume, volume.swap)
+            volume = await self._swapped(access, row, volume, volume.swap)
         if volume.snapshot is not None and volume.snapshot.over and not row.is_ending:
             of = volume.snapshot
             await self._told_of_snapshot(row.instance, of.snapshot_id, deletes=of.deletes, failed=not of.done)
@@ -276,21 +277,31 @@ class VolumesOfServers:
         connected = await self.connect(kept, row.host)
         return self._refused(row, kept, connected) if isinstance(connected, VolumesRefused) else connected
 
-    async def _swapped(self, row: VolumesOfRow, volume: ServerVolume, swap: VolumeSwap) -> ServerVolume:
-        """Return a volume as it is once the service knows what came of its swap. Raises Unavailable."""
+    async def _swapped(
+        self, access: CellAccess, row: VolumesOfRow, volume: ServerVolume, swap: VolumeSwap
+    ) -> ServerVolume:
+        """Return a volume as it is once the service knows what came of its swap. Raises Unavailable.
+
+        If the service refuses for good to end its move, the server keeps what its guest uses, by the attachment that
+        the service has of that, whichever volume it is; the log and the action of the swap say so, since an operator
+        has to see to the volumes.
+        """
         volumes = self._parts.volumes
         if not swap.copied:
             await self._detach(row.instance, {swap.volume_id})
-            await self._told_of_swap(row.instance, volume.volume_id, swap.volume_id, failed=True)
+            refused = await self._told_of_swap(row.instance, volume.volume_id, swap.volume_id, failed=True)
+            await self._note_refusal(access, row, swap, refused)
             return msgspec.structs.replace(volume, swap=None)
         there = (await volumes.of_servers([row.instance]))[row.instance]
         await self._complete([one.id for one in there if one.id == swap.attachment_id and one.status != ATTACHED])
         old = [one.id for one in there if one.volume_id == volume.volume_id and one.id != swap.attachment_id]
         await volumes.detach(old)
-        await self._told_of_swap(row.instance, volume.volume_id, swap.volume_id, failed=False)
+        refused = await self._told_of_swap(row.instance, volume.volume_id, swap.volume_id, failed=False)
+        await self._note_refusal(access, row, swap, refused)
         there = (await volumes.of_servers([row.instance]))[row.instance]
         # What the service moved has its id afterwards as before.
-        id_ = next((one.volume_id for one in there if one.id == swap.attachment_id), volume.volume_id)
+        moved = volume.volume_id if refused is None else swap.volume_id
+        id_ = next((one.volume_id for one in there if one.id == swap.attachment_id), moved)
         log.info("volume swapped", instance=row.instance, volume=volume.volume_id, other=swap.volume_id, is_now=id_)
         return msgspec.structs.replace(
             volume,
@@ -301,13 +312,29 @@ class VolumesOfServers:
             swap=None,
         )
 
-    async def _told_of_swap(self, instance: InstanceUuid, volume_id: str, other_id: str, *, failed: bool) -> None:
-        """Tell the service what came of a swap. What it refuses is its own matter. Raises Unavailable."""
+    async def _told_of_swap(self, instance: InstanceUuid, volume_id: str, other_id: str, *, failed: bool) -> str | None:
+        """Tell the service what came of a swap; return why it refuses for good to end its move. Raises Unavailable."""
         refused = await self._parts.volumes.end_move(volume_id, other_id, failed=failed)
-        if refused is not None:
-            log.warning(
-                "swap not taken note of", instance=instance, volume=volume_id, other=other_id, error=refused.message
-            )
+        if refused is None:
+            return None
+        used = volume_id if failed else other_id
+        log.error(
+            "move of a volume not ended",
+            instance=instance,
+            volume=volume_id,
+            other=other_id,
+            used=used,
+            error=refused.message,
+        )
+        return (
+            f"The volume service does not end the move of volume {volume_id} to volume {other_id}: {refused.message} "
+            f"The server uses volume {used}."
+        )
+
+    async def _note_refusal(self, access: CellAccess, row: VolumesOfRow, swap: VolumeSwap, why: str | None) -> None:
+        if why is not None:
+            now = self._parts.clock.now()
+            await access.write(partial(swaps.not_ended, uuid=row.instance, swap=swap, why=why, now=now))
 
     async def _told_of_snapshot(self, instance: InstanceUuid, snapshot: str, *, deletes: bool, failed: bool) -> None:
         """Tell the service what came of a snapshot. What it refuses it has heard, or given up. Raises Unavailable."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from skep.compute.drivers.fake import FailureRule, FakeDriver
 from skep.contracts.eventually import eventually
+from skep.database.cell import volumes as cell_volumes
 from skep.domain.ids import InstanceUuid
 from skep_lab.cinder_twin.store import TwinVolume
 from skep_lab.faulty_service import Mishap
@@ -94,6 +96,19 @@ class Moved:
         shown = (await admin.ask("GET", f"{path}/{last['request_id']}", version=NEWEST)).json()["instanceAction"]
         return last["action"], [(one["event"], one["result"]) for one in shown["events"]]
 
+    async def message(self) -> str:
+        """Return why the latest action of the server failed, as its owner reads it."""
+        path = f"/servers/{self.server}/os-instance-actions"
+        [last, *_] = (await self.demo.compute.ask("GET", path, version=NEWEST)).json()["instanceActions"]
+        return str(last["message"])
+
+    async def named_swap(self) -> str | None:
+        """Return the volume that is to stand in the place of the server's, as its row says; None: none."""
+        unit = partial(cell_volumes.told, uuids=[self.server])
+        [cell] = [one for one in self.demo.beside.cloud.plane.databases.cells.values() if await one.read(unit)]
+        [volume] = (await cell.read(unit))[InstanceUuid(self.server)].volumes
+        return None if volume.swap is None else volume.swap.volume_id
+
     async def is_copied(self) -> None:
         """Wait until the host has begun to copy."""
 
@@ -101,6 +116,11 @@ class Moved:
             return bool((await self.demo.server(self.server))["OS-EXT-STS:task_state"] == "swapping_volume")
 
         await eventually(probe, "the volume is being copied")
+
+
+def ends_a_move(method: str, path: str) -> bool:
+    """Tell of a request whether it tells Cinder what came of a move."""
+    return method == "POST" and "/volumes/" in path and path.endswith("/action")
 
 
 @asynccontextmanager
@@ -165,9 +185,7 @@ async def test_a_cloud_that_ends_while_a_volume_is_copied(tmp_path: Path) -> Non
 
 async def test_a_cloud_that_ends_before_cinder_was_told(tmp_path: Path) -> None:
     async with moving(tmp_path) as one:
-        await one.demo.beside.cinder.fail(
-            Mishap.ERROR, lambda method, path: method == "POST" and "/volumes/" in path and path.endswith("/action")
-        )
+        await one.demo.beside.cinder.fail(Mishap.ERROR, ends_a_move)
         await one.moves()
         await asyncio.wait_for(one.demo.beside.cinder.meeting.wait(), 60)
         await one.demo.restart()
@@ -175,6 +193,72 @@ async def test_a_cloud_that_ends_before_cinder_was_told(tmp_path: Path) -> None:
         assert await detach(one.demo, one.server, one.volume.id) == 409, "the service does not know yet what it has"
         await one.demo.beside.cinder.heal()
         await one.ends("success")
+
+
+NOT_NOW = {
+    413: {"overLimit": {"code": 413, "message": "This request is over its limit."}},
+    409: {"conflictingRequest": {"code": 409, "message": "Something else is done to the volume."}},
+    404: None,
+}
+"""Refusals of Cinder's which are none by its rules for moves, and a page of what stands before it."""
+
+
+@pytest.mark.parametrize("status", NOT_NOW)
+async def test_what_is_no_rule_of_cinder_s_ends_no_move(tmp_path: Path, status: int) -> None:
+    async with moving(tmp_path) as one:
+        await one.demo.beside.cinder.refuse(status, ends_a_move, NOT_NOW[status])
+        await one.moves()
+        await asyncio.wait_for(one.demo.beside.cinder.meeting.wait(), 60)
+        one.demo.beside.cinder.meeting.clear()
+        await asyncio.wait_for(one.demo.beside.cinder.meeting.wait(), 60)
+        assert await one.named_swap() == one.others[-1].id
+        await one.demo.beside.cinder.heal()
+        await one.ends("success")
+        assert await one.record() == ("swap_volume", [("compute_swap_volume", "Success")])
+
+
+async def test_cinder_that_is_just_ending_a_move_is_asked_again(tmp_path: Path) -> None:
+    """It refuses meanwhile, and its refusal says nothing of what comes of the move."""
+    async with moving(tmp_path) as one:
+        said = {"badRequest": {"code": 400, "message": "Invalid volume: Destination volume not mid-migration."}}
+        await one.demo.beside.cinder.refuse(400, ends_a_move, said)
+        one.driver.fail((HANGS,))
+        await one.moves()
+        one.volume.migration_status = "completing"
+        one.driver.release()
+        for _ in range(2):
+            await asyncio.wait_for(one.demo.beside.cinder.meeting.wait(), 60)
+            one.demo.beside.cinder.meeting.clear()
+        assert await one.named_swap() == one.others[-1].id
+        await one.demo.beside.cinder.heal()
+        await one.ends("success")
+
+
+@pytest.mark.parametrize("copied", [True, False])
+async def test_a_move_that_cinder_refuses_to_end(tmp_path: Path, copied: bool) -> None:
+    """The server keeps what its guest uses, by its only attachment; its action tells an operator of both volumes."""
+    async with moving(tmp_path) as one:
+        await one.demo.beside.cinder.fail(Mishap.ERROR, ends_a_move)
+        one.driver.fail(() if copied else (FAILS,))
+        await one.moves()
+        await asyncio.wait_for(one.demo.beside.cinder.meeting.wait(), 60)
+        other = one.others[-1]
+        other.migration_status = None
+        await one.demo.beside.cinder.heal()
+
+        async def is_settled() -> bool:
+            return await one.named_swap() is None
+
+        await eventually(is_settled, "the row has no swap any more")
+        used = other.id if copied else one.volume.id
+        [attachment] = one.demo.store.attachments.values()
+        assert (attachment.volume_id, attachment.status) == (used, "attached")
+        assert [(it["volumeId"], it["attachment_id"]) for it in await one.listed()] == [(used, attachment.id)]
+        record, events = await one.record()
+        results = ["Error", "Success" if copied else "Error"]
+        assert (record, events) == ("swap_volume", [("compute_swap_volume", result) for result in results])
+        message = await one.message()
+        assert all(part in message for part in (one.volume.id, other.id, "mid-migration", f"uses volume {used}"))
 
 
 async def test_answers_that_are_lost(tmp_path: Path) -> None:
@@ -211,9 +295,7 @@ async def test_a_server_that_is_deleted_before_cinder_was_told(tmp_path: Path) -
         beside = one.demo.volume()
         assert (await attach(one.demo, one.server, beside)).status_code == 202
         await is_attached(one.demo, one.server, beside)
-        await one.demo.beside.cinder.fail(
-            Mishap.ERROR, lambda method, path: method == "POST" and "/volumes/" in path and path.endswith("/action")
-        )
+        await one.demo.beside.cinder.fail(Mishap.ERROR, ends_a_move)
         await one.moves()
         await asyncio.wait_for(one.demo.beside.cinder.meeting.wait(), 60)
         await one.demo.delete(one.server)

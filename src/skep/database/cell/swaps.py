@@ -12,10 +12,13 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from skep.database.cell import actions
+from skep.database.cell.actions import ActionEvent
 from skep.database.cell.instances import ELSEWHERE
 from skep.database.cell.tables import instances
 from skep.database.cell.volumes import columns
 from skep.database.stored import load
+from skep.domain.actions import ACTIONS, SWAP
 from skep.domain.ids import InstanceUuid
 from skep.domain.volumes import AssistedSnapshot, ServerVolume, VolumeSwap
 
@@ -52,6 +55,31 @@ def over(connection: sa.Connection, uuid: InstanceUuid, task_id: str, *, well: b
     told = [_told(one, task_id, well=well) for one in volumes]
     if told != volumes:
         _write(connection, uuid, told)
+
+
+def not_ended(connection: sa.Connection, uuid: InstanceUuid, swap: VolumeSwap, why: str, now: int) -> None:
+    """Write into the action of a swap, once, that the volume service does not end its move.
+
+    `why`: as the server's owner may read it.
+    """
+    event = ACTIONS[SWAP].event
+    assert event is not None
+    if any(one.details == why for one in actions.events_of(connection, uuid, swap.task_id)):
+        return
+    began_at = actions.began_at(connection, uuid, swap.task_id)
+    actions.finish(
+        connection,
+        ActionEvent(
+            instance=uuid,
+            request_id=swap.task_id,
+            event=event,
+            host=swap.host,
+            started_at=now if began_at is None else began_at,
+            finished_at=now,
+            result="Error",
+            details=why,
+        ),
+    )
 
 
 def _told(volume: ServerVolume, task_id: str, *, well: bool) -> ServerVolume:

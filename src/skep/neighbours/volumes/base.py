@@ -300,7 +300,8 @@ class ServerVolumes(Protocol):
         """Say what came of the copying of a volume that the service moves, to another one of its own; None: it knows.
 
         Once it is `failed`, the other volume goes, and must be free. Otherwise what is attached of the other volume is
-        attached of this one, which has its content then: the other one's id goes. A move that is over stays so.
+        attached of this one, which has its content then: the other one's id goes. A move that is over stays so. What is
+        refused is so for good: an operator has to see to both volumes.
         """
         ...
 

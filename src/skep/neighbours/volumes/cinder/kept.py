@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from skep.domain.errors import Unavailable
+from skep.neighbours.answers import VOLUMES as SERVICE
 from skep.neighbours.volumes.base import VolumesRefused
 from skep.neighbours.volumes.cinder.calls import CinderCalls, CinderRefused
 from skep.neighbours.volumes.cinder.forms import SNAPSHOTS, VOLUMES
@@ -14,8 +16,11 @@ REIMAGES = "3.68"
 
 DONE = "90%"
 """The progress of a snapshot by which Cinder knows that the host has done its part: the rest is Cinder's."""
-MOVED_NOW = frozenset({"starting", "migrating", "completing"})
+ENDING = "completing"
+MOVED_NOW = frozenset({"starting", "migrating", ENDING})
 """What Cinder says in `migration_status` of a volume that it moves."""
+BY_RULE = frozenset({400, 404})
+"""Statuses with which Cinder refuses to end a move for good: one of both volumes is not part of it, or is gone."""
 
 
 class KeptVolumes:
@@ -43,16 +48,28 @@ class KeptVolumes:
         return await self._acted(volume_id, "os-reimage", said, microversion=REIMAGES)
 
     async def end_move(self, volume_id: str, other_id: str, *, failed: bool) -> VolumesRefused | None:
-        """Say what came of a copy. A Cinder that refuses, and moves the volume no more, was told before.
+        """Say what came of a copy (API: `os-migrate_volume_completion`).
 
-        Raises CinderRefused where the volume cannot be looked at; Unavailable: it may know.
+        Cinder ends the move before it answers, and sets the status of the volume to `completing` first. So a refusal
+        for a volume that is moved no more says that it was told before, and one for a volume that is `completing` says
+        nothing yet. Nova asks once and leaves the rest to operators; here only what Cinder's rules refuse is left to
+        them. Raises CinderRefused for any other refusal, and where the volume cannot be looked at; Unavailable: it may
+        know.
         """
         said = {"new_volume": other_id, "error": failed}
-        refused = await self._acted(volume_id, "os-migrate_volume_completion", said, status=200)
-        if refused is None:
+        try:
+            await self._skep.act(VOLUMES, volume_id, "os-migrate_volume_completion", said, status=200)
             return None
+        except CinderRefused as error:
+            if error.status not in BY_RULE:
+                raise
+            refused = VolumesRefused(str(error))
         volume = await self._skep.shown(VOLUMES, volume_id)
-        return refused if volume is not None and volume.migration_status in MOVED_NOW else None
+        if volume is None or volume.migration_status not in MOVED_NOW:
+            return None
+        if volume.migration_status == ENDING:
+            raise Unavailable(f"{SERVICE} has not ended the move of volume {volume_id} yet: {refused.message}")
+        return refused
 
     async def assisted(self, snapshot_id: str, *, deletes: bool, failed: bool) -> VolumesRefused | None:
         """Say what came of a snapshot that a host made or deleted. Raises Unavailable: it may be said."""
@@ -66,10 +83,10 @@ class KeptVolumes:
         return None
 
     async def _acted(
-        self, volume_id: str, action: str, said: Any = None, *, microversion: str = "", status: int = 202
+        self, volume_id: str, action: str, said: Any = None, *, microversion: str = ""
     ) -> VolumesRefused | None:
         try:
-            await self._skep.act(VOLUMES, volume_id, action, said, microversion=microversion, status=status)
+            await self._skep.act(VOLUMES, volume_id, action, said, microversion=microversion)
         except CinderRefused as error:
             return VolumesRefused(str(error))
         return None
