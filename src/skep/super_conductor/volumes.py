@@ -293,6 +293,8 @@ class VolumesOfServers:
             await self._note_refusal(access, row, swap, refused)
             return msgspec.structs.replace(volume, swap=None)
         there = (await volumes.of_servers([row.instance]))[row.instance]
+        if all(one.id != swap.attachment_id for one in there):
+            swap = await self._kept_anew(access, row, volume, swap)
         await self._complete([one.id for one in there if one.id == swap.attachment_id and one.status != ATTACHED])
         old = [one.id for one in there if one.volume_id == volume.volume_id and one.id != swap.attachment_id]
         await volumes.detach(old)
@@ -311,6 +313,28 @@ class VolumesOfServers:
             is_made=volume.is_made and id_ == volume.volume_id,
             swap=None,
         )
+
+    async def _kept_anew(
+        self, access: CellAccess, row: VolumesOfRow, volume: ServerVolume, swap: VolumeSwap
+    ) -> VolumeSwap:
+        """Attach the other volume of a swap anew whose attachment is gone; return the swap as the row says it then.
+
+        It comes before the old volume is released: others would get what the guest uses. Raises Unavailable.
+        """
+        wanted = WantedAttachments(instance=row.instance, volume_ids=(swap.volume_id,))
+        [found] = await self._parts.volumes.reserve([wanted])
+        if isinstance(found, VolumesRefused):
+            log.warning("swapped volume not attached", instance=row.instance, error=found.message)
+            return swap
+        other = msgspec.structs.replace(volume, volume_id=swap.volume_id, attachment_id=found[0])
+        connected = await self.connect(other, swap.host)
+        if isinstance(connected, VolumesRefused):
+            self._refused(row, other, connected)
+        log.warning(
+            "attachment of a swapped volume is gone and made anew", instance=row.instance, volume=swap.volume_id
+        )
+        await access.write(partial(swaps.kept_anew, uuid=row.instance, swap=swap, attachment_id=found[0]))
+        return msgspec.structs.replace(swap, attachment_id=found[0])
 
     async def _told_of_swap(self, instance: InstanceUuid, volume_id: str, other_id: str, *, failed: bool) -> str | None:
         """Tell the service what came of a swap; return why it refuses for good to end its move. Raises Unavailable."""

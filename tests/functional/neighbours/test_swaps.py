@@ -16,7 +16,7 @@ from skep.compute.drivers.fake import FailureRule, FakeDriver
 from skep.contracts.eventually import eventually
 from skep.database.cell import volumes as cell_volumes
 from skep.domain.ids import InstanceUuid
-from skep_lab.cinder_twin.store import TwinVolume
+from skep_lab.cinder_twin.store import TwinAttachment, TwinCaller, TwinVolume
 from skep_lab.faulty_service import Mishap
 from tests.functional.neighbours.test_cinder import NEWEST, BesideCinder, beside_cinder
 from tests.functional.neighbours.test_cinder_attachments import attach, detach, is_attached
@@ -193,6 +193,31 @@ async def test_a_cloud_that_ends_before_cinder_was_told(tmp_path: Path) -> None:
         assert await detach(one.demo, one.server, one.volume.id) == 409, "the service does not know yet what it has"
         await one.demo.beside.cinder.heal()
         await one.ends("success")
+
+
+async def test_a_swap_whose_attachment_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made anew before the server loses the old volume: at no moment others get what the guest uses."""
+    async with moving(tmp_path) as one:
+        store, kept = one.demo.store, []
+        deleted = store.delete_attachment
+
+        def deletes(caller: TwinCaller, attachment_id: str) -> list[TwinAttachment]:
+            kept.append([it.status for it in store.attachments.values() if it.volume_id == one.others[-1].id])
+            return deleted(caller, attachment_id)
+
+        one.driver.fail((HANGS,))
+        await one.moves()
+        await one.is_copied()
+        [of_other] = [it.id for it in store.attachments.values() if it.volume_id == one.others[-1].id]
+        deleted(TwinCaller(project_id="admin", is_admin=True, is_service=True), of_other)
+        monkeypatch.setattr(store, "delete_attachment", deletes)
+        one.driver.release()
+        await one.ends("success")
+        assert kept == [["attached"]]
+        assert one.attachment != of_other
+        await one.demo.looked_at(one.server)
+        assert await detach(one.demo, one.server, one.volume.id) == 202
+        await one.demo.left(one.volume.id)
 
 
 NOT_NOW = {

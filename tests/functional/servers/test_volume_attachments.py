@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from skep.domain.ids import Incarnation, InstanceUuid, NodeUuid, new_uuid
 from skep.domain.instances import State
 from skep.domain.states import BUILT_BY_HOST
 from skep.domain.volumes import ServerVolume, VolumeEnds, taken_names
+from skep.neighbours.volumes.base import AskedAttachment, UsersVolume, VolumesRefused
 from skep.neighbours.volumes.proxied import VolumeOfUser
 from skep_lab.compute_api.servers import CELL1, ServersUnderTest, servers_under_test
 from tests.support.memory_volumes import MemoryVolumes
@@ -298,6 +299,49 @@ async def test_a_volume_that_another_request_attached_meanwhile_stays(
     first, _ = await attach(cloud, server, volume_id)
     assert (first, second) == (400, [200])
     assert volumes.of(volume_id) == [(server, "reserved", "")]
+    assert [one["volumeId"] for one in await listed(cloud, server)] == [volume_id]
+
+
+async def test_a_volume_that_a_row_elsewhere_may_have_is_left_to_a_look(
+    cloud: ServersUnderTest, volumes: MemoryVolumes
+) -> None:
+    """Its server moves to another cell just then: the row that is here says nothing any more."""
+    server, volume_id = await built(cloud), volumes.new_volume(shared=True)
+
+    async def again_and_moves() -> None:
+        assert (await attach(cloud, server, volume_id))[0] == 200
+        await write(cloud, server, state=State.MOVED.value)
+
+    volumes.meanwhile = again_and_moves
+    assert (await attach(cloud, server, volume_id))[0] == 409
+    assert volumes.of(volume_id) == [(server, "reserved", "")]
+
+
+@pytest.mark.parametrize("says", [AWAY, VolumesRefused("it is gone")], ids=["nothing", "no"])
+async def test_a_volume_that_another_request_has_in_use_stays_so(
+    cloud: ServersUnderTest, volumes: MemoryVolumes, monkeypatch: pytest.MonkeyPatch, says: Unavailable | VolumesRefused
+) -> None:
+    """Both have the same attachment of a server without a host; of the second, the service does not hear any more."""
+    server, volume_id = await built(cloud), volumes.new_volume()
+    await write(cloud, server, state=State.SHELVED_OFFLOADED.value, host=None, node=None)
+
+    async def free(asked: AskedAttachment, _context: RequestContext, _token: str) -> UsersVolume:
+        # Both have looked before either keeps it.
+        return volumes.volumes[asked.volume_id]
+
+    async def complete(_attachments: Sequence[str]) -> list[VolumesRefused | None]:
+        if isinstance(says, Unavailable):
+            raise says
+        return [says]
+
+    async def again() -> None:
+        assert (await attach(cloud, server, volume_id))[0] == 200
+        monkeypatch.setattr(volumes, "complete", complete)
+
+    monkeypatch.setattr(volumes, "attachable", free)
+    volumes.meanwhile = again
+    assert (await attach(cloud, server, volume_id))[0] == (503 if says is AWAY else 400)
+    assert volumes.of(volume_id) == [(server, "attached", "")]
     assert [one["volumeId"] for one in await listed(cloud, server)] == [volume_id]
 
 

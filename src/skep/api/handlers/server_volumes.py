@@ -76,7 +76,7 @@ async def attach(request: ApiRequest) -> Answer:
     volume = await _attachable(request, server, volume_id)
     if volume.multiattach and server.host is None:
         raise invalid_field(f"{BODY}.volumeId", volume_id, "a volume of one server alone, while the server is shelved")
-    wanted = await _kept(request, server, asked)
+    wanted = await _kept(request, found, asked)
     try:
         if not await carry_out(request, found, ATTACH, {"volume": wanted, "volume_id": volume_id}):
             raise Conflict(f"Instance {server.uuid} is not ready")
@@ -102,42 +102,40 @@ async def _attachable(request: ApiRequest, server: Instance, volume_id: str) -> 
     return await request.services.volumes.attachable(asked, request.context, request.token)
 
 
-async def _kept(request: ApiRequest, server: Instance, asked: dict[str, Any]) -> ServerVolume:
+async def _kept(request: ApiRequest, found: LocatedServer, asked: dict[str, Any]) -> ServerVolume:
     """Keep a volume for a server; where that is on no host, the volume is in use at once.
 
     It is noted before that the server may have one, so that a look finds what a process that died has left.
     """
-    services, volume_id = request.services, asked["volumeId"]
+    services, server, volume_id = request.services, found.instance, asked["volumeId"]
     await hold(request, server.uuid)
     wanted = WantedAttachments(instance=server.uuid, volume_ids=(volume_id,))
     [kept] = await services.server_volumes.reserve([wanted])
     if isinstance(kept, VolumesRefused):
         raise invalid_field(f"{BODY}.volumeId", volume_id, f"a volume that can be attached: {kept.message}")
+    [attachment_id] = kept
     if server.host is None:
-        refused = await _completed(request, kept)
-        if refused is not None:
-            await services.server_volumes.detach(kept)
-            raise invalid_field(f"{BODY}.volumeId", volume_id, f"a volume that can be attached: {refused.message}")
+        await _completed(request, found, volume_id, attachment_id)
     return ServerVolume(
         id=new_uuid(),
         volume_id=volume_id,
-        attachment_id=kept[0],
+        attachment_id=attachment_id,
         device=asked.get("device") or "",
         delete_on_termination=bool(asked.get("delete_on_termination")),
         tag=asked.get("tag"),
     )
 
 
-async def _completed(request: ApiRequest, kept: tuple[str, ...]) -> VolumesRefused | None:
-    """Tell that a volume is in use by a server without a host; where that is not known, it is given back."""
-    volumes = request.services.server_volumes
+async def _completed(request: ApiRequest, found: LocatedServer, volume_id: str, attachment_id: str) -> None:
+    """Tell that a volume is in use by a server without a host; where that is refused or not known, it is given back."""
     try:
-        [refused] = await volumes.complete(kept)
+        [refused] = await request.services.server_volumes.complete([attachment_id])
     except SkepError:
-        with contextlib.suppress(SkepError):
-            await volumes.detach(kept)
+        await give_back(request, found, attachment_id)
         raise
-    return refused
+    if refused is not None:
+        await give_back(request, found, attachment_id)
+        raise invalid_field(f"{BODY}.volumeId", volume_id, f"a volume that can be attached: {refused.message}")
 
 
 async def detach(request: ApiRequest) -> Answer:

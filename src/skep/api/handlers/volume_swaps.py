@@ -87,13 +87,16 @@ async def _connected(request: ApiRequest, found: LocatedServer, old: ServerVolum
 async def give_back(request: ApiRequest, found: LocatedServer, attachment_id: str) -> None:
     """Leave a volume to others that the row did not take, unless the row has it by another request.
 
-    Where that fails, too, a look does it.
+    Requests for the same volume share its attachment. If no row says what the server has now, since it is deleted or
+    moves to another cell, or where this fails, a look does it. A request that gets the attachment after the row was
+    read, and before the service has deleted it, leaves a row whose attachment is gone: a super conductor makes that
+    anew, at a look, or once the host has copied a swapped volume and before the server loses the old one.
     """
     assert found.cell is not None
     services, server = request.services, found.instance.uuid
     try:
         rows = await read_cell(services, found.cell, partial(cell_volumes.told, uuids=[server]))
-        if server in rows and attachment_id in rows[server].attachments:
+        if server not in rows or attachment_id in rows[server].attachments:
             return
         await services.server_volumes.detach([attachment_id])
     except SkepError as error:

@@ -57,6 +57,16 @@ def over(connection: sa.Connection, uuid: InstanceUuid, task_id: str, *, well: b
         _write(connection, uuid, told)
 
 
+def kept_anew(connection: sa.Connection, uuid: InstanceUuid, swap: VolumeSwap, attachment_id: str) -> None:
+    """Write by which attachment the other volume of a swap is kept now, unless the row says something else of it."""
+    volumes = _read(connection.execute(sa.select(row.volumes).where(row.uuid == uuid, ~ELSEWHERE)).scalar())
+    anew = msgspec.structs.replace(swap, attachment_id=attachment_id)
+    if any(one.swap == swap for one in volumes):
+        _write(
+            connection, uuid, [msgspec.structs.replace(one, swap=anew) if one.swap == swap else one for one in volumes]
+        )
+
+
 def not_ended(connection: sa.Connection, uuid: InstanceUuid, swap: VolumeSwap, why: str, now: int) -> None:
     """Write into the action of a swap, once, that the volume service does not end its move.
 
