@@ -179,6 +179,7 @@ async def cloud_beside(
     breaker_failures: int = 0,
     breaker_seconds: float = 5.0,
     reimage_seconds: float = 20.0,
+    volume_seconds: float = 600.0,
     not_ready_seconds: float = 300.0,
 ) -> AsyncIterator[CloudBeside]:
     """Run a cloud of one host for the length of a block; with `unified` Keystone's limits are its quotas.
@@ -187,8 +188,8 @@ async def cloud_beside(
     volumes from the twin of Cinder behind the fourth. `of_hosts` are settings of `[compute]`, `of_conductors` of
     `[conductor]`; each of `cells` has so many hosts. Hosts that `plug` make interfaces; `interfaces_of_host`: no other
     host has them. Without `breaker_failures` no service ever counts as away: it is asked as soon as it is healed.
-    `reimage_seconds`: in which a volume is filled anew; `not_ready_seconds`: for which conductors wait for what others
-    have to answer.
+    `reimage_seconds`: in which a volume is filled anew; `volume_seconds`: in which one is made;
+    `not_ready_seconds`: for which conductors wait for what others have to answer.
     """
     async with AsyncExitStack() as stack:
         folder = root / "neighbours"
@@ -210,7 +211,10 @@ async def cloud_beside(
         of_volumes = VolumesSettings()
         if volumes:
             of_volumes = VolumesSettings(
-                kind="cinder", endpoint=f"{cinder.url}/v3", reimage_timeout_per_gb=reimage_seconds
+                kind="cinder",
+                endpoint=f"{cinder.url}/v3",
+                reimage_timeout_per_gb=reimage_seconds,
+                build_seconds=volume_seconds,
             )
         config = msgspec.structs.replace(
             config,

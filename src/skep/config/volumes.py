@@ -27,7 +27,12 @@ class VolumesSettings(Section, frozen=True, kw_only=True):
         ),
     ] = True
     build_seconds: Annotated[
-        float, Meta(gt=0, description="Seconds in which the volumes that are made for a new server have to be there")
+        float,
+        Meta(
+            gt=0,
+            description="Seconds in which the volumes that are made for a new server have to be there, once Cinder has "
+            "begun to make them",
+        ),
     ] = 600.0
     reimage_timeout_per_gb: Annotated[
         float,

@@ -86,7 +86,9 @@ class BuildVolumes:
             return found
         if not all(disk.is_ready for disk in found):
             limit = self._parts.volume_seconds
-            if now > one.created_at + round(limit * SECOND):
+            # A service that was away has had no time: it counts from when it began.
+            since = max(one.created_at, *(disk.made_at or 0 for disk in found if not disk.is_ready))
+            if now > since + round(limit * SECOND):
                 return VolumesRefused(f"The volumes of the server were not made within {limit:g} seconds.")
             return Awaited(pause((now - one.created_at) / SECOND, FIRST_POLL_SECONDS, POLL_SECONDS))
         kept = await self._kept(one, found)

@@ -22,6 +22,7 @@ from skep.database.api import volume_holders
 from skep.database.cell import volumes
 from skep.database.cell.tables import instances as rows
 from skep.database.engine import T, Unit
+from skep.domain.clock import SECOND
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.super_conductor import deletes
 from skep.telemetry.steps import CrashPoint
@@ -35,6 +36,8 @@ NEWEST = "2.104"
 HOST = "cell1-host1"
 LIMIT = 0.01
 """Seconds in which volumes of deleted servers are released, where a database is slower."""
+WHILE = 4.0
+"""Seconds in which volumes have to be made, where that counts."""
 
 Json = dict[str, Any]
 
@@ -206,6 +209,30 @@ async def test_builds_wait_for_cinder(tmp_path: Path, fault: Mishap) -> None:
         assert [len(one) for one in demo.attached(server).values()] == [1, 1]
         await demo.delete(server)
         await demo.left(mine)
+
+
+async def test_a_cinder_that_was_away_for_long_has_its_time(tmp_path: Path) -> None:
+    """A build waits for it, over more tries than hosts may be tried; then volumes are made from the beginning."""
+    async with beside_cinder(tmp_path, volume_seconds=WHILE) as demo:
+        await demo.beside.cinder.fail(Mishap.ERROR, lambda method, _path: method == "POST")
+        server = InstanceUuid(await demo.create(blank(delete_on_termination=True)))
+        api, config = demo.beside.cloud.plane.databases.api, demo.beside.config
+
+        async def has_waited() -> bool:
+            mapping = await api.read(partial(mappings.get, instance=server))
+            assert mapping is not None
+            waited = demo.beside.cloud.clock.now() - mapping.created_at
+            return mapping.attempt > config.scheduler.max_attempts and waited > WHILE * SECOND
+
+        await eventually(has_waited, "the build has waited for longer than volumes may take")
+        demo.store.looks = 0
+        await demo.beside.cinder.heal()
+
+        async def ends() -> str | None:
+            status = str((await demo.server(server))["status"])
+            return None if status == "BUILD" else status
+
+        assert await eventually(ends, "the build has ended") == "ACTIVE"
 
 
 async def test_a_build_goes_on_where_a_volume_is_half_connected(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from skep.domain.block_devices import AskedDevice, BlockDevice
+from skep.domain.clock import Timestamp
 from skep.domain.context import RequestContext
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.neighbours.volumes.proxied import ProxiedVolumes
@@ -149,6 +150,8 @@ class DiskVolume(msgspec.Struct, frozen=True, kw_only=True):
     """GiB. Of a user's volume it is not looked up."""
     is_free: bool = False
     """Whether the service said just now that nothing has it. Of a user's volume it is not looked up."""
+    made_at: Timestamp | None = None
+    """Since when the service makes it, by its own clock. Of a user's volume it is not looked up."""
 
 
 class VolumesRefused(msgspec.Struct, frozen=True):

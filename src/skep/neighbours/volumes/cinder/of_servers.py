@@ -13,7 +13,7 @@ from skep.domain.block_devices import BlockDevice
 from skep.domain.errors import Unavailable
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.neighbours.answers import VOLUMES as SERVICE
-from skep.neighbours.answers import nonsense
+from skep.neighbours.answers import nonsense, time_of
 from skep.neighbours.service_session import CredentialsRefused
 from skep.neighbours.volumes.base import (
     ITSELF,
@@ -146,6 +146,7 @@ class MadeVolumes:
             is_ready=is_ready,
             size=volume.size,
             is_free=volume.status == AVAILABLE and not volume.attachments,
+            made_at=time_of(SERVICE, volume.created_at) if volume.created_at else None,
         )
 
     async def _create(self, wanted: WantedVolumes, position: int) -> CinderVolume:
