@@ -100,6 +100,7 @@ class Builds:
                 progress_before=parts.progress_before(),
                 limit=BATCH,
                 epoch=self.epoch,
+                unfollowed_before=parts.unfollowed_before(),
             )
         )
         for one in due:

@@ -44,7 +44,7 @@ from skep.domain.errors import SkepError, Unavailable
 from skep.domain.event_types import NO_HOST_ERRORS
 from skep.domain.ids import NodeUuid, ProjectId, UserId, new_request_id
 from skep.domain.instances import Instance, Task
-from skep.domain.moves import CHOICES, EVACUATING, ON_HOSTS, REIMAGING, STEPS
+from skep.domain.moves import CHOICES, EVACUATING, ON_HOSTS, REIMAGING, STEPS, SWITCHED
 from skep.domain.server_migrations import MigrationType
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import ActPermission, MayMove, MoveStepDone
@@ -233,7 +233,10 @@ class Moves:
                     log.warning("ports of live migrations follow later", cell=parts.cell.name)
             if looks or self._some_wait:
                 self._some_wait = self._begin_queued(connection, now) > 0
-            orders = move_steps.due(connection, parts.cell.uuid, now, resend_before, BATCH, parts.progress_before())
+            progress_before, unfollowed_before = parts.progress_before(), parts.unfollowed_before()
+            orders = move_steps.due(
+                connection, parts.cell.uuid, now, resend_before, BATCH, progress_before, unfollowed_before
+            )
             return orders, number, over, evacuations.awaiting_release(connection, BATCH)
 
         orders, abandoned, over, unreleased = await parts.database.write(unit)
@@ -484,7 +487,8 @@ class Moves:
         """Have the pass begin that the step after this one waits for, and that which undoes what is left behind."""
         if moved.step in CHOICES:
             self.choosing.nudge()
-        if moved.before.type == MigrationType.LIVE and moved.step in BINDING and moved.step != moved.before.step:
+        binds = moved.before.type == MigrationType.LIVE and moved.step in BINDING
+        if (binds or moved.step in SWITCHED) and moved.step != moved.before.step:
             await self._parts.tell_above()
         if moved.before.type == MigrationType.LIVE and moved.step != moved.before.step:
             # Another conductor may have chosen a host for one that waits for this: only the rows know.

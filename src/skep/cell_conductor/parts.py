@@ -55,6 +55,13 @@ class Parts:
         """Return the time since when a host must have said that it has something in hand, for that to count."""
         return self.before(3 * self.settings.progress_seconds)
 
+    def unfollowed_before(self) -> int:
+        """Return the time before which a step must have begun for its host to be told, whatever has not followed yet.
+
+        A quarter of the deadline of builds that no host has begun: none comes to it by this alone.
+        """
+        return self.before(self.settings.scheduled_deadline / 4)
+
     async def tell_above(self) -> None:
         """Say that a row reached a state that concerns the level above; it would find out by itself, later."""
         await self.above.cast(super_conductor_for(self.cell.uuid), CellChanged(cell=self.cell.uuid))

@@ -133,8 +133,8 @@ class Reschedules:
         )
         if moved:
             self._builds.dispatching.nudge()
-            if instance.vifs:
-                # Its ports follow it while its host makes the guest.
+            if instance.vifs or instance.volumes:
+                # Its volumes follow it before its host is told of it, its ports while that makes the guest.
                 await parts.tell_above()
         else:
             group = work.spec.group.uuid if work.spec.group else None

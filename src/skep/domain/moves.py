@@ -478,6 +478,10 @@ SWITCHES_BACK = {
 }
 """The failure of these steps gives the server back to the attempt that had it before."""
 
+_AFTER = {*(STEPS[name].next for name in SWITCHES), *(STEPS[name].on_failure for name in SWITCHES_BACK)}
+SWITCHED = frozenset(name for name in _AFTER if name is not None)
+"""Steps of the host that has got the server by a switch: those that follow it."""
+
 MOVING = frozenset(row.task for row in _ROWS)
 """Tasks of servers under a move."""
 

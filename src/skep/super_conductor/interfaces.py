@@ -125,6 +125,7 @@ class Interfaces:
         await access.write(partial(interfaces.doubt_bindings, uuids=list(hosts)))
         bound = await self._bound(hosts, beside, providers)
         await access.write(await self._noting(access, bound))
+        await self._parts.nudge(access.cell.uuid, "steps")
         log.info("ports follow their servers", cell=access.cell.name, members=len(bound))
         return len(bound) >= BATCH
 

@@ -201,4 +201,5 @@ class SuperConductor:
         self._between_cells.nudge()
         self._reimages.nudge()
         self._bindings.nudge()
+        self._connections.nudge()
         self._recovery.nudge()

@@ -203,6 +203,8 @@ class VolumesOfServers:
         )
         may = set(await self._parts.api.write(noting))
         moved = await at_once(self._moved(access, one) for one in found if one.instance in may)
+        if any(moved):
+            await self._parts.nudge(cell, "steps", "builds")
         return len(found) >= BATCH and any(moved)
 
     async def _moved(self, access: CellAccess, before: VolumesOfRow) -> bool:

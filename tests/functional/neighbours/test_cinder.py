@@ -36,6 +36,7 @@ NEWEST = "2.104"
 HOST = "cell1-host1"
 LIMIT = 0.01
 """Seconds in which volumes of deleted servers are released, where a database is slower."""
+LIVE: dict[str, Any] = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
 WHILE = 4.0
 """Seconds in which volumes have to be made, where that counts."""
 
@@ -293,7 +294,7 @@ async def test_a_server_that_is_deleted_while_its_volumes_are_made(tmp_path: Pat
 
 
 async def test_volumes_follow_their_server(tmp_path: Path) -> None:
-    """To the other host of a move, and nowhere while it is offloaded; nobody else gets them in between."""
+    """To the other host of a move, before its guest is there; nobody else gets them in between."""
     async with beside_cinder(tmp_path, hosts=2) as demo:
         mine = demo.volume()
         server = await demo.built(brought(mine))
@@ -302,18 +303,37 @@ async def test_volumes_follow_their_server(tmp_path: Path) -> None:
         assert (await admin.ask("POST", f"/servers/{server}/action", {"migrate": None})).status_code == 202
         await demo.becomes(server, "VERIFY_RESIZE")
 
-        async def moved() -> bool:
-            [*there] = demo.attached(server)[mine]
-            return len(there) == 1 and there[0][0] == "attached" and there[0][1] not in ("", before)
-
-        await eventually(moved, "the volume is connected to the other host")
+        [(status, after)] = demo.attached(server)[mine]
+        assert status == "attached"
+        assert after not in ("", before)
         assert (await admin.ask("POST", f"/servers/{server}/action", {"revertResize": None})).status_code == 202
         await demo.becomes(server, "ACTIVE")
+        assert demo.attached(server)[mine] == [("attached", before)]
+        assert (await admin.ask("POST", f"/servers/{server}/action", LIVE, version="2.30")).status_code == 202
+        await demo.becomes(server, "ACTIVE")
+        assert demo.attached(server)[mine] == [("attached", after)]
+        await demo.delete(server)
+        await demo.left(mine)
 
-        async def back() -> bool:
-            return demo.attached(server)[mine] == [("attached", before)]
 
-        await eventually(back, "the volume is connected to the host that it was on")
+async def test_a_cinder_that_is_away_holds_up_no_move_for_good(tmp_path: Path) -> None:
+    """The guest starts after a while, and its volume follows once Cinder is back."""
+    async with beside_cinder(tmp_path, hosts=2, of_conductors={"scheduled_deadline": 4.0}) as demo:
+        mine = demo.volume()
+        server = await demo.built(brought(mine))
+        [(_, before)] = demo.attached(server)[mine]
+        await demo.beside.cinder.fail(Mishap.ERROR)
+        admin = await demo.beside.session("admin", "admin")
+        assert (await admin.ask("POST", f"/servers/{server}/action", {"migrate": None})).status_code == 202
+        await demo.becomes(server, "VERIFY_RESIZE")
+        assert demo.attached(server)[mine] == [("attached", before)]
+        await demo.beside.cinder.heal()
+
+        async def followed() -> bool:
+            there = demo.attached(server)[mine]
+            return len(there) == 1 and there[0][0] == "attached" and there[0][1] not in ("", before)
+
+        await eventually(followed, "the volume is connected to the other host")
         await demo.delete(server)
         await demo.left(mine)
 

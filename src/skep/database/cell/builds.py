@@ -12,7 +12,18 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, agents, asked, assignments, attempts, resending, resting, travels, unreadable
+from skep.database.cell import (
+    actions,
+    agents,
+    asked,
+    assignments,
+    attempts,
+    following,
+    resending,
+    resting,
+    travels,
+    unreadable,
+)
 from skep.database.cell.instances import columns_of, instance_of, live_columns
 from skep.database.cell.resending import NOTHING_COUNTS
 from skep.database.cell.tables import UNDER_WAY, instances
@@ -264,14 +275,20 @@ def dispatch_due(
     limit: int,
     progress_before: int = NOTHING_COUNTS,
     epoch: str | None = None,
+    unfollowed_before: int = following.NOTHING_WAITS,
 ) -> list[DueBuild]:
     """Return scheduled builds of the cell `home` whose host is to be told now, and note that it was told.
 
     With `epoch`, only those whose host was chosen (or has been asserted) under it.
 
-    Those that their host has in hand are left out, as `resending.due` says.
+    Those that their host has in hand are left out, as `resending.due` says, and so are those that began after
+    `unfollowed_before` and whose volumes are not there yet (`following`).
     """
-    asked: dict[str, Any] = {**resending.asked_at(now, resend_before, progress_before), "most": limit}
+    asked: dict[str, Any] = {
+        **resending.asked_at(now, resend_before, progress_before),
+        "most": limit,
+        "unfollowed_before": unfollowed_before,
+    }
     if epoch is not None:
         asked["under"] = epoch
     due = connection.execute(_due(of_epoch=epoch is not None), asked).all()
@@ -288,6 +305,7 @@ def _due(*, of_epoch: bool) -> sa.Executable:
             row.task.is_(None),
             ~resting.resting(row.uuid),
             resending.due(row.sent_at, row.step_at),
+            following.VOLUMES_OF_BUILD,
         )
         .order_by(row.step_at)
         .limit(sa.bindparam("most", type_=sa.Integer))

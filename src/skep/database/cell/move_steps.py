@@ -15,6 +15,7 @@ from skep.database.cell import (
     attempts,
     builds,
     evacuations,
+    following,
     interfaces,
     listing,
     live_moves,
@@ -118,10 +119,23 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def due(
-    connection: sa.Connection, home: CellUuid, now: int, resend_before: int, limit: int, progress_before: int
+    connection: sa.Connection,
+    home: CellUuid,
+    now: int,
+    resend_before: int,
+    limit: int,
+    progress_before: int,
+    unfollowed_before: int = following.NOTHING_WAITS,
 ) -> list[DueStep]:
-    """Return steps whose host is to be told of them now, and note that it was told."""
-    asked = {**resending.asked_at(now, resend_before, progress_before), "most": limit}
+    """Return steps whose host is to be told of them now, and note that it was told.
+
+    Those that began after `unfollowed_before` wait until ports and volumes have followed their server (`following`).
+    """
+    asked = {
+        **resending.asked_at(now, resend_before, progress_before),
+        "most": limit,
+        "unfollowed_before": unfollowed_before,
+    }
     ordered = connection.execute(_DUE, asked).all()
     orders = [_order(connection, move_of(one), home) for one in ordered]
     return [one for one in orders if one is not None]
@@ -143,6 +157,7 @@ _DUE = (
                 _HERE,
                 move.status != QUEUED,
                 second_bindings.MAY_BE_TOLD,
+                following.OF_MOVE,
                 sa.or_(resending.due(move.sent_at, move.step_at), live_moves.wished()),
                 ~resting.move_rests(move.instance, move.source_host, move.dest_host),
             )
