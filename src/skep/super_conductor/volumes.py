@@ -396,9 +396,14 @@ class VolumesOfServers:
         held = [(one, known[one.instance]) for one in due if one.instance in known]
         seen = await at_once(self._looked_at(holder, of_it, now) for holder, of_it in held)
         good = [holder for (holder, _), done in zip(held, seen, strict=True) if done]
-        await parts.api.write(
-            partial(volume_holders.looked_at, servers=good, now=now, later=parts.after(parts.volume_look_seconds))
-        )
+        left = [holder for (holder, _), done in zip(held, seen, strict=True) if not done and not holder.lives]
+        later = parts.after(parts.volume_look_seconds)
+
+        def unit(connection: Connection) -> None:
+            volume_holders.looked_at(connection, good, now, later)
+            volume_holders.put_off(connection, left, now, later)
+
+        await parts.api.write(unit)
         return len(good) >= BATCH
 
     async def _looked_at(self, holder: Holder, known: VolumeHolder, now: int) -> bool:

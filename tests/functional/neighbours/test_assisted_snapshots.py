@@ -152,6 +152,21 @@ async def test_a_request_waits_for_the_one_before_it(tmp_path: Path) -> None:
         await one.becomes(first, "gone")
 
 
+async def test_a_detach_waits_for_a_snapshot(tmp_path: Path) -> None:
+    """As long as one takes that nothing holds up; Nova lets both run."""
+    async with assisted(tmp_path) as one:
+        one.driver.fail((FailureRule(operation="create_volume_snapshot", hangs=True),))
+        snapshot = one.begun()
+        assert (await one.ask(snapshot)).status_code == 200
+        async with asyncio.TaskGroup() as group:
+            detached = group.create_task(detach(one.demo, one.server, one.volume))
+            await asyncio.wait({detached}, timeout=1)
+            assert not detached.done()
+            one.driver.release()
+        assert detached.result() == 202
+        await one.becomes(snapshot, "available")
+
+
 async def test_an_answer_that_is_lost(tmp_path: Path) -> None:
     async with assisted(tmp_path) as one:
         await one.demo.beside.cinder.fail(Mishap.LOST, lambda method, path: method == "POST" and "/snapshots/" in path)

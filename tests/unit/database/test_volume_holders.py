@@ -65,3 +65,13 @@ def test_an_attempt_that_was_replaced_may_not_ask(api: sa.Connection) -> None:
     becomes(api, mine, attempt=2)
     assert volume_holders.hold(api, {mine: 1}, NOW) == []
     assert volume_holders.hold(api, {mine: 2}, NOW) == [mine]
+
+
+def test_what_cannot_be_released_is_tried_less_and_less_often(api: sa.Connection) -> None:
+    gone = server(api, cell="c", deleted_at=NOW)
+    assert volume_holders.hold_gone(api, gone, NOW)
+    for age, pause in ((SETTLE, 60 * SECOND), (4000 * SECOND, 1000 * SECOND), (40_000 * SECOND, 3600 * SECOND)):
+        now = NOW + age
+        [due] = volume_holders.take_due(api, now, 10)
+        volume_holders.put_off(api, [due], now, now + 3600 * SECOND)
+        assert look_at(api, gone) == now + pause

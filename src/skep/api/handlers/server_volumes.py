@@ -14,6 +14,7 @@ from skep.api.cells import read_cell, write_cell
 from skep.api.handlers import volume_swaps
 from skep.api.handlers.server_actions import carry_out, check_without_task
 from skep.api.handlers.server_lookup import LocatedServer, find
+from skep.api.handlers.volume_snapshots import once_free
 from skep.api.handlers.volume_swaps import BODY, give_back, hold
 from skep.api.requests import Answer, ApiRequest
 from skep.database.cell import volumes as cell_volumes
@@ -145,9 +146,8 @@ async def detach(request: ApiRequest) -> Answer:
     in use as before, and a look says so where this process cannot. Once the row has decided, a super conductor does
     what this process leaves undone.
     """
-    found = await find(request)
+    found, volume = await once_free(partial(_found, request))
     server = found.instance
-    volume = _volume(server, request.params["volume_id"])
     if volume.is_root:
         raise BadRequest("Cannot detach a root device volume")
     _check(request, server, DETACH)
@@ -167,6 +167,11 @@ async def detach(request: ApiRequest) -> Answer:
         raise
     await _released(request, found, volume)
     return Answer()
+
+
+async def _found(request: ApiRequest) -> tuple[LocatedServer, ServerVolume]:
+    found = await find(request)
+    return found, _volume(found.instance, request.params["volume_id"])
 
 
 async def _begun(request: ApiRequest, server: Instance, volume: ServerVolume) -> bool:

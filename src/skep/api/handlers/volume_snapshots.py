@@ -7,7 +7,7 @@ The volume service asks for them (Nova: "Assisted volume snapshots") and waits t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -23,7 +23,7 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.volumes import AssistedSnapshot, AssistSnapshot, ServerVolume, staying
 
 PATIENCE_SECONDS = 10.0
-"""How long a request waits for the snapshot before it, of the same volume: Nova's hosts queue them."""
+"""How long a request waits for a snapshot of its volume that is under way: Nova's hosts queue what they are asked."""
 LOOK_SECONDS = 0.2
 LONGEST_ID = 255
 """Characters of the id of a snapshot, as where one is made."""
@@ -80,10 +80,8 @@ async def delete(request: ApiRequest) -> Answer:
 async def _found(request: ApiRequest, volume_id: str) -> tuple[LocatedServer, ServerVolume]:
     """Return the server that uses a volume, and the volume as its row has it, once no snapshot of it is under way.
 
-    One that lasts longer than `PATIENCE_SECONDS` is not waited for. Raises BadRequest for a volume that is not there,
-    or is that of no server of this cloud, or of several.
+    Raises BadRequest for a volume that is not there, or is that of no server of this cloud, or of several.
     """
-    end = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     try:
         told = await request.services.volumes.volume(volume_id, request.context, request.token)
     except NotFound as error:
@@ -91,8 +89,19 @@ async def _found(request: ApiRequest, volume_id: str) -> tuple[LocatedServer, Se
     if len(told.attachments) > 1:
         raise BadRequest(f"volume_id: volume {volume_id} is that of several servers, of which none assists.")
     servers = [InstanceUuid(one.server_id) for one in told.attachments]
+    return await once_free(partial(_of_row, request, servers, volume_id))
+
+
+async def once_free(
+    look: Callable[[], Awaitable[tuple[LocatedServer, ServerVolume]]],
+) -> tuple[LocatedServer, ServerVolume]:
+    """Return what `look` finds once no snapshot of the volume is under way.
+
+    One that lasts longer than `PATIENCE_SECONDS` is not waited for.
+    """
+    end = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while True:
-        found, volume = await _of_row(request, servers, volume_id)
+        found, volume = await look()
         if volume.snapshot is None or asyncio.get_running_loop().time() >= end:
             return found, volume
         await asyncio.sleep(LOOK_SECONDS)

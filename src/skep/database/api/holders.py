@@ -138,6 +138,16 @@ class Holders:
             else:
                 connection.execute(self.table.delete().where(*same))
 
+    def put_off(self, connection: sa.Connection, servers: Sequence[Holder], now: int, later: int) -> None:
+        """Look less and less often at servers whose things could not be released: by `later` at the latest.
+
+        So it is where a service lets nobody do it, as in a project that is gone.
+        """
+        for one in servers:
+            same = (self._row.instance == one.instance, self._row.since == one.since)
+            pause = max(LEASE, (now - one.since) // 4)
+            connection.execute(self.table.update().where(*same).values(look_at=min(later, now + pause)))
+
     def gone(self, connection: sa.Connection, servers: Sequence[InstanceUuid]) -> set[InstanceUuid]:
         """Return those servers that do not live."""
         living = sa.select(mappings.c.instance).where(mappings.c.deleted_at.is_(None))

@@ -28,6 +28,7 @@ hold, hold_those, hold_living, hold_gone, hold_ended = (
 )
 releasable, end = _of_volumes.releasable, _of_volumes.end
 look_soon, take_due, looked_at = _of_volumes.look_soon, _of_volumes.take_due, _of_volumes.looked_at
+put_off = _of_volumes.put_off
 
 
 class VolumeHolder(msgspec.Struct, frozen=True, kw_only=True):
