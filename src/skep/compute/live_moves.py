@@ -100,7 +100,8 @@ class LiveMoves:
         # The yes shows that the cell knows of the guest: nobody need be told that it was built.
         host.journal.note(Acknowledged(instance=instance, outcome="built", attempt=order.attempt))
         host.guests.pop(instance, None)
-        handed = await host.calls.change("action", driver.hand_over(instance, order.attempt, place), instance)
+        # What a hypervisor cannot copy beforehand is copied now, as long as that takes.
+        handed = await host.calls.change("live_copy", driver.hand_over(instance, order.attempt, place), instance)
         return handed if isinstance(handed, BuildFailure) else PowerState.NOSTATE
 
     async def take_up(self, order: MoveStep) -> Result:

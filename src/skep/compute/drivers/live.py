@@ -81,14 +81,16 @@ class LiveMigrationDriver(Protocol):
 
         It says in `copying.figures` how far it is, and does what is wished there: an abort raises DriverError
         `LiveMigrationAborted`. A guest that was paused is copied as it is. May be called anew after it was interrupted;
-        returns at once for a guest that is handed over. Raises DriverError; the guest is as it was then.
+        returns at once for a guest that is handed over. Raises DriverError; the guest is as it was then. Where the
+        hypervisor cannot be held before the end, it only sees that the guest can go.
         """
 
     async def hand_over(self, instance: InstanceUuid, attempt: int, place: Path) -> None:
         """Source: stop the guest for good, copy what is left, and remove the guest from the hypervisor.
 
-        Its disks stay until the attempt is undone. One that is handed over already is no error. Raises DriverError as
-        long as the guest can go on here, and only then.
+        Its disks stay until the attempt is undone. One that is handed over already is no error. What `copy_guest` could
+        not copy beforehand is copied now, while the guest goes on; the `Copying` that it was given counts on until this
+        returns, its wishes and its figures. Raises DriverError as long as the guest can go on here, and only then.
         """
 
     async def go_on(self, instance: InstanceUuid, attempt: int, *, start: bool) -> PowerState:
