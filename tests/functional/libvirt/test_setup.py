@@ -33,6 +33,7 @@ def short() -> Path:
         ({"virt_type": "qemu", "machin": "pc"}, r"driver_options\.machin: unknown key"),
         ({"virt_type": "qemu", "machine": "p c"}, r"driver_options\.machine: expected"),
         ({"virt_type": "qemu", "shutdown_seconds": -1}, r"driver_options\.shutdown_seconds: expected"),
+        ({"virt_type": "qemu", "migration_way": "tcp"}, r"driver_options\.migration_way: invalid enum value"),
     ],
 )
 def test_a_wrong_option_is_named(tmp_path: Path, options: dict[str, Any], said: str) -> None:
@@ -58,6 +59,25 @@ class TestWithItsParts:
         long = short / ("x" * 40)
         with pytest.raises(Misconfigured, match=r"driver_options\.directory: .* is too long for libvirt's sockets"):
             make(short, {"virt_type": "qemu", "directory": str(long)})
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"uri": ""}, "migration_uri: the libvirt inside an agent takes part in none"),
+            ({"migration_uri": "qemu+tcp://other/system"}, "migration_uri: the way tls needs one of .*not qemu.tcp"),
+            ({"migration_uri": "qemu+unix:///system"}, "migration_uri: the way tls needs one of .*not qemu.unix"),
+            ({"migration_way": "loopback"}, "migration_uri: the way loopback needs one of qemu.unix, not qemu.tls"),
+            ({"migration_address": ""}, "migration_address: the way tls needs the name in the certificate"),
+            (
+                {"migration_uri": "qemu+unix:///system", "migration_way": "loopback", "migration_address": "10.1.1.1"},
+                "migration_address: the way loopback needs an address of the loopback",
+            ),
+        ],
+    )
+    def test_a_way_that_others_read_is_refused(self, short: Path, options: dict[str, Any], said: str) -> None:
+        own = {"uri": "qemu:///system", "migration_uri": "qemu+tls://one/system", "migration_address": "one"}
+        with pytest.raises(Misconfigured, match=rf"driver_options\.{said}"):
+            make(short, {"virt_type": "qemu", **own, **options})
 
     @pytest.mark.skipif(not is_root(), reason="QEMU runs as the test's user")
     def test_a_directory_that_the_user_of_qemu_cannot_reach_is_refused(self, short: Path) -> None:

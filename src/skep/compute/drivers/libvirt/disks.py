@@ -209,6 +209,26 @@ class GuestDisks:
             run(("qemu-img", "resize", "-q", "-f", "qcow2", f"{DISK}{NEW}", str(wanted)), place, self._owner)
         guarded(lambda: (place / f"{DISK}{NEW}").replace(place / DISK))
 
+    def await_guest(self, instance: InstanceUuid, attempt: int) -> Path:
+        """Make the directory of an attempt whose disks come from another host; return it. Raises DriverError."""
+        place = self.place(instance, attempt)
+        self._make_directory(place)
+        return place
+
+    def lend(self, instance: InstanceUuid, attempt: int, other: int) -> None:
+        """Give another attempt, of a host that sees these directories, the same disks under its name: the files are
+        there until both have gone. Raises DriverError."""
+        swap = self.place(instance, attempt) / SWAP
+        lent = {**self.kept(instance, attempt), **({SWAP: swap} if swap.exists() else {})}
+
+        def link() -> None:
+            for name, path in lent.items():
+                target = self.place(instance, other) / name
+                target.unlink(missing_ok=True)
+                os.link(path, target)
+
+        guarded(link)
+
     def preserve(self, instance: Instance, attempt: int, former: int) -> None:
         """Give an attempt a copy of the ephemeral disk of another one, where that has one. Raises DriverError."""
         kept, place = self.place(instance.uuid, former) / EPHEMERAL, self.place(instance.uuid, attempt)

@@ -410,17 +410,17 @@ class LibvirtDriver:
 
         def in_turn() -> T:
             with self._turns.turn(instance):
-                return _named(work, failure)
+                return named(work, failure)
 
         return await asyncio.get_running_loop().run_in_executor(self._workers, in_turn)
 
     async def _look(self, look: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(
-            self._lookers, lambda: _named(look, "HypervisorUnavailable")
+            self._lookers, lambda: named(look, "HypervisorUnavailable")
         )
 
 
-def _named(work: Callable[[], T], failure: str) -> T:
+def named(work: Callable[[], T], failure: str) -> T:
     """Do something; say by name what libvirt or the disk refuses."""
     try:
         return guarded(work)

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 VirtType = Literal["kvm", "qemu"]
+MigrationWay = Literal["tls", "loopback"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,3 +31,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     console_kib: Annotated[int, Meta(ge=16, le=1 << 20)] = 1024
     """KiB that are kept of what a guest writes to its console, at least; twice as much is on the disk at most, and what
     it writes between two looks at it."""
+    migration_uri: str = ""
+    """How the agents and libvirtds of other hosts reach this host's libvirtd. Empty: no guest goes or comes live."""
+    migration_address: str = ""
+    """Where QEMU listens for guests that come: what other hosts reach, and what the certificate names."""
+    migration_way: MigrationWay = "tls"
+    """What memory and disks go through: `tls`, by which both sides prove themselves, or `loopback`, between libvirtds
+    of one machine."""
+    migration_mib_per_second: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
+    """MiB that a guest sends in a second at most when it goes to another host. 0: as fast as it goes."""

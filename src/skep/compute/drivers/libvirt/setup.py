@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import grp
 import importlib.util
+import ipaddress
 import os
 import pwd
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.commands import Owner
-from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.options import MigrationWay, Options
 from skep.compute.drivers.registry import DriverSetup
 from skep.domain.errors import Misconfigured
 
@@ -29,6 +31,8 @@ TABLE = "compute.driver_options"
 KVM = Path("/dev/kvm")
 ROOT = "libvirt"
 """Below the directory: the state of the libvirt inside the agent."""
+WAYS: dict[MigrationWay, tuple[str, ...]] = {"tls": ("qemu+tls", "qemu+ssh"), "loopback": ("qemu+unix",)}
+"""The way of data -> the schemes of URIs by which other hosts may reach a libvirtd: what is said there is safe, too."""
 LONGEST_ROOT = 51
 """Bytes: below the root of an embedded libvirt are sockets, whose paths the system bounds (107)."""
 
@@ -45,7 +49,9 @@ def make(setup: DriverSetup) -> LibvirtDriver:
     from skep.compute.drivers.libvirt.connection import LibvirtConnection, embedded
     from skep.compute.drivers.libvirt.disks import GuestDisks
     from skep.compute.drivers.libvirt.driver import LibvirtDriver
+    from skep.compute.drivers.libvirt.live import LiveMigratingLibvirtDriver
 
+    _check_migrations(options)
     directory = Path(options.directory or setup.directory).absolute()
     if options.virt_type == "kvm" and not options.uri and not KVM.exists():
         raise Misconfigured(f"{TABLE}.virt_type: kvm, and the host has no {KVM}")
@@ -66,7 +72,34 @@ def make(setup: DriverSetup) -> LibvirtDriver:
         raise Misconfigured(f"{TABLE}.directory: {error}") from error
     except DriverError as error:
         raise Misconfigured(f"{TABLE}.directory: {error.message}") from error
-    return LibvirtDriver(setup.host, LibvirtConnection(uri), disks, options, directory)
+    kind = LiveMigratingLibvirtDriver if options.migration_uri else LibvirtDriver
+    return kind(setup.host, LibvirtConnection(uri), disks, options, directory)
+
+
+def _check_migrations(options: Options) -> None:
+    """See that guests go to other hosts by a way that no third party reads."""
+    if not options.migration_uri:
+        return
+    if not options.uri:
+        raise Misconfigured(f"{TABLE}.migration_uri: the libvirt inside an agent takes part in none: set {TABLE}.uri")
+    scheme, address = urlsplit(options.migration_uri).scheme, options.migration_address
+    if scheme not in WAYS[options.migration_way]:
+        known = ", ".join(WAYS[options.migration_way])
+        raise Misconfigured(
+            f"{TABLE}.migration_uri: the way {options.migration_way} needs one of {known}, not {scheme or 'none'}"
+        )
+    if not address or (options.migration_way == "loopback" and not _is_loopback(address)):
+        raise Misconfigured(
+            f"{TABLE}.migration_address: the way {options.migration_way} needs "
+            + ("an address of the loopback" if options.migration_way == "loopback" else "the name in the certificate")
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def _check_length(directory: Path, options: Options) -> None:

@@ -1,0 +1,470 @@
+"""The capability `live_migrate`: a guest goes from one libvirtd to another while it runs.
+
+libvirt cannot hold a guest at the end of its copying, so `copy_guest` only looks whether the guest can go, and all is
+copied in `hand_over`, where what was wished of the copying counts and its figures go on. The source's libvirtd sends
+the guest to that of the target, which needs no agent while it lasts; there it stays paused until `take_over`. A guest
+is in the hypervisor of the source, or whole in that of the target: where the source has none the target is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import libvirt
+import msgspec
+
+from skep.compute.drivers.base import DriverError, NamedResource
+from skep.compute.drivers.libvirt.arrivals import (
+    Arrival,
+    MovingDisk,
+    arriving_xml,
+    cpu_of,
+    moving_disks,
+    pool_name,
+    pool_xml,
+    read_arrival,
+    volume_xml,
+    write_arrival,
+)
+from skep.compute.drivers.libvirt.connection import KEEP_ALIVE
+from skep.compute.drivers.libvirt.consoles import end_of
+from skep.compute.drivers.libvirt.disks import CONSOLE, DISK, EPHEMERAL, SWAP, guarded
+from skep.compute.drivers.libvirt.domain import GuestLabel
+from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, mark_whole, state_of
+from skep.compute.drivers.libvirt.driver import LibvirtDriver, named
+from skep.compute.drivers.live import Copying
+from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.instances import Instance, PowerState
+from skep.domain.moves import ABORTED
+from skep.domain.providers import Allocation
+from skep.domain.resources import Resources
+from skep.domain.server_migrations import CopyFigures
+
+log = logging.getLogger(__name__)
+
+LOOK = 0.2
+"""Seconds between two looks at how far the copying is."""
+SEEN = ".seen"
+"""A file in the directory of the target's attempt: a source that finds it in its own directories shares the storage."""
+HANDED_OVER = "handed-over"
+"""A file in the place of a migration: the guest is the target's."""
+REFUSED = "MigrationPreCheckError"
+FAILED = "MigrationError"
+PARTS = ("total", "processed", "remaining")
+MIGRATABLE = libvirt.VIR_DOMAIN_XML_MIGRATABLE | libvirt.VIR_DOMAIN_XML_SECURE
+INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
+FLAGS = (
+    libvirt.VIR_MIGRATE_LIVE
+    | libvirt.VIR_MIGRATE_PEER2PEER
+    | libvirt.VIR_MIGRATE_PAUSED
+    | libvirt.VIR_MIGRATE_PERSIST_DEST
+    | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
+)
+SHARED = libvirt.VIR_MIGRATE_UNSAFE
+"""libvirt knows some kinds of shared file systems only; that both sides see the same files was seen."""
+WITH_DISKS = libvirt.VIR_MIGRATE_NON_SHARED_DISK
+
+
+class LiveMigratingLibvirtDriver(LibvirtDriver):
+    """The driver of a host whose libvirtd other hosts reach (`migration_uri`)."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._copyings: dict[tuple[InstanceUuid, int], Copying] = {}
+        """Of guests that were looked at and are not handed over yet."""
+
+    async def await_guest(
+        self, instance: Instance, attempt: int, resources: Resources, allocation: Allocation | None, place: Path
+    ) -> None:
+        """Make the directory of the guest, and a pool by which the source makes its disks in it."""
+        label = GuestLabel(
+            instance=instance.uuid, attempt=attempt, name=instance.name, resources=resources, allocation=allocation
+        )
+        self.plan(instance, attempt)
+
+        def work() -> None:
+            found = self._domains.find(instance.uuid)
+            if found is not None and found[1].attempt != attempt:
+                raise _in_the_way(found[1])
+            directory = self._disks.await_guest(instance.uuid, attempt)
+            seen = directory / SEEN
+            if not seen.exists():
+                seen.write_text(new_uuid())
+            name = pool_name(instance.uuid, attempt)
+            if not _pools(self._connection.get(), name):
+                self._connection.get().storagePoolCreateXML(pool_xml(name, directory))
+            arrival = Arrival(
+                label=label,
+                uri=self._options.migration_uri,
+                address=self._options.migration_address,
+                way=self._options.migration_way,
+                directory=str(directory),
+                mark=seen.read_text(),
+            )
+            write_arrival(place, arrival)
+
+        await self._work(instance.uuid, work)
+
+    async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:
+        """Remove a disk; with the root disk all files of the attempt, and what a guest was awaited with."""
+        if resource.name == DISK:
+            await self._work(instance, lambda: self._end_awaiting(instance, attempt))
+        await super().undo(instance, attempt, resource)
+
+    async def copy_guest(self, instance: InstanceUuid, attempt: int, place: Path, copying: Copying) -> None:
+        """Look whether the guest can go: the target is reached, and has the CPU that the guest needs."""
+
+        def work() -> CopyFigures | None:
+            while (domain := self._leaving(instance, attempt, place)) is not None:
+                try:
+                    return self._looked_at(domain, attempt, place, copying.figures)
+                except libvirt.libvirtError:
+                    # What an agent before this one began may end just now.
+                    if domain_is_there(domain):
+                        raise
+            return None
+
+        copying.check()
+        figures = await self._work(instance, work)
+        copying.figures = figures or copying.figures or CopyFigures()
+        if figures is not None:
+            self._copyings[instance, attempt] = copying
+
+    async def hand_over(self, instance: InstanceUuid, attempt: int, place: Path) -> None:
+        """Copy disks and memory while the guest goes on, and let it end here; go on with what was begun before."""
+        copying = self._copyings.pop((instance, attempt), None) or Copying()
+        while await self._work(instance, lambda: self._leaving(instance, attempt, place)) is not None:
+            copying.check()
+            await self._watch(instance, attempt, copying, self._begin(instance, attempt, place))
+        await self._work(instance, lambda: self._leave(instance, attempt, place))
+
+    async def go_on(self, instance: InstanceUuid, attempt: int, *, start: bool) -> PowerState:
+        """Let the guest go on that was not handed over; what is still being copied comes to nothing."""
+
+        def work() -> PowerState:
+            domain, label = self._domains.whole(instance)
+            if label.attempt != attempt:
+                raise DriverError("InstanceNotFound", f"there is no guest {instance} of attempt {attempt}")
+            while _job(domain):
+                _abort(domain)
+                time.sleep(LOOK)
+            if start and state_of(domain) is PowerState.PAUSED:
+                domain.resume()
+            return state_of(domain)
+
+        self._copyings.pop((instance, attempt), None)
+        return await self._work(instance, work)
+
+    async def take_over(
+        self,
+        instance: Instance,
+        attempt: int,
+        resources: Resources,  # noqa: ARG002 - the label has them
+        allocation: Allocation | None,  # noqa: ARG002 - the label has it
+        place: Path,
+        *,
+        start: bool,
+    ) -> PowerState:
+        """Let the guest go on here that came paused, and say in its label that it is whole."""
+        uuid = instance.uuid
+
+        def work() -> PowerState:
+            found = self._domains.find(uuid)
+            if found is not None and found[1].attempt != attempt:
+                raise _in_the_way(found[1])
+            if found is None or not found[0].isPersistent():
+                raise DriverError("InstanceNotFound", f"{uuid} was not handed over")
+            domain, label = found
+            if label.whole:
+                return state_of(domain)
+            # On shared storage the end of the source's guest has left its files root's.
+            self._disks.own(uuid, attempt)
+            guarded(lambda: _go_on_writing(place / CONSOLE, self._disks.console(uuid, attempt)))
+            if start and state_of(domain) is PowerState.PAUSED:
+                domain.resume()
+            mark_whole(domain, label)
+            self._end_awaiting(uuid, attempt)
+            return state_of(domain)
+
+        return await self._work(uuid, work)
+
+    def _begin(self, instance: InstanceUuid, attempt: int, place: Path) -> asyncio.Future[None]:
+        """Begin to migrate, or to await the end of what an agent before this one began.
+
+        In a thread that the end of the process does not wait for.
+        """
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def tell(error: BaseException | None) -> None:
+            if not ended.done():
+                ended.set_exception(error) if error is not None else ended.set_result(None)
+
+        def work() -> None:
+            failed: BaseException | None = None
+            try:
+                with self._turns.turn(instance):
+                    named(lambda: self._migrate(instance, attempt, place), FAILED)
+            except BaseException as error:  # noqa: BLE001 - it is told to whom it concerns
+                failed = error
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(tell, failed)
+
+        # An agent that is stopped awaits the end no more.
+        ended.add_done_callback(lambda done: done.cancelled() or done.exception())
+        threading.Thread(target=work, name="libvirt-migrates", daemon=True).start()
+        return ended
+
+    async def _watch(self, instance: InstanceUuid, attempt: int, copying: Copying, ended: asyncio.Future[None]) -> None:
+        """Tell how far a migration is, and do what is wished of it, until it has ended. Raises DriverError."""
+        aborted = False
+
+        def look() -> None:
+            found = self._domains.find(instance)
+            if found is None or found[1].attempt != attempt:
+                return
+            job = _job(found[0])
+            if job:
+                copying.figures = _figures(job, copying.figures)
+            if aborted:
+                _abort(found[0])
+            elif copying.hurried and job and state_of(found[0]) is PowerState.RUNNING:
+                found[0].suspend()
+
+        while not ended.done():
+            try:
+                copying.check()
+            except DriverError:
+                aborted = True
+            try:
+                await self._look(look)
+            except DriverError as error:
+                log.warning("the migration of %s cannot be looked at: %s", instance, error.message)
+            await asyncio.wait({ended}, timeout=LOOK)
+        try:
+            ended.result()
+        except DriverError as error:
+            if aborted and error.error == FAILED:
+                raise DriverError(ABORTED, "the copying was aborted") from error
+            raise
+
+    def _looked_at(
+        self, domain: libvirt.virDomain, attempt: int, place: Path, before: CopyFigures | None
+    ) -> CopyFigures:
+        """Return what is to be copied of a guest that can go, or how far it is. Raises DriverError, libvirtError."""
+        job = _job(domain)
+        if job:
+            return _figures(job, before)
+        if not domain.isActive():
+            raise DriverError("InstanceNotRunning", f"{domain.UUIDString()} does not run")
+        arrival = _arrival(place)
+        with _reached(arrival) as target:
+            check_cpu(target, domain.XMLDesc(MIGRATABLE))
+        disks = () if self._shares(arrival) else self._moving(domain, attempt)
+        sizes = sum(domain.blockInfo(disk.target)[0] for disk in disks)
+        memory = domain.maxMemory() << 10
+        return CopyFigures(memory, 0, memory, sizes, 0, sizes)
+
+    def _migrate(self, instance: InstanceUuid, attempt: int, place: Path) -> None:
+        """Send a guest to the target, or await the end of that. Whether it is there is to be looked at afterwards.
+
+        Raises DriverError, libvirt.libvirtError.
+        """
+        domain = self._leaving(instance, attempt, place)
+        if domain is None:
+            return
+        if _job(domain):
+            while _job(domain):
+                time.sleep(LOOK)
+            return
+        try:
+            self._send(domain, attempt, place)
+        except libvirt.libvirtError:
+            if domain_is_there(domain):
+                raise
+
+    def _send(self, domain: libvirt.virDomain, attempt: int, place: Path) -> None:
+        instance = InstanceUuid(domain.UUIDString())
+        arrival = _arrival(place)
+        shared = self._shares(arrival)
+        disks = self._moving(domain, attempt)
+        if shared:
+            self._disks.lend(instance, attempt, arrival.label.attempt)
+        else:
+            with _reached(arrival) as target:
+                _make_disks(target, arrival.pool, domain, disks)
+        here = self._disks.place(instance, attempt)
+        parameters: dict[str, Any] = {
+            libvirt.VIR_MIGRATE_PARAM_URI: f"tcp:{arrival.address}",
+            libvirt.VIR_MIGRATE_PARAM_LISTEN_ADDRESS: arrival.address,
+            libvirt.VIR_MIGRATE_PARAM_DEST_XML: arriving_xml(domain.XMLDesc(MIGRATABLE), here, arrival, shared=shared),
+            libvirt.VIR_MIGRATE_PARAM_PERSIST_XML: arriving_xml(domain.XMLDesc(INACTIVE), here, arrival, shared=shared),
+        }
+        if not shared:
+            parameters[libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS] = [disk.target for disk in disks]
+        if self._options.migration_mib_per_second:
+            parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = self._options.migration_mib_per_second
+        flags = FLAGS | (SHARED if shared else WITH_DISKS)
+        if arrival.way == "tls":
+            flags |= libvirt.VIR_MIGRATE_TLS
+        domain.migrateToURI3(arrival.uri, parameters, flags)
+
+    def _leaving(self, instance: InstanceUuid, attempt: int, place: Path) -> libvirt.virDomain | None:
+        """Return the guest that is to go; None: it is handed over. Raises DriverError `InstanceNotFound`."""
+        found = self._domains.find(instance)
+        if found is not None and found[1].attempt == attempt and found[1].whole:
+            return found[0]
+        if not guarded((place / HANDED_OVER).exists):
+            arrival = _arrival(place)
+            with _reached(arrival) as target:
+                if not _has_arrived(target, arrival):
+                    raise DriverError("InstanceNotFound", f"there is no guest {instance} of attempt {attempt}")
+        return None
+
+    def _leave(self, instance: InstanceUuid, attempt: int, place: Path) -> None:
+        """Give the target what the guest wrote to its console, and say that the guest is the target's."""
+        if not guarded((place / HANDED_OVER).exists):
+            written = guarded(lambda: end_of(self._disks.console(instance, attempt), self._options.console_kib << 10))
+            guarded(lambda: (place / CONSOLE).write_bytes(written))
+            guarded((place / HANDED_OVER).touch)
+
+    def _shares(self, arrival: Arrival) -> bool:
+        """Tell whether this host sees the files of the target."""
+        seen = self._disks.place(arrival.label.instance, arrival.label.attempt) / SEEN
+        try:
+            return seen.read_text() == arrival.mark
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise DriverError("StorageUnavailable", str(error)) from error
+
+    def _moving(self, domain: libvirt.virDomain, attempt: int) -> tuple[MovingDisk, ...]:
+        directory = self._disks.place(InstanceUuid(domain.UUIDString()), attempt)
+        found = moving_disks(domain.XMLDesc(MIGRATABLE), directory)
+        return tuple(disk for disk in found if disk.name in (DISK, EPHEMERAL, SWAP))
+
+    def _end_awaiting(self, instance: InstanceUuid, attempt: int) -> None:
+        for pool in _pools(self._connection.get(), pool_name(instance, attempt)):
+            pool.destroy()
+        guarded(lambda: (self._disks.place(instance, attempt) / SEEN).unlink(missing_ok=True))
+
+
+def check_cpu(target: libvirt.virConnect, domain: str) -> None:
+    """Raise DriverError `InvalidCPUInfo` where a host cannot run the CPU in the XML of a domain."""
+    architecture, machine, kind, cpu = cpu_of(domain)
+    try:
+        fits = target.compareHypervisorCPU(None, architecture, machine, kind, cpu, 0)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_SUPPORT:
+            return
+        raise DriverError("InvalidCPUInfo", f"the target cannot run the guest: {error}") from error
+    if fits <= libvirt.VIR_CPU_COMPARE_INCOMPATIBLE:
+        raise DriverError("InvalidCPUInfo", "the target has not the CPU that the guest needs")
+
+
+def _arrival(place: Path) -> Arrival:
+    try:
+        found = read_arrival(place)
+    except (OSError, ValueError) as error:
+        raise DriverError("StorageUnavailable", str(error)) from error
+    if found is None:
+        raise DriverError("InstanceNotFound", "no host awaits the guest")
+    return found
+
+
+@contextmanager
+def _reached(arrival: Arrival) -> Iterator[libvirt.virConnect]:
+    """Give a connection to the libvirtd of the target. Raises DriverError where it is not reached."""
+    try:
+        opened = libvirt.open(arrival.uri)
+        opened.setKeepAlive(*KEEP_ALIVE)
+    except libvirt.libvirtError as error:
+        raise DriverError(REFUSED, f"the libvirtd of the target is not reached at {arrival.uri}: {error}") from error
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _has_arrived(target: libvirt.virConnect, arrival: Arrival) -> bool:
+    """Tell whether a guest is whole in the hypervisor of the target; one that is arriving is transient there."""
+    try:
+        domain = target.lookupByUUIDString(arrival.label.instance)
+        label = label_of(domain)
+        return label is not None and label.attempt == arrival.label.attempt and bool(domain.isPersistent())
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            return False
+        raise
+
+
+def _make_disks(
+    target: libvirt.virConnect, name: str, domain: libvirt.virDomain, disks: tuple[MovingDisk, ...]
+) -> None:
+    """Make empty disks on the target, as large as those of the guest, in place of those that are there."""
+    for pool in _pools(target, name):
+        pool.refresh(0)
+        there = {volume.name(): volume for volume in pool.listAllVolumes()}
+        for disk in disks:
+            if disk.name in there:
+                there[disk.name].delete(0)
+            pool.createXML(volume_xml(disk.name, disk.format, domain.blockInfo(disk.target)[0]), 0)
+        return
+    raise DriverError(REFUSED, "the target awaits the guest no more")
+
+
+def _pools(connection: libvirt.virConnect, name: str) -> list[libvirt.virStoragePool]:
+    """Return the pool of this name, if there is one."""
+    return [pool for pool in connection.listAllStoragePools() if pool.name() == name]
+
+
+def _job(domain: libvirt.virDomain) -> dict[str, Any]:
+    """Return what libvirt says of the migration of a domain that is under way; nothing: there is none."""
+    try:
+        stats: dict[str, Any] = domain.jobStats()
+    except libvirt.libvirtError as error:
+        if error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
+            return {}
+        raise
+    goes = stats.get("operation") == libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT
+    return stats if goes and stats.get("type") != libvirt.VIR_DOMAIN_JOB_NONE else {}
+
+
+def _figures(job: dict[str, Any], before: CopyFigures | None) -> CopyFigures:
+    """Return how far a migration is; of what it has not begun with it says nothing, so that stays as it was."""
+    kept = dict(zip(CopyFigures.__struct_fields__, msgspec.structs.astuple(before or CopyFigures()), strict=True))
+    for kind in ("memory", "disk"):
+        if job.get(f"{kind}_total"):
+            kept |= {f"{kind}_{part}": int(job.get(f"{kind}_{part}", 0)) for part in PARTS}
+    return CopyFigures(**kept)
+
+
+def _abort(domain: libvirt.virDomain) -> None:
+    """Have the migration of a domain come to nothing; there may be none yet, or none any more."""
+    try:
+        domain.abortJob()
+    except libvirt.libvirtError as error:
+        if error.get_error_code() not in (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN):
+            raise
+
+
+def _go_on_writing(before: Path, console: Path) -> None:
+    """Write what a guest said elsewhere into its console, unless something is there. Raises OSError."""
+    file = os.open(console, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        if not os.fstat(file).st_size and before.exists():
+            os.write(file, before.read_bytes())
+    finally:
+        os.close(file)
+
+
+def _in_the_way(label: GuestLabel) -> DriverError:
+    return DriverError("InstanceExists", f"{label.instance} is there already, made by attempt {label.attempt}")
