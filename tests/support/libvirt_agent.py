@@ -1,20 +1,26 @@
 """A process that has a libvirt of its own inside, as an agent does: `python -m tests.support.libvirt_agent ...`.
 
 `spawn DIRECTORY UUID` makes a guest, says so and waits to be killed; `adopt DIRECTORY` says what guests it finds, stops
-and removes them.
+and removes them; `leave DIRECTORY UUID PLACE URI` hands a guest of a libvirtd over, which never ends, and says when its
+memory is being copied.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from skep.compute.drivers.base import PowerDriver
+from skep.compute.drivers.live import Copying, LiveMigrationDriver
+from skep.contracts.eventually import eventually
 from skep.domain.ids import InstanceUuid
 from tests.support.agents import instance
+from tests.support.libvirt_daemons import on_loopback
 from tests.support.libvirt_hosts import libvirt_driver
 
 
@@ -45,8 +51,24 @@ async def adopt(directory: Path) -> None:
     driver.close()
 
 
+async def leave(directory: Path, uuid: InstanceUuid, place: Path, uri: str) -> None:
+    """Hand a guest over."""
+    driver = libvirt_driver(directory, {**on_loopback(uri), "migration_mib_per_second": 1})
+    assert isinstance(driver, LiveMigrationDriver)
+    copying = Copying()
+    await driver.copy_guest(uuid, 1, place, copying)
+    going = asyncio.create_task(driver.hand_over(uuid, 1, place))
+
+    async def copied() -> bool:
+        return copying.figures is not None and copying.figures.memory_processed > 0
+
+    await eventually(copied, "memory is copied")
+    say("leaving")
+    await going
+
+
+MODES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"spawn": spawn, "adopt": adopt, "leave": leave}
+KINDS = (Path, InstanceUuid, Path, str)
+
 if __name__ == "__main__":
-    if sys.argv[1] == "spawn":
-        asyncio.run(spawn(Path(sys.argv[2]), InstanceUuid(sys.argv[3])))
-    else:
-        asyncio.run(adopt(Path(sys.argv[2])))
+    asyncio.run(MODES[sys.argv[1]](*(kind(said) for kind, said in zip(KINDS, sys.argv[2:], strict=False))))

@@ -1,0 +1,246 @@
+"""A guest that counts goes from one libvirtd to another, or stays, whatever ends on the way; it never counts anew."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from skep.compute.drivers.base import Driver, DriverError, ImageDriver
+from skep.compute.drivers.live import Copying, LiveMigrationDriver
+from skep.contracts.eventually import eventually
+from skep.contracts.live_migrations import remove
+from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.images import Image
+from skep.domain.instances import PowerState
+from skep.domain.moves import ABORTED
+from tests.support.agents import instance
+from tests.support.counting_guests import COUNTS, counted
+from tests.support.libvirt_daemons import DAEMON_PARTS, LibvirtDaemon, daemon_driver, two_daemons
+
+pytestmark = [*DAEMON_PARTS, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[3]
+SLOW = {"migration_mib_per_second": 1}
+"""The guest writes faster: the copying never ends by itself."""
+HAS = {"VCPU": 1, "MEMORY_MB": 64}
+
+
+@pytest.fixture(scope="module")
+def daemons() -> Iterator[tuple[LibvirtDaemon, LibvirtDaemon]]:
+    with two_daemons() as pair:
+        yield pair
+
+
+class Hosts:
+    """Two hosts, and a guest on the first."""
+
+    def __init__(
+        self,
+        daemons: tuple[LibvirtDaemon, LibvirtDaemon],
+        image: Path,
+        *,
+        shared: bool,
+        options: Mapping[str, Any] = SLOW,
+        root_gb: int = 0,
+    ) -> None:
+        self.daemons = daemons
+        name = "shared" if shared else "own"
+        self.directories = (daemons[0].root / name, daemons[0 if shared else 1].root / name)
+        source, target = (
+            daemon_driver(daemon, home, options) for daemon, home in zip(daemons, self.directories, strict=True)
+        )
+        assert isinstance(source, LiveMigrationDriver)
+        assert isinstance(target, LiveMigrationDriver)
+        self.source, self.target = source, target
+        self.place = image.parent / "place"
+        self.image = image
+        flavor = msgspec.structs.replace(instance().flavor, memory_mb=64, root_gb=root_gb, swap_mb=1)
+        self.server = msgspec.structs.replace(
+            instance(),
+            uuid=InstanceUuid(new_uuid()),
+            flavor=flavor,
+            image=Image(id=new_uuid(), disk_format="raw"),
+        )
+
+    async def spawn(self) -> None:
+        """Make the guest, and await that it counts and that the target awaits it."""
+        driver: Driver = self.source
+        assert isinstance(driver, ImageDriver)
+        for resource in driver.plan(self.server, 1):
+            if resource.from_image:
+                await driver.prepare_from(self.server, 1, resource, self.image)
+            else:
+                await driver.prepare(self.server, 1, resource)
+        await driver.spawn(self.server, 1, HAS)
+        await self.counts_on(1, 0)
+        await self.target.await_guest(self.server, 2, HAS, None, self.place)
+
+    def counted(self, attempt: int) -> int:
+        """Return how far the guest of an attempt has counted."""
+        home = self.directories[attempt - 1] / "guests" / f"{self.server.uuid}_{attempt}"
+        return counted((home / "console.log").read_bytes())
+
+    async def counts_on(self, attempt: int, before: int) -> None:
+        """Wait until the guest has gone on counting behind a number."""
+
+        async def so() -> bool:
+            return self.counted(attempt) > before
+
+        await eventually(so, "the guest counts on")
+
+    async def copied(self, copying: Copying) -> asyncio.Task[None]:
+        """Begin to hand the guest over, and wait until all of its memory was copied once."""
+        await self.source.copy_guest(self.server.uuid, 1, self.place, copying)
+        going = asyncio.create_task(self.source.hand_over(self.server.uuid, 1, self.place))
+
+        async def so() -> bool:
+            assert not going.done(), going.exception()
+            figures = copying.figures
+            return figures is not None and figures.memory_processed > 0 and figures.memory_remaining < 5 << 20
+
+        await eventually(so, "what is left is what the guest writes")
+        return going
+
+    async def goes_on_here(self) -> None:
+        """See that the guest goes on where it was, and that nothing is left on the target."""
+        at = self.counted(1)
+        assert await self.source.go_on(self.server.uuid, 1, start=True) is PowerState.RUNNING
+        await self.counts_on(1, at)
+        await remove(self.target, self.server, 2)
+        assert self.left(1) == ([], [])
+
+    async def went(self) -> None:
+        """See that the guest goes on on the target, and that nothing is left on the source."""
+        at = self.counted(1)
+        assert await self.target.take_over(self.server, 2, HAS, None, self.place, start=True) is PowerState.RUNNING
+        await remove(self.source, self.server, 1)
+        assert self.left(0) == ([], [])
+        await self.counts_on(2, at)
+
+    def left(self, number: int) -> tuple[list[str], list[str]]:
+        """Return the domains and pools of a host, and the files of its attempt."""
+        import libvirt
+
+        connection = libvirt.open(self.daemons[number].uri)
+        try:
+            names = [one.name() for one in (*connection.listAllDomains(), *connection.listAllStoragePools())]
+        finally:
+            connection.close()
+        guests = self.directories[number] / "guests"
+        return names, [path.name for path in guests.iterdir() if path.name.endswith(f"_{number + 1}")]
+
+
+@asynccontextmanager
+async def with_a_guest(two: Hosts) -> AsyncIterator[Hosts]:
+    """Make a guest on the first of two hosts; leave nothing."""
+    await two.spawn()
+    yield two
+    for driver, attempt in ((two.source, 1), (two.target, 2)):
+        await remove(driver, two.server, attempt)
+        driver.close()
+    assert (two.left(0), two.left(1)) == (([], []), ([], []))
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    path = tmp_path / "counts.raw"
+    path.write_bytes(COUNTS)
+    return path
+
+
+@pytest.fixture(params=[False, True], ids=["own disks", "shared storage"])
+async def hosts(
+    request: pytest.FixtureRequest, daemons: tuple[LibvirtDaemon, LibvirtDaemon], image: Path
+) -> AsyncIterator[Hosts]:
+    async with with_a_guest(Hosts(daemons, image, shared=request.param)) as two:
+        yield two
+
+
+async def test_a_forced_end_pauses_the_guest_and_it_goes_on_elsewhere(hosts: Hosts) -> None:
+    copying = Copying()
+    going = await hosts.copied(copying)
+    copying.wish("complete")
+    await going
+    await hosts.went()
+
+
+async def test_an_abort_leaves_the_guest_where_it_was(hosts: Hosts) -> None:
+    copying = Copying()
+    going = await hosts.copied(copying)
+    copying.wish("abort")
+    with pytest.raises(DriverError) as raised:
+        await going
+    assert raised.value.error == ABORTED
+    await hosts.goes_on_here()
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["goes on", "comes back"])
+async def test_an_agent_that_is_killed_is_followed_by_one_that_knows(hosts: Hosts, back: bool) -> None:
+    """The libvirtds go on without it."""
+    leave = [sys.executable, "-m", "tests.support.libvirt_agent", "leave"]
+    about = [hosts.directories[0], hosts.server.uuid, hosts.place, hosts.daemons[0].uri]
+    agent = await asyncio.create_subprocess_exec(*leave, *map(str, about), cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    assert agent.stdout is not None
+    said = await agent.stdout.readline()
+    agent.kill()
+    await agent.wait()
+    assert said == b"leaving\n"
+    if back:
+        await hosts.goes_on_here()
+        return
+    copying = Copying()
+    await hosts.source.copy_guest(hosts.server.uuid, 1, hosts.place, copying)
+    assert copying.figures is not None
+    assert copying.figures.memory_processed > 0, "it is the migration that was begun"
+    copying.wish("complete")
+    await hosts.source.hand_over(hosts.server.uuid, 1, hosts.place)
+    await hosts.went()
+
+
+async def test_a_target_that_dies_leaves_the_guest_where_it_was(hosts: Hosts) -> None:
+    going = await hosts.copied(Copying())
+    hosts.daemons[1].kill()
+    try:
+        with pytest.raises(DriverError) as raised:
+            await going
+        assert raised.value.error == "MigrationError"
+        assert await hosts.source.go_on(hosts.server.uuid, 1, start=True) is PowerState.RUNNING
+        with pytest.raises(DriverError, match="is not reached at"):
+            await hosts.source.copy_guest(hosts.server.uuid, 1, hosts.place, Copying())
+    finally:
+        hosts.daemons[1].start()
+    await hosts.goes_on_here()
+
+
+async def test_a_target_without_the_cpu_is_refused_by_name(daemons: tuple[LibvirtDaemon, LibvirtDaemon]) -> None:
+    import libvirt
+
+    from skep.compute.drivers.libvirt.live import check_cpu  # it imports what may not be installed
+
+    guest = "<domain type='qemu'><os><type arch='x86_64' machine='pc'>hvm</type></os><cpu mode='custom' match='exact'>"
+    target = libvirt.open(daemons[1].uri)
+    try:
+        check_cpu(target, f"{guest}<model>qemu64</model></cpu></domain>")
+        with pytest.raises(DriverError) as raised:
+            check_cpu(target, f"{guest}<model>Skylake-Server</model></cpu></domain>")
+    finally:
+        target.close()
+    assert raised.value.error == "InvalidCPUInfo"
+
+
+async def test_what_is_empty_of_a_disk_takes_no_room_on_the_target(
+    daemons: tuple[LibvirtDaemon, LibvirtDaemon], image: Path
+) -> None:
+    async with with_a_guest(Hosts(daemons, image, shared=False, options={}, root_gb=1)) as two:
+        await two.source.copy_guest(two.server.uuid, 1, two.place, Copying())
+        await two.source.hand_over(two.server.uuid, 1, two.place)
+        [place] = (two.directories[1] / "guests").iterdir()
+        assert (place / "disk").stat().st_blocks * 512 < 16 << 20
+        await two.went()

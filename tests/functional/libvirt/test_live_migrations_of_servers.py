@@ -1,0 +1,128 @@
+"""A server that counts goes live from host to host of a whole cloud: API, conductors, two agents, two libvirtds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from skep.compute.drivers.base import Driver
+from skep.compute.drivers.registry import DriverSetup, make_driver
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
+from skep.domain.ids import new_uuid
+from skep.processes import hosts
+from tests.functional.test_images_of_servers import Images
+from tests.support.counting_guests import COUNTS, counted
+from tests.support.libvirt_daemons import DAEMON_PARTS, on_loopback, two_daemons
+from tests.support.libvirt_hosts import OPTIONS
+
+pytestmark = [*DAEMON_PARTS, pytest.mark.timeout(600)]
+
+VERSION = "2.65"
+HOSTS = ("cell1-host1", "cell1-host2")
+
+
+class Counting(Images):
+    """A cloud of two hosts with a server that counts."""
+
+    directories: dict[str, Path]
+    uuid: str
+
+    async def host(self) -> str:
+        return str((await self.server(self.uuid))["OS-EXT-SRV-ATTR:host"])
+
+    async def counted(self) -> int:
+        """Return how far the server has counted."""
+        answer = await self.session.ask("POST", f"/servers/{self.uuid}/action", {"os-getConsoleOutput": {}})
+        return counted(answer.json()["output"].encode()) if answer.status_code == 200 else 0
+
+    async def counts_on(self, before: int = 0) -> None:
+        async def so() -> bool:
+            return await self.counted() > before
+
+        await eventually(so, "the server counts on")
+
+    async def migrate(self) -> str:
+        """Begin a live migration that never ends by itself; return what it is when its memory is copied."""
+        body = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
+        await self.act(self.uuid, body, VERSION)
+        found: list[str] = []
+
+        async def copied() -> bool:
+            answer = await self.session.ask("GET", f"/servers/{self.uuid}/migrations", version=VERSION)
+            under_way = answer.json()["migrations"]
+            found[:] = [str(one["id"]) for one in under_way if (one["memory_processed_bytes"] or 0) > 0]
+            return bool(found)
+
+        await eventually(copied, "the memory of the guest is copied")
+        return f"/servers/{self.uuid}/migrations/{found[0]}"
+
+    def left(self, host: str) -> list[str]:
+        return [path.name for path in (self.directories[host] / "guests").iterdir()]
+
+
+@pytest.fixture
+async def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Counting]:
+    with two_daemons() as daemons:
+        directories = {host: daemon.root / "own" for host, daemon in zip(HOSTS, daemons, strict=True)}
+        uris = {host: daemon.uri for host, daemon in zip(HOSTS, daemons, strict=True)}
+
+        def make_own(setup: DriverSetup) -> Driver:
+            """Make the driver of each host with the options of its own, as an agent that is a process has them."""
+            own: dict[str, Any] = {**OPTIONS, **on_loopback(uris[setup.host]), "migration_mib_per_second": 1}
+            options = {**own, "directory": str(directories[setup.host])}
+            section = msgspec.structs.replace(setup.section, driver="libvirt", driver_options=options)
+            return make_driver(dataclasses.replace(setup, section=section))
+
+        monkeypatch.setattr(hosts, "make_driver", make_own)
+        async with serving_cloud(http_config(tmp_path), cells=1, hosts=2) as cloud, signed_in(cloud) as session:
+            images = Counting(cloud, session)
+            images.directories = directories
+            described = {"id": new_uuid(), "name": "counts", "disk_format": "raw", "container_format": "bare"}
+            assert (await images.glance("POST", "", json=described)).status_code == 201
+            token = {"X-Auth-Token": session.token, "Content-Type": "application/octet-stream"}
+            url = f"{cloud.images_url}/v2/images/{described['id']}/file"
+            assert (await session.client.put(url, content=COUNTS, headers=token)).status_code == 204
+            flavor = {"id": "counts", "name": "counts", "ram": 64, "vcpus": 1, "disk": 0}
+            assert (await session.ask("POST", "/flavors", {"flavor": flavor})).status_code == 200
+            body = {"name": "one", "imageRef": described["id"], "flavorRef": "counts", "networks": "none"}
+            made = await session.ask("POST", "/servers", {"server": body}, version="2.37")
+            images.uuid = str(made.json()["server"]["id"])
+            await images.calm(images.uuid, "ACTIVE")
+            await images.counts_on()
+            yield images
+
+
+async def test_a_server_counts_on_elsewhere_or_where_it_was(counting: Counting) -> None:
+    before, migration = await counting.host(), await counting.migrate()
+    at = await counting.counted()
+    answer = await counting.session.ask("POST", f"{migration}/action", {"force_complete": None}, version=VERSION)
+    assert answer.status_code == 202, answer.text
+    await counting.calm(counting.uuid, "ACTIVE")
+    after = await counting.host()
+    assert after != before
+    await counting.counts_on(at)
+
+    async def gone() -> bool:
+        return counting.left(before) == []
+
+    await eventually(gone, "nothing is left on the source")
+
+    migration = await counting.migrate()
+    at = await counting.counted()
+    assert (await counting.session.ask("DELETE", migration, version=VERSION)).status_code == 202
+    await counting.calm(counting.uuid, "ACTIVE")
+    assert await counting.host() == after
+    await counting.counts_on(at)
+    await eventually(gone, "nothing is left on the target of the migration that was aborted")
+    assert (await counting.session.ask("DELETE", f"/servers/{counting.uuid}")).status_code == 204
+
+    async def nothing() -> bool:
+        return counting.left(before) == counting.left(after) == []
+
+    await eventually(nothing, "nothing is left of the server")
