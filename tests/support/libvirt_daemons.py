@@ -22,12 +22,14 @@ import pytest
 
 from skep.compute.drivers.base import Driver
 from skep.contracts.eventually import PATIENCE
+from skep.processes.ports import free_port
 from tests.support.libvirt_hosts import PARTS, is_root, libvirt_driver
 
 DAEMON_PARTS = (*PARTS, *(pytest.mark.needs_part(part) for part in ("libvirtd", *(("unshare",) if is_root() else ()))))
 """What tests with daemons need: `make install-libvirt`."""
 FIXED = {"run": "/run/libvirt", "lib": "/var/lib/libvirt", "cache": "/var/cache/libvirt", "etc": "/etc/libvirt"}
 """Directories of libvirt, by their names below the root of a daemon."""
+LOOPBACK = "127.0.0.1"
 QEMU = """\
 security_driver = "none"
 stdio_handler = "file"
@@ -43,8 +45,11 @@ max_core = 0
 class LibvirtDaemon:
     """One libvirtd, that of the host `root`."""
 
-    def __init__(self, root: Path, ports: range, *, qemu_conf: str = "") -> None:
+    def __init__(self, root: Path, ports: range, certificates: Path | None = None) -> None:
+        """`certificates`: a directory of them; with it the daemon listens on the loopback, as root."""
         self.root = root
+        self._listens: list[str] = []
+        self._tls_uri = ""
         self._process: int | None = None
         """By a descriptor that is readable when it has ended."""
         for name in FIXED:
@@ -54,10 +59,19 @@ class LibvirtDaemon:
         own = f"migration_port_min = {ports.start}\nmigration_port_max = {ports.stop - 1}\n"
         if is_root():
             own += 'user = "libvirt-qemu"\ngroup = "kvm"\n'
-        (home / "qemu.conf").write_text(QEMU + own + qemu_conf)
+        if certificates is not None:
+            own += f'default_tls_x509_cert_dir = "{certificates}"\nmigrate_tls_x509_verify = 1\n'
+        (home / "qemu.conf").write_text(QEMU + own)
         said = f'host_uuid = "{uuid.uuid4()}"\nlog_outputs = "3:file:{root}/log"\n'
         if is_root():
             said += f'unix_sock_dir = "{root}/run"\nauth_unix_rw = "none"\nunix_sock_rw_perms = "0700"\n'
+        if certificates is not None:
+            port = free_port()
+            said += f'listen_tls = 1\nlisten_addr = "{LOOPBACK}"\ntls_port = "{port}"\nauth_tls = "none"\n'
+            for key, name in (("ca_file", "cacert"), ("cert_file", "servercert"), ("key_file", "serverkey")):
+                said += f'{key} = "{certificates}/{name}.pem"\n'
+            self._listens = ["-l"]
+            self._tls_uri = f"qemu+tls://{LOOPBACK}:{port}/system?pkipath={certificates}"
         (root / "libvirtd.conf").write_text(said)
 
     @property
@@ -67,9 +81,24 @@ class LibvirtDaemon:
             return f"qemu+unix:///system?socket={self.root}/run/libvirt-sock"
         return f"qemu+unix:///session?socket={self.root}/run/libvirt/libvirt-sock"
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the options of a host with this daemon, by which other hosts reach it."""
+        if self._tls_uri:
+            return {"uri": self.uri, "migration_uri": self._tls_uri, "migration_address": LOOPBACK}
+        return on_loopback(self.uri)
+
     def start(self) -> None:
         """Start it; it answers when this returns."""
-        daemon = ["libvirtd", "-d", "-f", str(self.root / "libvirtd.conf"), "-p", str(self.root / "pid")]
+        daemon = [
+            "libvirtd",
+            "-d",
+            *self._listens,
+            "-f",
+            str(self.root / "libvirtd.conf"),
+            "-p",
+            str(self.root / "pid"),
+        ]
         environment = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
         if is_root():
             for path in FIXED.values():
@@ -111,8 +140,8 @@ class LibvirtDaemon:
 
 
 @contextmanager
-def two_daemons(*, qemu_conf: str = "") -> Iterator[tuple[LibvirtDaemon, LibvirtDaemon]]:
-    """Run two of them; what QEMU can do is asked once."""
+def two_daemons(*certificates: Path) -> Iterator[tuple[LibvirtDaemon, LibvirtDaemon]]:
+    """Run two of them, each with its certificates if there are any; what QEMU can do is asked once."""
     with tempfile.TemporaryDirectory(prefix="skep-", dir="/tmp") as name, ExitStack() as running:
         root = Path(name)
         root.chmod(0o711)
@@ -120,7 +149,7 @@ def two_daemons(*, qemu_conf: str = "") -> Iterator[tuple[LibvirtDaemon, Libvirt
         for number, ports in enumerate((range(49300, 49340), range(49340, 49380))):
             home = root / f"h{number}"
             home.mkdir(mode=0o711)
-            daemon = LibvirtDaemon(home, ports, qemu_conf=qemu_conf)
+            daemon = LibvirtDaemon(home, ports, certificates[number] if certificates else None)
             if made:
                 shutil.copytree(made[0].root / "cache", home / "cache", dirs_exist_ok=True)
             daemon.start()
@@ -131,9 +160,9 @@ def two_daemons(*, qemu_conf: str = "") -> Iterator[tuple[LibvirtDaemon, Libvirt
 
 def on_loopback(uri: str) -> dict[str, Any]:
     """Return the options of a host with a daemon that other hosts of this machine reach."""
-    return {"uri": uri, "migration_uri": uri, "migration_way": "loopback", "migration_address": "127.0.0.1"}
+    return {"uri": uri, "migration_uri": uri, "migration_way": "loopback", "migration_address": LOOPBACK}
 
 
 def daemon_driver(daemon: LibvirtDaemon, directory: Path, options: Mapping[str, Any] | None = None) -> Driver:
     """Return the driver of a host with this daemon, whose guests are in this directory."""
-    return libvirt_driver(directory, {**on_loopback(daemon.uri), **(options or {})})
+    return libvirt_driver(directory, {**daemon.options, **(options or {})})

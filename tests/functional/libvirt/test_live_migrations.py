@@ -44,7 +44,7 @@ class Hosts:
     def __init__(
         self,
         daemons: tuple[LibvirtDaemon, LibvirtDaemon],
-        image: Path,
+        home: Path,
         *,
         shared: bool,
         options: Mapping[str, Any] = SLOW,
@@ -59,8 +59,8 @@ class Hosts:
         assert isinstance(source, LiveMigrationDriver)
         assert isinstance(target, LiveMigrationDriver)
         self.source, self.target = source, target
-        self.place = image.parent / "place"
-        self.image = image
+        self.place, self.image = home / "place", home / "counts.raw"
+        self.image.write_bytes(COUNTS)
         flavor = msgspec.structs.replace(instance().flavor, memory_mb=64, root_gb=root_gb, swap_mb=1)
         self.server = msgspec.structs.replace(
             instance(),
@@ -148,18 +148,11 @@ async def with_a_guest(two: Hosts) -> AsyncIterator[Hosts]:
     assert (two.left(0), two.left(1)) == (([], []), ([], []))
 
 
-@pytest.fixture
-def image(tmp_path: Path) -> Path:
-    path = tmp_path / "counts.raw"
-    path.write_bytes(COUNTS)
-    return path
-
-
 @pytest.fixture(params=[False, True], ids=["own disks", "shared storage"])
 async def hosts(
-    request: pytest.FixtureRequest, daemons: tuple[LibvirtDaemon, LibvirtDaemon], image: Path
+    request: pytest.FixtureRequest, daemons: tuple[LibvirtDaemon, LibvirtDaemon], tmp_path: Path
 ) -> AsyncIterator[Hosts]:
-    async with with_a_guest(Hosts(daemons, image, shared=request.param)) as two:
+    async with with_a_guest(Hosts(daemons, tmp_path, shared=request.param)) as two:
         yield two
 
 
@@ -236,9 +229,9 @@ async def test_a_target_without_the_cpu_is_refused_by_name(daemons: tuple[Libvir
 
 
 async def test_what_is_empty_of_a_disk_takes_no_room_on_the_target(
-    daemons: tuple[LibvirtDaemon, LibvirtDaemon], image: Path
+    daemons: tuple[LibvirtDaemon, LibvirtDaemon], tmp_path: Path
 ) -> None:
-    async with with_a_guest(Hosts(daemons, image, shared=False, options={}, root_gb=1)) as two:
+    async with with_a_guest(Hosts(daemons, tmp_path, shared=False, options={}, root_gb=1)) as two:
         await two.source.copy_guest(two.server.uuid, 1, two.place, Copying())
         await two.source.hand_over(two.server.uuid, 1, two.place)
         [place] = (two.directories[1] / "guests").iterdir()
