@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 
 from skep.compute.drivers.base import Driver, DriverError, ImageDriver
+from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.live import Copying, LiveMigrationDriver
 from skep.contracts.eventually import eventually
 from skep.contracts.live_migrations import remove
@@ -23,12 +25,14 @@ from skep.domain.moves import ABORTED
 from tests.support.agents import instance
 from tests.support.counting_guests import COUNTS, counted
 from tests.support.libvirt_daemons import DAEMON_PARTS, LibvirtDaemon, daemon_driver, two_daemons
+from tests.support.libvirt_hosts import is_root
 
 pytestmark = [*DAEMON_PARTS, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[3]
 SLOW = {"migration_mib_per_second": 1}
 """The guest writes faster: the copying never ends by itself."""
+QEMU_USER = Options(virt_type="qemu").user
 HAS = {"VCPU": 1, "MEMORY_MB": 64}
 
 
@@ -113,6 +117,8 @@ class Hosts:
         at = self.counted(1)
         assert await self.source.go_on(self.server.uuid, 1, start=True) is PowerState.RUNNING
         await self.counts_on(1, at)
+        disk = self.directories[0] / "guests" / f"{self.server.uuid}_1" / "disk"
+        assert disk.owner() == (QEMU_USER if is_root() else getpass.getuser()), "QEMU can open it again"
         await remove(self.target, self.server, 2)
         assert self.left(1) == ([], [])
 

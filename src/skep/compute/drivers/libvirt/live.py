@@ -156,6 +156,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             while _job(domain):
                 _abort(domain)
                 time.sleep(LOOK)
+            # On shared storage the end of what arrived at the target has left them root's.
+            self._disks.own(instance, attempt)
             if start and state_of(domain) is PowerState.PAUSED:
                 domain.resume()
             return state_of(domain)
