@@ -32,6 +32,7 @@ from skep.database.cell import (
     resting,
     row_actions,
     second_bindings,
+    silent_moves,
 )
 from skep.database.cell.cold_moves import Move, WaitingMove
 from skep.database.cell.move_steps import DueStep, Moved
@@ -349,7 +350,7 @@ class Moves:
         parts, deadline = self._parts, self._parts.settings.move_deadline
         self._listening.look(able=self._builds.asserted)
         since = parts.before(deadline) if self._listening.heard_for(deadline) else None
-        for one in await parts.database.read(partial(move_steps.overdue, since=since, limit=BATCH)):
+        for one in await parts.database.read(partial(silent_moves.overdue, since=since, limit=BATCH)):
             attempt, host, _, _ = one.place()
             assert one.step is not None
             if attempt is None or host is None:

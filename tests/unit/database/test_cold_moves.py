@@ -23,6 +23,7 @@ from skep.database.cell import (
     recovery,
     row_actions,
     server_migrations,
+    silent_moves,
 )
 from skep.database.cell import tables as cell_tables
 from skep.database.cell.cold_moves import WaitingMove
@@ -290,13 +291,13 @@ def test_a_server_does_not_go_to_a_target_that_was_fenced(
 def test_nobody_waits_for_a_target_that_was_fenced(cell: sa.Connection) -> None:
     waiting = begin(cell)
     up_to(cell, waiting, "transfer")
-    assert move_steps.overdue(cell, NOW, 5) == []
+    assert silent_moves.overdue(cell, NOW, 5) == []
     fence(cell, OTHER, effect=False)
-    assert move_steps.overdue(cell, NOW, 5) == [], "a mark can be taken back"
+    assert silent_moves.overdue(cell, NOW, 5) == [], "a mark can be taken back"
     fence(cell, OTHER, effect=True)
-    assert [one.step for one in move_steps.overdue(cell, NOW, 5)] == ["transfer"]
+    assert [one.step for one in silent_moves.overdue(cell, NOW, 5)] == ["transfer"]
     assert failed(cell, waiting, "transfer", waiting.attempt, OTHER)
-    assert move_steps.overdue(cell, NOW, 5) == []
+    assert silent_moves.overdue(cell, NOW, 5) == []
 
 
 def test_a_server_does_not_go_back_to_a_source_that_was_fenced(cell: sa.Connection) -> None:
@@ -379,11 +380,11 @@ def test_silent_hosts(cell: sa.Connection) -> None:
     waiting = begin(cell)
     [order] = move_steps.due(cell, CELL, NOW, NOW, 5, 0)
     assert (order.attempt, order.assignment.host, order.move.row.order) == (waiting.attempt, OTHER, "prepare")
-    assert [one.step for one in move_steps.overdue(cell, NOW + 5, 5)] == ["prepare"]
+    assert [one.step for one in silent_moves.overdue(cell, NOW + 5, 5)] == ["prepare"]
     up_to(cell, waiting, "put_aside")
     assert move_steps.due(cell, CELL, NOW, NOW, 5, 0)
     assert may(cell, waiting, "put_aside", 1, HOST)
-    assert move_steps.overdue(cell, NOW + 5, 5) == [], "only the host knows what it did"
+    assert silent_moves.overdue(cell, NOW + 5, 5) == [], "only the host knows what it did"
 
 
 def test_a_step_that_may_not_fail_is_told_again_soon_and_then_less_often(cell: sa.Connection) -> None:

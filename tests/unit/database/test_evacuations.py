@@ -18,6 +18,7 @@ from skep.database.cell import (
     move_steps,
     server_migrations,
     sessions,
+    silent_moves,
 )
 from skep.database.cell import tables as cell_tables
 from skep.database.cell.cold_moves import WaitingMove
@@ -259,10 +260,10 @@ def test_a_source_that_cannot_release_takes_back(cell: sa.Connection) -> None:
 def test_only_a_target_is_given_up_for_its_silence(cell: sa.Connection) -> None:
     waiting = begin(cell)
     assert move_steps.due(cell, CELL, NOW, NOW, 5, 0)
-    assert [one.step for one in move_steps.overdue(cell, NOW + 5, 5)] == ["evacuate_prepare"]
+    assert [one.step for one in silent_moves.overdue(cell, NOW + 5, 5)] == ["evacuate_prepare"]
     assert done(cell, waiting, "evacuate_prepare", waiting.attempt, OTHER)
     assert move_steps.due(cell, CELL, NOW, NOW, 5, 0)
-    assert move_steps.overdue(cell, NOW + 5, 5) == []
+    assert silent_moves.overdue(cell, NOW + 5, 5) == []
 
 
 def test_another_begins_where_the_target_is_lost_too(cell: sa.Connection) -> None:

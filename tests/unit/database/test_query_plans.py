@@ -27,6 +27,7 @@ from skep.database.cell import (
     renewals,
     reschedules,
     residents,
+    silent_moves,
     soft_deletes,
     tasks,
 )
@@ -75,7 +76,7 @@ CELL_PASSES: dict[str, Callable[[sa.Connection], object]] = {
     "assertions": assertions.read,
     "moves to choose hosts for": partial(cold_moves.take, owner=ME, now=1, limit=5),
     "steps of moves": partial(move_steps.due, home=CELL, now=1, resend_before=1, limit=5, progress_before=1),
-    "moves of silent hosts": partial(move_steps.overdue, since=1, limit=5),
+    "moves of silent hosts": partial(silent_moves.overdue, since=1, limit=5),
     "moves without a server": partial(abandoned_moves.abandon, now=1, limit=5),
     "moves to confirm": partial(cold_moves.to_confirm, before=1, limit=5),
     "on_hosts": partial(residents.on_hosts, hosts=["a", "b"]),

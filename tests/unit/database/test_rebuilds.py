@@ -20,6 +20,7 @@ from skep.database.cell import (
     rebuilds,
     row_actions,
     server_migrations,
+    silent_moves,
 )
 from skep.database.cell import tables as cell_tables
 from skep.database.cell.cold_moves import Move
@@ -268,12 +269,12 @@ def test_a_silent_host(cell: sa.Connection) -> None:
     known = begin(cell)
     assert move_steps.due(cell, CELL, NOW, NOW, 5, 0)
     assert may(cell, known, "rebuild_prepare")
-    assert [one.step for one in move_steps.overdue(cell, NOW + 5, 5)] == ["rebuild_prepare"]
+    assert [one.step for one in silent_moves.overdue(cell, NOW + 5, 5)] == ["rebuild_prepare"]
     up_to(cell, known, "rebuild_spawn")
     assert move_steps.due(cell, CELL, NOW, NOW, 5, 0)
-    assert [one.step for one in move_steps.overdue(cell, NOW + 5, 5)] == ["rebuild_spawn"], "it was not begun"
+    assert [one.step for one in silent_moves.overdue(cell, NOW + 5, 5)] == ["rebuild_spawn"], "it was not begun"
     assert may(cell, known, "rebuild_spawn")
-    assert move_steps.overdue(cell, NOW + 5, 5) == [], "only the host knows what it did"
+    assert silent_moves.overdue(cell, NOW + 5, 5) == [], "only the host knows what it did"
 
 
 def test_no_claim_is_asserted_for_room_that_the_host_counts(cell: sa.Connection) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import builds, instances, move_steps, rebuilds, reimages
+from skep.database.cell import builds, instances, move_steps, rebuilds, reimages, silent_moves
 from skep.database.cell import tables as cell_tables
 from skep.database.cell import volumes as cell_volumes
 from skep.database.cell.cold_moves import COLUMNS, Move, move_of
@@ -61,7 +61,7 @@ def test_what_waits_is_found_with_all_that_is_needed(cell: sa.Connection, known:
     [one] = due(cell)
     assert (one.move, one.root, one.image, one.since, one.taken_at) == (known, ROOT, ASKED.reimage, NOW, None)
     assert move_steps.due(cell, CELL, NOW, NOW, 5, 0) == []
-    assert move_steps.overdue(cell, NOW + 1, 5) == [], "no host is silent"
+    assert silent_moves.overdue(cell, NOW + 1, 5) == [], "no host is silent"
     assert reimages.take(cell, known, NOW, STALE)
     assert [one.taken_at for one in due(cell)] == [NOW]
     assert not reimages.take(cell, known, NOW + 1, STALE)

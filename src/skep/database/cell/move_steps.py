@@ -42,7 +42,6 @@ from skep.database.cell.cold_moves import (
     over_with,
     told,
 )
-from skep.database.cell.tables import attempts as attempt_rows
 from skep.database.cell.tables import instances, migrations
 from skep.database.constants import constants
 from skep.database.stored import dump, load
@@ -58,7 +57,6 @@ from skep.domain.moves import (
     EVACUATING,
     HANDING_OVER,
     OF_SIDE,
-    ON_HOSTS,
     SEEK,
     STEPS,
     SWITCHES,
@@ -80,13 +78,6 @@ LONGEST_RETRY = 15 * SECOND
 LOST = BuildFailure(
     kind=FailureKind.RESCHEDULE, error="TargetLost", message="The target was given up, or its host was fenced"
 )
-
-
-_UNDONE_FIRST = ("rebuild_prepare", "reimage_prepare")
-"""Those of `_BESIDE` whose host undoes what failed before it says why."""
-
-_BESIDE = ("prepare", "transfer", "revert_receive", "evacuate_prepare", "live_prepare", *_UNDONE_FIRST)
-"""Steps of an attempt beside the one that holds the server: none touches a guest."""
 
 
 class DueStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,11 +132,11 @@ def due(
     return [one for one in orders if one is not None]
 
 
-_HERE = sa.or_(
+HERE = sa.or_(
     sa.and_(move.step.in_(constants(OF_SIDE["source"] | OF_SIDE["back"])), move.source_cell.is_(None)),
     sa.and_(move.step.in_(constants(OF_SIDE["target"])), move.dest_cell.is_(None)),
 )
-"""Says of a move that the host of its step is one of this cell."""
+"""Says of a move under way that the host of its step is one of this cell."""
 
 _DUE = (
     migrations.update()
@@ -154,7 +145,7 @@ _DUE = (
             sa.select(move.uuid)
             .where(
                 move.step.is_not(None),
-                _HERE,
+                HERE,
                 move.status != QUEUED,
                 second_bindings.MAY_BE_TOLD,
                 following.OF_MOVE,
@@ -393,35 +384,6 @@ def _again(connection: sa.Connection, known: Move, now: int, *, answered: bool) 
     since = sa.case((move.updated_at < now - LONGEST_RETRY, now - LONGEST_RETRY), else_=move.updated_at)
     values = {"sent_at": now, "step_at": since} if answered else {"step_at": now}
     connection.execute(migrations.update().where(move.uuid == known.uuid).values(values))
-
-
-def overdue(connection: sa.Connection, since: int | None, limit: int) -> list[Move]:
-    """Return moves whose host has been silent since before `since` (None: nobody has listened for long enough) at a
-    step that it was not allowed to begin, or that touches no guest; and those whose target has no open attempt."""
-    wanted = {"most": limit} if since is None else {"most": limit, "since": since}
-    return [move_of(one) for one in connection.execute(_overdue(listened=since is not None), wanted)]
-
-
-@cache
-def _overdue(*, listened: bool) -> sa.Select[Any]:
-    beside = move.step.in_(constants(_BESIDE))
-    unasked = sa.or_(move.granted == sa.false(), beside)
-    late = move.step_at < sa.bindparam("since") if listened else sa.false()
-    silent = sa.and_(move.sent_at.is_not(None), late, unasked)
-    attempt = attempt_rows.c
-    side = sa.case((move.step == "revert_receive", move.back_attempt), else_=move.dest_attempt)
-    lost = sa.and_(
-        beside,
-        move.step.not_in(constants(_UNDONE_FIRST)),
-        ~sa.exists(
-            sa.select(attempt.attempt).where(attempt.instance == move.instance, attempt.attempt == side, attempt.open)
-        ),
-    )
-    # An evacuation goes on without the host that it leaves.
-    told = move.step.in_(constants(ON_HOSTS - {"evacuate_release"}))
-    rests = resting.move_rests(move.instance, move.source_host, move.dest_host)
-    given_up = sa.and_(move.step.is_not(None), told, _HERE, sa.or_(silent, lost), ~rests)
-    return sa.select(*COLUMNS).where(given_up).limit(sa.bindparam("most", type_=sa.Integer))
 
 
 def _at(connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, task_id: str) -> Move | None:
