@@ -85,16 +85,16 @@ async def test_a_server_boots_its_image_and_so_does_an_image_of_it(tmp_path: Pat
         await eventually(nothing_left, "nothing of the servers is left on the host")
 
 
-async def test_a_server_with_an_interface_is_refused_by_name(tmp_path: Path) -> None:
+async def test_a_server_with_a_port_that_user_mode_does_not_have_is_refused_by_name(tmp_path: Path) -> None:
     async with serving_cloud(with_qemu(tmp_path), cells=1, hosts=1) as cloud, signed_in(cloud) as session:
         images = Images(cloud, session)
         tiny = (await images.glance("GET", "?name=tiny")).json()["images"][0]["id"]
         token, url = {"X-Auth-Token": session.token}, f"{cloud.networks_url}/v2.0"
         made = await session.client.post(f"{url}/networks", json={"network": {"name": "inside"}}, headers=token)
         network = made.json()["network"]["id"]
-        subnet = {"subnet": {"network_id": network, "ip_version": 4, "cidr": "10.7.0.0/24"}}
+        subnet = {"subnet": {"network_id": network, "ip_version": 6, "cidr": "fd07::/64"}}
         assert (await session.client.post(f"{url}/subnets", json=subnet, headers=token)).status_code == 201
         body = {"server": {"name": "one", "imageRef": tiny, "flavorRef": "1", "networks": [{"uuid": network}]}}
         uuid = (await session.ask("POST", "/servers", body)).json()["server"]["id"]
         await images.calm(uuid, "ERROR")
-        assert "makes no interfaces yet" in str((await images.server(uuid))["fault"])
+        assert "no fixed IPv4 address" in str((await images.server(uuid))["fault"])

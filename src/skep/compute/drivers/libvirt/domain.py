@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from skep.compute.drivers.libvirt.options import VirtType
+from skep.compute.drivers.libvirt.user_networks import UserInterface, arguments
 from skep.domain.decoding import json_decoder
 from skep.domain.ids import InstanceUuid
 from skep.domain.providers import Allocation
@@ -20,6 +21,8 @@ from skep.domain.resources import Resources
 
 NAMESPACE = "urn:skep:guest:1"
 PREFIX = "skep"
+QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
+"""libvirt's namespace of arguments for QEMU."""
 LABEL = "guest"
 """The element in `<metadata>` whose text is the label."""
 VENDOR = "Skep"
@@ -31,6 +34,7 @@ NAMES: dict[str, str] = {"virtio": "vd", "ide": "hd", "sata": "sd", "scsi": "sd"
 """How the names of disks on a bus begin."""
 
 ET.register_namespace(PREFIX, NAMESPACE)
+ET.register_namespace("qemu", QEMU)
 
 
 class GuestLabel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,6 +49,8 @@ class GuestLabel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It was started once, or made over its disks."""
     rescued: bool = False
     """It has a rescue disk in front of its own."""
+    ssh_port: int | None = None
+    """The loopback port that leads to its port 22; it is no other guest's while this one is there."""
 
 
 class BackingFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +87,7 @@ class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which the guest boots from them and sees them."""
     console_file: str
     rng: bool = True
+    interfaces: tuple[UserInterface, ...] = ()
 
 
 _decoder = json_decoder(GuestLabel)
@@ -135,6 +142,7 @@ def guest_xml(shape: GuestShape) -> str:
     for event, action in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
         _text(root, event, action)
     _add_devices(root, shape)
+    _add_interfaces(root, shape)
     return ET.tostring(root, encoding="unicode")
 
 
@@ -216,6 +224,13 @@ def _add_devices(root: ET.Element, shape: GuestShape) -> None:
     ET.SubElement(ET.SubElement(devices, "memballoon", model="virtio"), "stats", period="10")
     if shape.rng:
         _text(ET.SubElement(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
+
+
+def _add_interfaces(root: ET.Element, shape: GuestShape) -> None:
+    if shape.interfaces:
+        command = ET.SubElement(root, f"{{{QEMU}}}commandline")
+        for argument in arguments(shape.interfaces):
+            ET.SubElement(command, f"{{{QEMU}}}arg", value=argument)
 
 
 def add_disk(devices: ET.Element, disk: DiskFile, target: str) -> None:

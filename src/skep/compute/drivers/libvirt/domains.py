@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from skep.compute.drivers.libvirt.domain import (
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.properties import wishes
 from skep.compute.drivers.libvirt.rescues import with_rescue, without_rescue
+from skep.compute.drivers.libvirt.user_networks import free_port, user_interfaces
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.resources import MEMORY_MB, VCPU
@@ -60,6 +62,8 @@ class GuestDomains:
         self._connection = connection
         self._disks = disks
         self._options = options
+        self._choosing = threading.Lock()
+        """Held from the choice of a loopback port until the domain that has it is there."""
 
     def all(self) -> Iterator[Guest]:
         """List our guests; domains of others are left out."""
@@ -113,7 +117,10 @@ class GuestDomains:
 
     def make(self, instance: Instance, label: GuestLabel, *, start: bool) -> PowerState:
         """Make a guest over its disks, labelled first, and start it. Raises DriverError, libvirt.libvirtError."""
-        domain = self._connection.get().defineXML(guest_xml(self._shape(instance, label)))
+        with self._choosing:
+            if instance.vifs:
+                label = msgspec.structs.replace(label, ssh_port=self._free_port(instance.uuid))
+            domain = self._connection.get().defineXML(guest_xml(self._shape(instance, label)))
         if start:
             domain.create()
         mark_whole(domain, label)
@@ -165,6 +172,11 @@ class GuestDomains:
         self._disks.remove_rescue(label.instance, label.attempt)
         return domain
 
+    def _free_port(self, instance: InstanceUuid) -> int:
+        labels = map(label_of, self._connection.get().listAllDomains())
+        taken = {label.ssh_port for label in labels if label is not None and label.ssh_port is not None}
+        return free_port(*self._options.ssh_range, taken, instance)
+
     def _shape(self, instance: Instance, label: GuestLabel) -> GuestShape:
         options, wished = self._options, wishes(instance)
         machine = wished.machine or options.machine
@@ -179,6 +191,7 @@ class GuestDomains:
             disks=self._disks.files(instance.uuid, label.attempt, wished, machine),
             console_file=str(self._disks.console(instance.uuid, label.attempt)),
             rng=wished.rng,
+            interfaces=user_interfaces(instance.vifs, wished.vif_model, label.ssh_port),
         )
 
 

@@ -25,6 +25,7 @@ from skep.compute.drivers.libvirt.properties import wishes
 from skep.compute.drivers.libvirt.serials import ConsoleLine, piece_of, terminal_of
 from skep.compute.drivers.libvirt.snapshots import copy_live
 from skep.compute.drivers.libvirt.turns import ServerTurns
+from skep.compute.drivers.libvirt.user_networks import user_interfaces
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation
@@ -92,9 +93,7 @@ class LibvirtDriver:
             or any(device.destination_type == "volume" for device in instance.block_devices)
         ):
             raise DriverError("InstanceUnacceptable", "volumes: the driver libvirt attaches none yet")
-        if instance.vifs:
-            raise DriverError("InstanceUnacceptable", "networks: the driver libvirt makes no interfaces yet")
-        wishes(instance)
+        user_interfaces(instance.vifs, wishes(instance).vif_model)
         if instance.image is not None:
             image_format(instance.image)
         disks = [NamedResource(name=DISK, kind="root", from_image=instance.image is not None)]
@@ -331,10 +330,10 @@ class LibvirtDriver:
         """Return what libvirt measures of a guest that runs."""
 
         def look() -> GuestDiagnostics:
-            domain, _ = self._domains.whole(instance)
+            domain, label = self._domains.whole(instance)
             if state_of(domain) is not PowerState.RUNNING:
                 raise _not_running(instance, state_of(domain))
-            return diagnostics(domain, self._options.virt_type)
+            return diagnostics(domain, self._options.virt_type, label.ssh_port)
 
         return await self._look(look)
 

@@ -14,6 +14,7 @@ import os_traits
 from skep.compute.drivers.base import DriverError, HostFacts
 from skep.compute.drivers.libvirt.formats import FORMATS
 from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.user_networks import MODELS
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 
 ARCHITECTURE = "x86_64"
@@ -56,6 +57,7 @@ def traits(capabilities: str, options: Options) -> tuple[str, ...]:
     root = ET.fromstring(capabilities)  # noqa: S314 - of libvirt
     there = {value.text or "" for value in root.findall("devices/disk/enum[@name='bus']/value")}
     found |= {f"COMPUTE_STORAGE_BUS_{bus.upper()}" for bus in BUSES if bus in there}
+    found |= {f"COMPUTE_NET_VIF_MODEL_{model.upper()}" for model in MODELS}
     if options.virt_type == "kvm" and options.cpu_model in ("", "host-model"):
         found |= {f"HW_CPU_X86_{name.upper()}" for name in _features(root)}
     return tuple(sorted(found & set(os_traits.get_traits())))

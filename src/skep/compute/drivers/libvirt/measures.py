@@ -11,14 +11,20 @@ from skep.domain.questions import CpuDiagnostics, DiskDiagnostics, GuestDiagnost
 _RAW = (int, float, str)
 
 
-def diagnostics(domain: libvirt.virDomain, virt_type: str, hypervisor_os: str = "linux") -> GuestDiagnostics:
-    """Return what libvirt says of a guest that runs. Raises libvirt.libvirtError."""
+SSH_PORT = "ssh.port"
+"""Among the figures: the loopback port that leads to port 22 of the guest."""
+
+
+def diagnostics(domain: libvirt.virDomain, virt_type: str, ssh_port: int | None) -> GuestDiagnostics:
+    """Return what libvirt says of a guest that runs, and its loopback port. Raises libvirt.libvirtError."""
     ((_, stats),) = domain.connect().domainListGetStats([domain], 0, 0)
+    if ssh_port is not None:
+        stats[SSH_PORT] = ssh_port
     cpus = [number for number in range(int(stats.get("vcpu.maximum", 0))) if f"vcpu.{number}.state" in stats]
     return GuestDiagnostics(
         driver="libvirt",
         hypervisor=virt_type,
-        hypervisor_os=hypervisor_os,
+        hypervisor_os="linux",
         memory_maximum=_mib(stats.get("balloon.maximum")),
         memory_used=_mib(stats.get("balloon.rss")),
         cpus=tuple(CpuDiagnostics(id=number, time=stats.get(f"vcpu.{number}.time")) for number in cpus),

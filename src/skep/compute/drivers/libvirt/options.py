@@ -28,6 +28,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """`host-model`, `host-passthrough`, or the name of a model. Empty: `host-model` with `kvm`, else QEMU's default."""
     shutdown_seconds: Annotated[float, Meta(ge=0, le=500)] = 60.0
     """So long a guest may take to shut itself down when it is stopped or rebooted softly; then it is switched off."""
+    ssh_ports: Annotated[str, Meta(pattern=r"^[1-9][0-9]{3,4}-[1-9][0-9]{3,4}$")] = "20000-29999"
+    """Loopback ports of the host, of which each guest with interfaces has one: it leads to its port 22. Beside other
+    hosts on one machine they may be the same."""
     console_kib: Annotated[int, Meta(ge=16, le=1 << 20)] = 1024
     """KiB that are kept of what a guest writes to its console, at least; twice as much is on the disk at most, and what
     it writes between two looks at it."""
@@ -40,3 +43,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     of one machine."""
     migration_mib_per_second: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
     """MiB that a guest sends in a second at most when it goes to another host. 0: as fast as it goes."""
+
+    def __post_init__(self) -> None:
+        """Refuses a range of no ports."""
+        first, last = self.ssh_range
+        if not 1024 <= first <= last <= 65535:
+            raise ValueError("ssh_ports: expected two ports from 1024 to 65535, the smaller one first")
+
+    @property
+    def ssh_range(self) -> tuple[int, int]:
+        """The first and the last of the ports."""
+        first, _, last = self.ssh_ports.partition("-")
+        return int(first), int(last)

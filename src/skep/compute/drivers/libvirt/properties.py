@@ -14,6 +14,7 @@ import msgspec
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.domain import DiskBus
+from skep.compute.drivers.libvirt.user_networks import MODELS
 from skep.domain.images import YES_WORDS
 from skep.domain.instances import Instance
 
@@ -79,6 +80,7 @@ EXTRA_SPECS: tuple[KeyRow, ...] = (
     _refused("os:secure_boot", "disabled", "optional"),
     _refused("quota:cpu_*"),
     _refused("quota:disk_*"),
+    _refused("quota:vif_*"),
     _refused("resources*:VGPU", "0"),
     _refused("resources*:PCPU", "0"),
 )
@@ -92,6 +94,7 @@ IMAGE_PROPERTIES: tuple[KeyRow, ...] = (
     _used("hw_disk_bus", "virtio", "ide", "sata", "scsi"),
     _used("hw_cdrom_bus", "virtio", "ide", "sata", "scsi"),
     _used("hw_rng_model", "virtio"),
+    _used("hw_vif_model", *MODELS),
     _used("hw_architecture", "x86_64", "amd64"),
     _refused("hw_emulation_architecture", "x86_64"),
     _refused("hw_firmware_type", "bios"),
@@ -131,6 +134,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: that of the host's options."""
     topology: tuple[int, int, int] | None = None
     rng: bool = True
+    vif_model: str = "virtio"
 
 
 def wishes(instance: Instance) -> Wishes:
@@ -151,6 +155,7 @@ def wishes(instance: Instance) -> Wishes:
         cdrom_bus=cdrom,  # type: ignore[arg-type]  # likewise
         machine=machine,
         topology=_topology(instance),
+        vif_model=properties.get("hw_vif_model", "virtio").lower(),
         rng=specs.get("hw_rng:allowed", "true").lower() in YES_WORDS,
     )
 

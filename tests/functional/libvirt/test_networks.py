@@ -1,0 +1,137 @@
+"""Networks in user mode: a guest has the addresses of its ports, is reached by one loopback port, and reaches nothing.
+
+Everything is what the guest itself says, on its serial line or by SSH.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import serving_cloud, signed_in
+from skep.domain.ids import new_uuid
+from skep.processes.all_in_one import AllInOneCloud
+from tests.functional.libvirt.test_cloud import with_qemu
+from tests.functional.test_images_of_servers import Images
+from tests.support import tiny_guests
+from tests.support.libvirt_hosts import PARTS, host_directory
+from tests.support.tiny_guests import inside, make_key, tiny_image
+
+pytestmark = [*PARTS, *tiny_guests.PARTS, pytest.mark.timeout(600)]
+
+CIDR = "10.7.0.0/24"
+ADDRESS = "10.7.0.77"
+MTU = 1400
+
+
+class Guests(Images):
+    """A cloud whose host runs QEMU, and its user."""
+
+    async def upload(self, image: bytes) -> str:
+        described = {"id": new_uuid(), "name": "guest", "disk_format": "qcow2", "container_format": "bare"}
+        assert (await self.glance("POST", "", json=described)).status_code == 201
+        headers = {"X-Auth-Token": self.session.token, "Content-Type": "application/octet-stream"}
+        url = f"{self.cloud.images_url}/v2/images/{described['id']}/file"
+        assert (await self.session.client.put(url, content=image, headers=headers)).status_code == 204
+        return described["id"]
+
+    async def make(self, kind: str, **said: Any) -> dict[str, Any]:
+        """Make something of the network service."""
+        url, headers = f"{self.cloud.networks_url}/v2.0/{kind}s", {"X-Auth-Token": self.session.token}
+        answer = await self.session.client.post(url, json={kind: said}, headers=headers)
+        assert answer.status_code == 201, answer.text
+        made: dict[str, Any] = answer.json()[kind]
+        return made
+
+    async def import_key(self, public: str) -> None:
+        answer = await self.session.ask("POST", "/os-keypairs", {"keypair": {"name": "mine", "public_key": public}})
+        assert answer.status_code == 200, answer.text
+
+    async def boot(self, name: str, image: str, *networks: dict[str, str]) -> str:
+        wanted = {"name": name, "imageRef": image, "flavorRef": "1", "key_name": "mine", "config_drive": True}
+        answer = await self.session.ask("POST", "/servers", {"server": {**wanted, "networks": networks}})
+        assert answer.status_code == 202, answer.text
+        uuid = str(answer.json()["server"]["id"])
+        await self.calm(uuid, "ACTIVE")
+        return uuid
+
+    async def port(self, uuid: str) -> int:
+        """Return the loopback port that leads to the guest."""
+        answer = await self.session.ask("GET", f"/servers/{uuid}/diagnostics")
+        assert answer.status_code == 200, answer.text
+        return int(answer.json()["ssh.port"])
+
+    async def console(self, uuid: str) -> str:
+        answer = await self.session.ask("POST", f"/servers/{uuid}/action", {"os-getConsoleOutput": {}})
+        return str(answer.json()["output"])
+
+    async def says(self, uuid: str, words: str) -> None:
+        async def so() -> bool:
+            return words in await self.console(uuid)
+
+        await eventually(so, f"the guest says {words}")
+
+    async def delete(self, uuid: str) -> None:
+        assert (await self.session.ask("DELETE", f"/servers/{uuid}")).status_code == 204
+
+        async def nothing_left() -> bool:
+            return [path for kind in ("guests", "bases") for path in (host_directory() / kind).iterdir()] == []
+
+        await eventually(nothing_left, "nothing of the server is left on the host")
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def api_port(cloud: AllInOneCloud) -> int:
+    return int(cloud.api_url.rsplit(":", 1)[1].split("/")[0])
+
+
+async def test_a_guest_has_its_address_is_reached_and_reaches_nothing(tmp_path: Path) -> None:
+    config, key = with_qemu(tmp_path), tmp_path / "key"
+    public = make_key(key)
+    async with serving_cloud(config, cells=1, hosts=1) as cloud, signed_in(cloud) as session:
+        guests = Guests(cloud, session)
+        await guests.import_key(public)
+        image = await guests.upload(tiny_image().read_bytes())
+        network = (await guests.make("network", name="inside", mtu=MTU))["id"]
+        subnet = (await guests.make("subnet", network_id=network, ip_version=4, cidr=CIDR))["id"]
+        fixed = [{"subnet_id": subnet, "ip_address": ADDRESS}]
+        port = await guests.make("port", network_id=network, fixed_ips=fixed)
+        uuid = await guests.boot("one", image, {"port": port["id"]}, {"uuid": network})
+        await guests.says(uuid, f"TINY-NIC eth0 {port['mac_address']} mtu={MTU}")
+        await guests.says(uuid, f"TINY-ADDRESS eth0 {ADDRESS}/24")
+        await guests.says(uuid, "TINY-ADDRESS eth1 10.7.0.")
+        loopback = await guests.port(uuid)
+        assert not is_free(loopback)
+        assert await inside(key, loopback, "hostname") == "one\nstatus=0\n"
+        # The port is one of the host's loopback; from inside neither that nor the API can be reached by any address.
+        for address in ("10.7.0.1", "169.254.169.254", "10.0.2.2"):
+            said = await inside(key, loopback, f"timeout 5 nc {address} {api_port(cloud)} </dev/null")
+            assert "status=0" not in said, f"the control plane is reached at {address}"
+        # What is there to be reached is heard from the host, so that the test could fail.
+        socket.create_connection(("127.0.0.1", api_port(cloud))).close()
+        # A hard reboot: the same port, the same disk.
+        await guests.act(uuid, {"reboot": {"type": "HARD"}})
+        await guests.calm(uuid, "ACTIVE")
+        await guests.says(uuid, "boots=2")
+        assert await guests.port(uuid) == loopback
+        assert "one\n" in await inside(key, loopback, "hostname")
+    async with serving_cloud(config, cells=1, hosts=1) as cloud, signed_in(cloud) as session:
+        guests = Guests(cloud, session)
+        await guests.calm(uuid, "ACTIVE")
+        assert await guests.port(uuid) == loopback, "the next agent finds the guest with its port"
+        assert "2\n" in await inside(key, loopback, "cat /state/boots"), "it ran on"
+        await guests.delete(uuid)
+        assert is_free(loopback)
