@@ -1,6 +1,7 @@
 # make up      install into this clone and start a whole cloud; UP_ARGS for more: make up UP_ARGS="--cells 1"
 #              (sizes of a new cloud; one that is there never becomes smaller)
 #              PROCESSES=1: each role in processes of its own, over NATS and PostgreSQL, which are installed if permitted
+#              DRIVER=libvirt: the same, with virtual machines of QEMU for guests, one host for each cell (docs/libvirt.md)
 # make test    install the rest and run every test: walks and matrices as a sample, drawn from a seed that is printed last
 #              (SAMPLE_SEED=7 draws that of another run again), after the 25 slowest tests and the time by folder
 # make crash   every case of the walks in which processes die
@@ -29,6 +30,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 UP_ARGS ?=
 PROCESSES ?=
+DRIVER ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?= --servers 2000 --concurrency 32 --hosts 200 --cells 2 --json
 SEED ?=
@@ -51,10 +53,10 @@ FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architect
 test test-everywhere crash: WORKERS ?= 3
 fast-tests: WORKERS ?= 2
 
-.PHONY: up demo bench chaos soak tempest fuzz test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours install-neutron install-cinder install-ansible install-tempest install-fuzz install-others cloud-packages lab-packages tests-packages install-libvirt libvirt-packages
+.PHONY: up demo bench chaos soak tempest fuzz test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours install-neutron install-cinder install-ansible install-tempest install-fuzz install-others cloud-packages lab-packages tests-packages install-libvirt install-guests libvirt-packages
 
-up: install-run $(if $(PROCESSES),cloud-packages)
-	@.venv/bin/skep up $(if $(PROCESSES),--processes) $(UP_ARGS)
+up: $(if $(filter libvirt,$(DRIVER)),install-guests,install-run $(if $(PROCESSES),cloud-packages))
+	@.venv/bin/skep up $(if $(PROCESSES)$(filter libvirt,$(DRIVER)),--processes) $(if $(DRIVER),--driver $(DRIVER)) $(UP_ARGS)
 
 demo: install-run
 	@.venv/bin/skep demo $(DEMO_ARGS)
@@ -136,6 +138,12 @@ install-fuzz:
 
 # Into the same environment as the product, so after it.
 install-libvirt: install-all libvirt-packages
+	@scripts/bootstrap libvirt
+
+# What a cloud with real guests runs on. Where packages are missing and may not be installed, it stops and says which.
+install-guests:
+	@scripts/system-packages guests
+	@scripts/bootstrap run
 	@scripts/bootstrap libvirt
 
 install-tempest:

@@ -91,9 +91,9 @@ class CloudClient:
         """Ask the admin API. Raises RequestFailed unless it answers well."""
         return await self._ask(method, f"{self.origin}/admin/v1{path}", body)
 
-    async def compute(self, method: str, path: str, body: Any = None) -> Any:
+    async def compute(self, method: str, path: str, body: Any = None, *, version: str = MICROVERSION) -> Any:
         """Ask the compute API; None for an empty answer. Raises RequestFailed unless it answers well."""
-        return await self._ask(method, f"{self.compute_url}{path}", body)
+        return await self._ask(method, f"{self.compute_url}{path}", body, version)
 
     async def image(self, name: str) -> str:
         """Return the id of the image with this name. Raises RequestFailed when there is none."""
@@ -116,8 +116,8 @@ class CloudClient:
         if not await until(look, seconds):
             raise Unavailable(f"the cloud is not ready: {'; '.join(await self.reasons())}")
 
-    async def _ask(self, method: str, url: str, body: Any) -> Any:
-        headers = {"OpenStack-API-Version": f"compute {MICROVERSION}"}
+    async def _ask(self, method: str, url: str, body: Any, version: str = MICROVERSION) -> Any:
+        headers = {"OpenStack-API-Version": f"compute {version}"}
         more: dict[str, Any] = {} if body is None else {"json": body}
         response = await self._http.request(method, url, headers=headers, **more)
         if response.status_code >= 400:

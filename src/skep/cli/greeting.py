@@ -13,6 +13,7 @@ import click
 from skep.cli import explain
 from skep.cli.cloud_client import CloudClient, RequestFailed, until
 from skep.cli.failures import NEW_PASSWORD
+from skep.cli.logging_in import KEY_PAIR, key_pair_command, ssh_line, ssh_port, until_it_answers
 from skep.cli.openstack_client import ClientFailed, OpenStackClient
 from skep.cli.output import counted, progress
 from skep.domain.errors import Misconfigured
@@ -24,8 +25,11 @@ log = get_logger(__name__)
 READY_SECONDS = 60.0
 HOSTS_SECONDS = 30.0
 """How long hosts may take until they are up; who takes longer is counted as he is then."""
-BUILD_SECONDS = 60.0
-FIRST_SERVER = ("server", "create", "--image", "tiny", "--flavor", "m1.tiny", "one")
+BUILD_SECONDS = 120.0
+BOOT_SECONDS = 120.0
+"""How long a guest may take until one can log in; who takes longer is not waited for."""
+FIRST_SERVER = ("server", "create", "--image", "tiny", "--flavor", "m1.tiny")
+NAME = "one"
 
 
 class Served(Protocol):
@@ -67,8 +71,10 @@ class HostCount(NamedTuple):
     up: int
 
 
-async def greet(cloud: Served, *, first_server: bool) -> None:
+async def greet(cloud: Served, *, first_server: bool, logs_in: bool) -> None:
     """Say what runs; at the first start build a server and tell its way. A server that fails stops nothing.
+
+    `logs_in`: guests are virtual machines, so the server gets a key pair, and it is said how to get in.
 
     Warnings may go to the same terminal meanwhile, so all is said in one piece at the end.
     """
@@ -81,10 +87,12 @@ async def greet(cloud: Served, *, first_server: bool) -> None:
                 return
             lines = await _overview(cloud, client)
             if cloud.first_start and first_server:
-                lines += await _first_server(client, cloud.clouds_yaml, step)
+                lines += await _first_server(client, cloud.clouds_yaml, step, logs_in=logs_in)
             newest = await _newest_server(client)
     notes = [f"Note: {note}." for note in cloud.notes]
-    click.echo("\n".join([*lines, *notes, *what_next(cloud.clouds_yaml, cloud.admin_password, newest)]))
+    click.echo(
+        "\n".join([*lines, *notes, *what_next(cloud.clouds_yaml, cloud.admin_password, newest, logs_in=logs_in)])
+    )
 
 
 def warn(cloud: Served) -> None:
@@ -136,12 +144,20 @@ async def _newest_server(client: CloudClient) -> str | None:
     return name if alone else str(servers[0]["id"])
 
 
-async def _first_server(client: CloudClient, clouds_yaml: Path, step: Callable[[str], None]) -> list[str]:
+async def _first_server(
+    client: CloudClient, clouds_yaml: Path, step: Callable[[str], None], *, logs_in: bool
+) -> list[str]:
     """Build a server through the real client and return what became of it."""
     step("Building a first server")
-    lines = ["", "A first server, as every user creates one:", f"  $ openstack {' '.join(FIRST_SERVER)}"]
+    lines = ["", "A first server, as every user creates one:"]
+    create = (*FIRST_SERVER, *(("--key-name", KEY_PAIR) if logs_in else ()), NAME)
     try:
-        uuid = (await OpenStackClient(clouds_yaml).json(*FIRST_SERVER))["id"]
+        if logs_in:
+            make_key = key_pair_command(clouds_yaml)
+            lines.append(f"  $ openstack {shlex.join(make_key)}")
+            await OpenStackClient(clouds_yaml).run(*make_key)
+        lines.append(f"  $ openstack {shlex.join(create)}")
+        uuid = (await OpenStackClient(clouds_yaml).json(*create))["id"]
         seen: dict[str, Any] = {}
 
         async def settled() -> bool:
@@ -151,9 +167,33 @@ async def _first_server(client: CloudClient, clouds_yaml: Path, step: Callable[[
         if not await until(settled, BUILD_SECONDS):
             lines.append(f"  The server {uuid} is still being built after {BUILD_SECONDS:g} s; look again later.")
         addresses = (await client.compute("GET", f"/servers/{uuid}"))["server"]["addresses"]
+        way_in = await _way_in(client, clouds_yaml, uuid, step) if logs_in and seen["status"] == "ACTIVE" else ()
     except (ClientFailed, Misconfigured, RequestFailed) as error:
         return [*lines, f"  It could not be made: {error}"]
-    return [*lines, *first_server_lines(seen), *address_lines(addresses)]
+    return [*lines, *first_server_lines(seen), *address_lines(addresses), *way_in]
+
+
+async def _way_in(client: CloudClient, clouds_yaml: Path, server: str, step: Callable[[str], None]) -> tuple[str, ...]:
+    """Wait until one can log in to the first server, and say how. Raises RequestFailed."""
+    step("Waiting until the first server has booted")
+    port = await ssh_port(client, server)
+    if port is None:
+        return ("", "Its guest has no interface to log in by.")
+    if not await until_it_answers(port, BOOT_SECONDS):
+        return (
+            "",
+            f"Its guest does not answer after {BOOT_SECONDS:g} s; once it does, log in:",
+            *_in_lines(clouds_yaml, port),
+        )
+    return (
+        "",
+        "Its guest has booted. Log in, from another terminal (without `hostname` for a shell):",
+        *_in_lines(clouds_yaml, port),
+    )
+
+
+def _in_lines(clouds_yaml: Path, port: int) -> tuple[str, ...]:
+    return (f"  $ {ssh_line(clouds_yaml, port)}",)
 
 
 def beside_keystone(api_url: str, keystone_url: str) -> Iterator[str]:
@@ -212,7 +252,9 @@ def hops(placement: Mapping[str, Any]) -> Iterator[str]:
     yield f"{host} -> conductor of {cell}: may build, may spawn, built"
 
 
-def what_next(clouds_yaml: Path, admin_password: str | None, server: str | None) -> Iterator[str]:
+def what_next(
+    clouds_yaml: Path, admin_password: str | None, server: str | None, *, logs_in: bool = False
+) -> Iterator[str]:
     """Say what to type in another terminal, `server` being one that exists, and once the first password."""
     yield ""
     yield "Type next, in another terminal:"
@@ -221,10 +263,13 @@ def what_next(clouds_yaml: Path, admin_password: str | None, server: str | None)
     yield "  openstack server create --image tiny --flavor m1.small --min 3 --max 3 more"
     if server is not None:
         yield f"  skep server explain {server}"
+        if logs_in:
+            yield f"  openstack console log show {server}"
+            yield f"  skep server console {server}"
     yield "  skep host list"
     yield "  skep doctor --audit"
     yield from _passwords(clouds_yaml, admin_password)
-    yield "Ctrl-C stops; all is kept."
+    yield f"Ctrl-C stops; all is kept{', and guests run on' if logs_in else ''}."
 
 
 def _passwords(clouds_yaml: Path, admin_password: str | None) -> Iterator[str]:

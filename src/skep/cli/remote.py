@@ -84,9 +84,9 @@ class Remote:
         """Ask the admin API. Raises Failed with what it answered when that is no success."""
         return self._ask(method, f"{self.origin}/admin/v1{path}", body, {})
 
-    def compute(self, path: str) -> Any:
+    def compute(self, path: str, *, version: str = MICROVERSION) -> Any:
         """Read from the compute API. Raises Failed with what it answered when that is no success."""
-        headers = {"OpenStack-API-Version": f"compute {MICROVERSION}"}
+        headers = {"OpenStack-API-Version": f"compute {version}"}
         return self._ask("GET", path if "://" in path else f"{self.compute_url}{path}", None, headers)
 
     def ask_compute(self, path: str, body: Any) -> Any:

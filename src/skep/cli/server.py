@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import click
 
 from skep.cli import explain as words
+from skep.cli.failures import Failed
 from skep.cli.output import Format, format_option, print_json, print_record, print_rows
 from skep.cli.remote import Remote, cloud_option, connect
 from skep.cli.tables import Table
@@ -166,6 +169,34 @@ def console(server_id: str, cloud: str | None) -> None:
     asked = {"remote_console": {"protocol": "serial", "type": "serial"}}
     path = f"/servers/{remote.server_id(server_id)}/remote-consoles"
     attend(remote.ask_compute(path, asked)["remote_console"]["url"])
+
+
+@server.command(context_settings={"ignore_unknown_options": True})
+@click.argument("server_id", metavar="ID")
+@click.argument("command", nargs=-1, metavar="[COMMAND]...", type=click.UNPROCESSED)
+@click.option("-i", "--key", type=click.Path(path_type=Path), help="File of the private key; else those of ssh itself.")
+@click.option("--user", default="root", show_default=True, help="User inside.")
+@cloud_option
+def ssh(server_id: str, command: tuple[str, ...], key: Path | None, user: str, cloud: str | None) -> None:
+    """Log in to a server on this machine, or run a command in it, by the loopback port that leads to it.
+
+    Servers of the driver `libvirt` have one while they run. To know it needs the role admin.
+
+    \b
+    Example: skep server ssh -i .skep/first-key one hostname
+    """
+    from skep.cli.logging_in import BEFORE_ONE_FORM, SSH_PORT, ssh_command
+
+    remote = connect(cloud)
+    path = f"/servers/{remote.server_id(server_id)}/diagnostics"
+    port = remote.compute(path, version=BEFORE_ONE_FORM).get(SSH_PORT)
+    if port is None:
+        raise Failed(f"{server_id}: no loopback port leads to it")
+    words = ssh_command(port, user, key, command)
+    try:
+        os.execvp(words[0], words)  # noqa: S606 - the terminal is ssh's from now on
+    except OSError as error:
+        raise Failed(f"{words[0]}: {error.strerror}") from error
 
 
 def _listed_actions(remote: Remote, path: str) -> list[dict[str, Any]]:

@@ -50,6 +50,14 @@ processes_option = click.option(
 )
 
 
+driver_option = click.option(
+    "--driver",
+    type=click.Choice(["fake", "libvirt"]),
+    help="Driver of all hosts, in place of the configured one. With `libvirt` guests are virtual machines of QEMU, one "
+    "host for each new cell; needs --processes.",
+)
+
+
 def number_option(role: str, default: int, what: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
     """Return the option for the number of processes of a role."""
     return click.option(
@@ -63,6 +71,7 @@ class StartOptions(NamedTuple):
     cells: int | None
     hosts: int | None
     free_ports: bool
+    driver: str | None = None
 
 
 @click.command()
@@ -70,6 +79,7 @@ class StartOptions(NamedTuple):
 @hosts_option
 @ports_option
 @processes_option
+@driver_option
 @number_option("api", 1, "API processes; the first has the configured ports, the others free ones")
 @number_option("super-conductor", 1, "super conductors")
 @number_option("scheduler", 2, "schedulers")
@@ -83,6 +93,7 @@ def up(
     hosts: int | None,
     free_ports: bool,
     processes: bool,
+    driver: str | None,
     apis: int,
     super_conductors: int,
     schedulers: int,
@@ -103,19 +114,22 @@ def up(
     \b
     Examples: skep up --cells 1 --hosts 5
               skep up --processes --apis 2
+              skep up --processes --driver libvirt
     """
     from skep.cli.greeting import greet
     from skep.cli.serving import trace
     from skep.telemetry import logs
     from skep.telemetry.log_file import LogFile
 
-    options = StartOptions(cells, hosts, free_ports)
+    options = StartOptions(cells, hosts, free_ports, driver)
     cloud: Whole
     if processes:
         from skep.processes.supervisor.plan import ProcessNumbers
 
         numbers = ProcessNumbers(apis, super_conductors, schedulers, cell_conductors)
         config, cloud = processes_of(config_file, options, numbers)
+    elif driver == "libvirt":
+        raise click.UsageError("--driver libvirt needs --processes: each of its hosts is a process of its own")
     else:
         config, cloud = cloud_of(config_file, options)
         trace(config, "all-in-one")
@@ -125,11 +139,15 @@ def up(
     if not verbose and config.log.level != "debug":
         output.hold()
 
+    logs_in = processes and config.compute.driver == "libvirt"
+
     async def say_hello() -> None:
-        await greet(cloud, first_server=not no_first_server)
+        await greet(cloud, first_server=not no_first_server, logs_in=logs_in)
         # On a terminal the lines of the start would push away what was just said, which tells the same.
         output.release(write=not sys.stderr.isatty())
 
+    if logs_in and not cloud.clouds_yaml.exists():
+        click.echo("Making the image of the first server, of Debian's packages: half a minute.", err=True)
     try:
         _serve(cloud, say_hello, config)
     finally:
@@ -166,6 +184,8 @@ def _read(config_file: Path | None, options: StartOptions) -> tuple[Config, int 
             for name in ("api", "identity", "images", "networks", "metadata")
         }
         config = replace(config, **sections)
+    if options.driver is not None:
+        config = replace(config, compute=replace(config.compute, driver=options.driver))
     hosts = options.hosts
     if hosts is None and "compute.fake.hosts" in loaded.sources:
         hosts = config.compute.fake.hosts

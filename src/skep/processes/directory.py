@@ -34,6 +34,7 @@ OURS = (
     "servers",
     ".gitignore",
     "clouds.yaml",
+    "first-key",
     "compute.toml",
     "processes.env",
     "lock",

@@ -161,15 +161,15 @@ class HttpServices:
             raise
         self.neighbours = neighbours
 
-    async def seed(self) -> dict[str, str]:
-        """Make what a new cloud needs; a repeat finds it. Return the passwords of users that were made now."""
+    async def seed(self, image: seeds.FirstImage = seeds.PLAIN_IMAGE) -> dict[str, str]:
+        """Make what a new cloud needs, with this image; a repeat finds it. Return the passwords that were made now."""
         passwords: dict[str, str] = {}
         users, store = self.neighbours.users, self.neighbours.store
         if users is not None:
             passwords = await seeds.users(self._api, users, self.process.clock, self.directory, self.identity_url)
         await seeds.flavors(self._api, self.process.clock)
         if store is not None:
-            await seeds.image(store)
+            await seeds.image(store, image)
         if self.process.config.networks.kind == "embedded":
             await ensure_first_networks(self._api, self._networks_settings, self.process.clock)
         return passwords

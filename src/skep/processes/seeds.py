@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from skep.database import Connection
 from skep.database.api import flavors as flavor_rows
@@ -151,20 +151,33 @@ async def flavors(database: Database, clock: Clock) -> None:
     await database.write(unit)
 
 
-async def image(store: StandaloneImages) -> None:
-    """Make a small public image in a cloud that has none: enough for hosts without a hypervisor.
+class FirstImage(NamedTuple):
+    """The image of a cloud that has none."""
+
+    said: Mapping[str, Any]
+    """What is said of it, its name too."""
+    content: Callable[[], AsyncIterator[bytes]]
+
+
+async def _content() -> AsyncIterator[bytes]:
+    content = io.BytesIO(b"Skep's tiny image: a fake host needs no more than this.\n")
+    yield content.read()
+
+
+PLAIN_IMAGE = FirstImage(
+    {"name": IMAGE_NAME, "visibility": "public", "disk_format": "raw", "container_format": "bare"}, _content
+)
+"""Enough for hosts without a hypervisor."""
+
+
+async def image(store: StandaloneImages, first: FirstImage) -> None:
+    """Make a small public image in a cloud that has none.
 
     One that an interrupted start left without its bytes gets them now.
     """
     viewer = Viewer(project_id=None, is_admin=True)
     there = (await store.select(ImageQuery(), None, viewer)).images
     if not there:
-        said = {"name": IMAGE_NAME, "visibility": "public", "disk_format": "raw", "container_format": "bare"}
-        there = [await store.create(said, viewer)]
+        there = [await store.create(dict(first.said), viewer)]
     if len(there) == 1 and there[0].name == IMAGE_NAME and there[0].status == "queued":
-        await store.upload(there[0].id, _content(), viewer)
-
-
-async def _content() -> AsyncIterator[bytes]:
-    content = io.BytesIO(b"Skep's tiny image: a fake host needs no more than this.\n")
-    yield content.read()
+        await store.upload(there[0].id, first.content(), viewer)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.needs_part("nats-server"), pytest.mark.needs_part("pos
 class Up:
     """The command over one state directory, once or again."""
 
+    ARGUMENTS: tuple[str, ...] = ("--hosts", "1")
+
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
         self.folder = folder
@@ -41,7 +43,7 @@ class Up:
             "SKEP_METADATA__SERVICE_METADATA_PROXY": "true",
             "SKEP_METADATA__METADATA_PROXY_SHARED_SECRET": SECRET,
         }
-        arguments = ("--processes", "--free-ports", "--cells", "1", "--hosts", "1", "--schedulers", "1")
+        arguments = ("--processes", "--free-ports", "--cells", "1", "--schedulers", "1", *self.ARGUMENTS)
         with self.output.open("wb") as output:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "skep.cli", "up", *arguments, env=environment, stdout=output, stderr=output
@@ -58,12 +60,12 @@ class Up:
         """Run a command over the same directory that has to be refused; return what it says."""
         return await self.said(*arguments, status=2)
 
-    async def said(self, *arguments: str, status: int = 0) -> str:
-        """Run a command that is told of nothing but the directory; return what it says."""
+    async def said(self, *arguments: str, status: int = 0, more: Mapping[str, str] | None = None) -> str:
+        """Run a command that is told of the directory, and of `more` variables; return what it says."""
         command = [sys.executable, "-m", "skep.cli", *arguments]
         process = await asyncio.create_subprocess_exec(
             *command,
-            env={**os.environ, "SKEP_STATE__DIRECTORY": str(self.state)},
+            env={**os.environ, "SKEP_STATE__DIRECTORY": str(self.state), **(more or {})},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )

@@ -14,7 +14,7 @@ from skep.cli.man import commands
 from skep.cli.output import Format, format_option, formats, print_record
 
 SERVES = {"skep up", "skep serve"}
-CONNECTS = {"skep server console"}
+CONNECTS = {"skep server console", "skep server ssh"}
 """What they print is the guest's."""
 WRITES_A_DOCUMENT = {
     "skep config docs",

@@ -69,7 +69,7 @@ class Looked(CloudClient):
     def __init__(self, *looks: list[dict[str, Any]]) -> None:
         self.looks = [*looks]
 
-    async def compute(self, method: str, path: str, body: Any = None) -> Any:  # noqa: ARG002 - only the list is asked for
+    async def compute(self, method: str, path: str, body: Any = None, *, version: str = "") -> Any:  # noqa: ARG002 - only the list is asked for
         return {"services": self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]}
 
 

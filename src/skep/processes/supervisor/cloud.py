@@ -7,6 +7,7 @@ import fcntl
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -33,9 +34,11 @@ from skep.processes.installation import (
 from skep.processes.notifying import check_notifications
 from skep.processes.ports import free_ports
 from skep.processes.process import new_process
+from skep.processes.seeds import PLAIN_IMAGE
 from skep.processes.stopping import stop_part
 from skep.processes.supervisor.child import Child, ChildTask
 from skep.processes.supervisor.plan import ProcessNumbers, orders_above, orders_inside, settings_above
+from skep.processes.supervisor.real_hosts import HOSTS, check_machine, has_real_hosts, host_settings, tiny_image
 from skep.processes.supervisor.servers import LocalServers
 from skep.processes.wiring import MEMORY
 from skep.reconciler.loop import Loop
@@ -153,6 +156,8 @@ class SupervisedCloud:
             self._lock = None
 
     async def _start(self) -> None:
+        if has_real_hosts(self.config):
+            check_machine()
         self._hold()
         check_notifications(self.config)
         config = await self._with_servers()
@@ -182,7 +187,12 @@ class SupervisedCloud:
 
     def _launch_cell(self, config: Config, cell: Cell) -> None:
         self._known[cell.name] = cell
-        self._launch(orders_inside(config, self.numbers, cell, self._hosts(cell.name)))
+        hosts = self._hosts(cell.name)
+        if has_real_hosts(config):
+            settings = partial(host_settings, config, self.directory)
+            self._launch(orders_inside(config, self.numbers, cell, hosts, settings))
+        else:
+            self._launch(orders_inside(config, self.numbers, cell, hosts))
 
     async def _keep_cells(self) -> bool:
         """Start the children of cells that came, stop those of cells that went."""
@@ -283,7 +293,7 @@ class SupervisedCloud:
         try:
             http = HttpServices(new_process(config), self.directory)
             await http.open(databases.api)
-            self.passwords = await http.seed()
+            self.passwords = await http.seed(tiny_image() if has_real_hosts(config) else PLAIN_IMAGE)
             self.first_start = bool(self.passwords)
             self.directory.seal()
             self.api_url, self.identity_url, self.images_url = http.api_url, http.identity_url, http.images_url
@@ -295,7 +305,8 @@ class SupervisedCloud:
             await databases.close()
 
     def _hosts(self, cell: str) -> tuple[str, ...]:
-        hosts = choose_hosts(cell, self.directory.hosts(cell), self.hosts, self.config.compute.fake.hosts)
+        default = HOSTS if has_real_hosts(self.config) else self.config.compute.fake.hosts
+        hosts = choose_hosts(cell, self.directory.hosts(cell), self.hosts, default)
         self.notes += hosts.notes
         return hosts.names
 

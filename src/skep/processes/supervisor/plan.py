@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,8 +62,18 @@ def orders_above(
     )
 
 
-def orders_inside(config: Config, numbers: ProcessNumbers, cell: Cell, hosts: Sequence[str]) -> tuple[ChildTask, ...]:
-    """Return the children of one cell: its conductors, and the agents of its hosts."""
+def _nothing_more(_host: str) -> tuple[tuple[str, str], ...]:
+    return ()
+
+
+def orders_inside(
+    config: Config,
+    numbers: ProcessNumbers,
+    cell: Cell,
+    hosts: Sequence[str],
+    host_settings: Callable[[str], tuple[tuple[str, str], ...]] = _nothing_more,
+) -> tuple[ChildTask, ...]:
+    """Return the children of one cell: its conductors, and the agents of its hosts, each with settings of its own."""
     inside = (*_shared(config), ("SKEP_CELLS", _cells(config, cell.name)), *_notifications(config))
     host = (*_shared(config), *_host(config, cell))
     return (
@@ -73,7 +83,10 @@ def orders_inside(config: Config, numbers: ProcessNumbers, cell: Cell, hosts: Se
             )
             for number in _count(numbers.cell_conductor)
         ),
-        *(ChildTask(f"compute-{name}", "compute", ("--host", name), host, cell.name) for name in hosts),
+        *(
+            ChildTask(f"compute-{name}", "compute", ("--host", name), (*host, *host_settings(name)), cell.name)
+            for name in hosts
+        ),
     )
 
 

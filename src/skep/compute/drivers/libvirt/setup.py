@@ -35,16 +35,13 @@ WAYS: dict[MigrationWay, tuple[str, ...]] = {"tls": ("qemu+tls", "qemu+ssh"), "l
 """The way of data -> the schemes of URIs by which other hosts may reach a libvirtd: what is said there is safe, too."""
 LONGEST_ROOT = 51
 """Bytes: below the root of an embedded libvirt are sockets, whose paths the system bounds (107)."""
+LONGEST_DIRECTORY = LONGEST_ROOT - len(f"/{ROOT}")
 
 
 def make(setup: DriverSetup) -> LibvirtDriver:
     """Return the driver of a host. Raises Misconfigured that names the option, or the package that is missing."""
     options = setup.options(Options)
-    for module, package in NEEDED.items():
-        if importlib.util.find_spec(module) is None:
-            raise Misconfigured(
-                f"compute.driver: libvirt needs the package {package}, which is not installed: the extra skep[libvirt]"
-            )
+    check_client()
     # What these import is there only where it is needed.
     from skep.compute.drivers.libvirt.connection import LibvirtConnection, embedded
     from skep.compute.drivers.libvirt.disks import GuestDisks
@@ -102,10 +99,20 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
+def check_client() -> None:
+    """Look whether what the driver imports is installed. Raises Misconfigured that names the package."""
+    for module, package in NEEDED.items():
+        if importlib.util.find_spec(module) is None:
+            raise Misconfigured(
+                f"compute.driver: libvirt needs the package {package}, which is not installed: the extra skep[libvirt]"
+            )
+
+
 def _check_length(directory: Path, options: Options) -> None:
-    most = LONGEST_ROOT - len(f"/{ROOT}")
-    if not options.uri and len(os.fsencode(directory)) > most:
-        raise Misconfigured(f"{TABLE}.directory: {directory} is too long for libvirt's sockets: at most {most}")
+    if not options.uri and len(os.fsencode(directory)) > LONGEST_DIRECTORY:
+        raise Misconfigured(
+            f"{TABLE}.directory: {directory} is too long for libvirt's sockets: at most {LONGEST_DIRECTORY}"
+        )
 
 
 def _make(directory: Path) -> None:

@@ -1,0 +1,68 @@
+"""How to get into the first server of a cloud whose guests are virtual machines: a key pair, and one line for `ssh`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from skep.cli.cloud_client import CloudClient, until
+
+KEY_PAIR = "first"
+ADDRESS = "127.0.0.1"
+SSH_PORT = "ssh.port"
+"""Among the diagnostics of a server: the loopback port of its host that leads to its port 22."""
+BEFORE_ONE_FORM = "2.47"
+"""Until this microversion diagnostics are what a driver names them."""
+BANNER = b"SSH-"
+BANNER_SECONDS = 5.0
+USER = "root"
+OPTIONS = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR")
+"""No one knows the guest's key yet, and the next guest behind the port has another."""
+
+
+def private_key(clouds_yaml: Path) -> Path:
+    """Return where the private key of the first server is: beside the file by which clients find the cloud."""
+    return clouds_yaml.absolute().with_name("first-key")
+
+
+def key_pair_command(clouds_yaml: Path) -> tuple[str, ...]:
+    """Return the command, behind `openstack`, that makes the key pair."""
+    return ("keypair", "create", "--private-key", str(private_key(clouds_yaml)), KEY_PAIR)
+
+
+async def ssh_port(client: CloudClient, server: str) -> int | None:
+    """Return the loopback port that leads to a server that runs; None: it has none. Raises RequestFailed."""
+    figures: dict[str, Any] = await client.compute("GET", f"/servers/{server}/diagnostics", version=BEFORE_ONE_FORM)
+    return figures.get(SSH_PORT)
+
+
+async def until_it_answers(port: int, seconds: float) -> bool:
+    """Wait until a guest lets users sign in; tell whether it does. QEMU takes connections long before."""
+
+    async def answers() -> bool:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(BANNER_SECONDS):
+                reader, writer = await asyncio.open_connection(ADDRESS, port)
+                try:
+                    return (await reader.read(len(BANNER))).startswith(BANNER)
+                finally:
+                    writer.close()
+        return False
+
+    return await until(answers, seconds)
+
+
+def ssh_line(clouds_yaml: Path, port: int) -> str:
+    """Return the command of a shell that has the guest say its name; without the last word it opens a shell there."""
+    return shlex.join(ssh_command(port, USER, private_key(clouds_yaml), ("hostname",)))
+
+
+def ssh_command(port: int, user: str, key: Path | None, command: Sequence[str]) -> list[str]:
+    """Return the words by which a guest behind a loopback port is entered, or runs a command."""
+    identity = [] if key is None else ["-i", str(key)]
+    options = [word for option in OPTIONS for word in ("-o", option)]
+    return ["ssh", *identity, "-p", str(port), *options, f"{user}@{ADDRESS}", *command]

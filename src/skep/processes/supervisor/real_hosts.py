@@ -1,0 +1,93 @@
+"""Hosts whose guests are virtual machines: what their agents are told, and what the first server of a cloud boots."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+
+from skep.compute.drivers.libvirt.setup import LONGEST_DIRECTORY, check_client
+from skep.config.sections import Config
+from skep.domain.errors import Misconfigured
+from skep.processes.directory import StateDirectory
+from skep.processes.seeds import IMAGE_NAME, FirstImage
+from skep.processes.supervisor.servers import OPEN_TO_OTHERS
+
+DRIVER = "libvirt"
+HOSTS = 1
+"""Hosts of each new cell, unless more are asked for."""
+PROGRAMS = ("qemu-system-x86_64", "qemu-img")
+DEFAULTS = {"virt_type": "qemu"}
+"""Options of the driver where the configuration has none: in software, which works on every machine."""
+PIECE = 1 << 20
+
+
+def has_real_hosts(config: Config) -> bool:
+    """Whether guests are made by the driver `libvirt`."""
+    return config.compute.driver == DRIVER
+
+
+def check_machine() -> None:
+    """Look whether this machine can run guests. Raises Misconfigured that says what to install."""
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        raise Misconfigured(
+            f"compute.driver: libvirt needs {', '.join(missing)}, not installed here (make install-libvirt)"
+        )
+    check_client()
+
+
+def host_settings(config: Config, directory: StateDirectory, host: str) -> tuple[tuple[str, str], ...]:
+    """Return the variables of the agent of one host: each has a directory of its own. Raises Misconfigured."""
+    options = config.compute.driver_options or DEFAULTS
+    if "directory" not in options:
+        options = {**options, "directory": str(guests_directory(directory.root, host))}
+    return (
+        ("SKEP_COMPUTE__DRIVER", DRIVER),
+        ("SKEP_COMPUTE__DRIVER_OPTIONS", msgspec.json.encode(options).decode()),
+    )
+
+
+def guests_directory(state: Path, host: str) -> Path:
+    """Return where a host has its guests: QEMU, which never runs as root, gets there, and libvirt bounds the length.
+
+    Raises Misconfigured for a state directory whose path is too long.
+    """
+    if os.geteuid() == 0:
+        return OPEN_TO_OTHERS / hashlib.sha256(str(state).encode()).hexdigest()[:8] / host
+    place = state / "guests" / host
+    if len(os.fsencode(place)) > LONGEST_DIRECTORY:
+        raise Misconfigured(
+            f"the state directory {state} is too long for libvirt, which takes {LONGEST_DIRECTORY} bytes for {place}: "
+            "choose a shorter one (SKEP_STATE__DIRECTORY)"
+        )
+    return place
+
+
+def tiny_image() -> FirstImage:
+    """Return the image of the tiny guest; it is made when it is read. Its servers read of themselves on a disk."""
+    said = {
+        "name": IMAGE_NAME,
+        "visibility": "public",
+        "disk_format": "qcow2",
+        "container_format": "bare",
+        "img_config_drive": "mandatory",
+    }
+    return FirstImage(said, _content)
+
+
+async def _content() -> AsyncIterator[bytes]:
+    from skep.compute.drivers.libvirt.tiny.image import make  # it imports what few machines have
+
+    with tempfile.TemporaryDirectory(prefix="skep-tiny-") as folder:
+        made = Path(folder) / "tiny.qcow2"
+        await asyncio.to_thread(make, made)
+        content = made.read_bytes()
+    for begin in range(0, len(content), PIECE):
+        yield content[begin : begin + PIECE]

@@ -1,0 +1,69 @@
+"""What the agents of hosts with real guests are told, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from skep.compute.drivers.libvirt.setup import LONGEST_DIRECTORY
+from skep.config.sections import Config
+from skep.domain.cells import Cell
+from skep.domain.errors import Misconfigured
+from skep.domain.ids import CellUuid
+from skep.processes.directory import StateDirectory
+from skep.processes.supervisor import real_hosts
+from skep.processes.supervisor.plan import ProcessNumbers, orders_inside
+from skep.processes.supervisor.real_hosts import check_machine, guests_directory, host_settings
+
+CELL = Cell(uuid=CellUuid("7f0c0a6e-7a0b-4b5c-8c0e-0d9f1c3b7a11"), name="cell1")
+STATE = StateDirectory(Path("/s"))
+
+
+def config(**options: object) -> Config:
+    plain = Config()
+    return msgspec.structs.replace(
+        plain, compute=msgspec.structs.replace(plain.compute, driver="libvirt", driver_options=options)
+    )
+
+
+@pytest.fixture(autouse=True)
+def user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+
+def test_each_agent_has_a_directory_of_its_own() -> None:
+    hosts = ("a", "b")
+    made = orders_inside(config(), ProcessNumbers(), CELL, hosts, lambda host: host_settings(config(), STATE, host))
+    agents = [dict(one.settings) for one in made if one.role == "compute"]
+    assert [one["SKEP_COMPUTE__DRIVER"] for one in agents] == ["libvirt", "libvirt"]
+    assert [json.loads(one["SKEP_COMPUTE__DRIVER_OPTIONS"]) for one in agents] == [
+        {"virt_type": "qemu", "directory": f"/s/guests/{host}"} for host in hosts
+    ]
+
+
+def test_options_of_the_configuration_are_kept() -> None:
+    options = {"virt_type": "kvm", "directory": "/srv/skep", "shutdown_seconds": 5}
+    assert json.loads(dict(host_settings(config(**options), STATE, "a"))["SKEP_COMPUTE__DRIVER_OPTIONS"]) == options
+
+
+def test_guests_of_root_are_where_another_user_gets_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    place = guests_directory(Path("/root/a/long/path/to/the/state/directory"), "cell10-host10")
+    assert place.is_relative_to("/var/lib/skep")
+    assert len(str(place)) <= LONGEST_DIRECTORY
+
+
+def test_a_state_directory_that_is_too_long_is_refused_by_name() -> None:
+    state = Path("/") / ("s" * 40)
+    with pytest.raises(Misconfigured, match=f"{state} is too long.*SKEP_STATE__DIRECTORY"):
+        guests_directory(state, "host")
+
+
+def test_a_machine_without_qemu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_hosts, "PROGRAMS", ("no-such-program",))
+    with pytest.raises(Misconfigured, match="no-such-program"):
+        check_machine()
