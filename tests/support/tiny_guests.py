@@ -87,5 +87,8 @@ async def inside(key: Path, port: int, command: str) -> str:
         status, said = await run(ssh_command(key, port, f"{command}; echo status=$?"))
         return status == 0
 
-    await eventually(let_in, f"the guest runs {shlex.quote(command)}")
+    try:
+        await eventually(let_in, f"the guest runs {shlex.quote(command)}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {said}") from error
     return said

@@ -6,6 +6,7 @@ Everything is what the guest itself says, on its serial line or by SSH.
 from __future__ import annotations
 
 import socket
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,14 @@ MTU = 1400
 class Guests(Images):
     """A cloud whose host runs QEMU, and its user."""
 
-    async def upload(self, image: bytes) -> str:
-        described = {"id": new_uuid(), "name": "guest", "disk_format": "qcow2", "container_format": "bare"}
+    async def upload(self, image: bytes, **properties: str) -> str:
+        described = {
+            "id": new_uuid(),
+            "name": "guest",
+            "disk_format": "qcow2",
+            "container_format": "bare",
+            **properties,
+        }
         assert (await self.glance("POST", "", json=described)).status_code == 201
         headers = {"X-Auth-Token": self.session.token, "Content-Type": "application/octet-stream"}
         url = f"{self.cloud.images_url}/v2/images/{described['id']}/file"
@@ -51,9 +58,11 @@ class Guests(Images):
         answer = await self.session.ask("POST", "/os-keypairs", {"keypair": {"name": "mine", "public_key": public}})
         assert answer.status_code == 200, answer.text
 
-    async def boot(self, name: str, image: str, *networks: dict[str, str]) -> str:
+    async def boot(self, name: str, image: str, *networks: dict[str, str], script: str = "") -> str:
+        """Have a server that runs; it runs the script once it has booted."""
         wanted = {"name": name, "imageRef": image, "flavorRef": "1", "key_name": "mine", "config_drive": True}
-        answer = await self.session.ask("POST", "/servers", {"server": {**wanted, "networks": networks}})
+        told = {"user_data": b64encode(script.encode()).decode(), "networks": networks}
+        answer = await self.session.ask("POST", "/servers", {"server": wanted | told})
         assert answer.status_code == 202, answer.text
         uuid = str(answer.json()["server"]["id"])
         await self.calm(uuid, "ACTIVE")
@@ -77,11 +86,13 @@ class Guests(Images):
 
     async def delete(self, uuid: str) -> None:
         assert (await self.session.ask("DELETE", f"/servers/{uuid}")).status_code == 204
+        await self.nothing_left()
 
-        async def nothing_left() -> bool:
+    async def nothing_left(self) -> None:
+        async def none() -> bool:
             return [path for kind in ("guests", "bases") for path in (host_directory() / kind).iterdir()] == []
 
-        await eventually(nothing_left, "nothing of the server is left on the host")
+        await eventually(none, "nothing of the servers is left on the host")
 
 
 def is_free(port: int) -> bool:
@@ -135,3 +146,30 @@ async def test_a_guest_has_its_address_is_reached_and_reaches_nothing(tmp_path: 
         assert "2\n" in await inside(key, loopback, "cat /state/boots"), "it ran on"
         await guests.delete(uuid)
         assert is_free(loopback)
+
+
+async def test_the_interface_is_of_the_model_that_the_image_wants_on_any_machine(tmp_path: Path) -> None:
+    """The guest says the PCI identity of what is at the place of its first interface."""
+    shapes = {
+        "0x1af4 0x1000": {"hw_machine_type": "q35", "hw_cdrom_bus": "virtio"},
+        "0x8086 0x100e": {"hw_vif_model": "e1000"},
+        "0x10ec 0x8139": {"hw_vif_model": "rtl8139"},
+    }
+    script = "#!/bin/sh\ncd /sys/bus/pci/devices/0000:00:10.0 && echo is $(cat vendor device)\n"
+    async with serving_cloud(with_qemu(tmp_path), cells=1, hosts=1) as cloud, signed_in(cloud) as session:
+        guests = Guests(cloud, session)
+        await guests.import_key(make_key(tmp_path / "key"))
+        network = (await guests.make("network", name="inside"))["id"]
+        await guests.make("subnet", network_id=network, ip_version=4, cidr="10.8.0.0/28")
+        servers = {}
+        for identity, shape in shapes.items():
+            image = await guests.upload(tiny_image().read_bytes(), **shape)
+            servers[identity] = await guests.boot("one", image, {"uuid": network}, script=script)
+        for identity, uuid in servers.items():
+            await guests.says(uuid, f"is {identity}")
+        ports = [await guests.port(uuid) for uuid in servers.values()]
+        assert len(set(ports)) == len(shapes), "each has a loopback port of its own"
+        assert await inside(tmp_path / "key", ports[0], "hostname") == "one\nstatus=0\n"
+        for uuid in servers.values():
+            assert (await session.ask("DELETE", f"/servers/{uuid}")).status_code == 204
+        await guests.nothing_left()
