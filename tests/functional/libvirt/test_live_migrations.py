@@ -22,6 +22,7 @@ from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import PowerState
 from skep.domain.moves import ABORTED
+from skep.domain.vifs import Vif, VifAddress, VifSubnet
 from tests.support.agents import instance
 from tests.support.counting_guests import COUNTS, counted
 from tests.support.libvirt_daemons import DAEMON_PARTS, LibvirtDaemon, daemon_driver, two_daemons
@@ -168,6 +169,18 @@ async def test_a_forced_end_pauses_the_guest_and_it_goes_on_elsewhere(hosts: Hos
     copying.wish("complete")
     await going
     await hosts.went()
+
+
+async def test_a_server_with_interfaces_is_refused_by_name(hosts: Hosts) -> None:
+    subnet = VifSubnet(id="s", cidr="10.7.0.0/24", version=4, addresses=(VifAddress("10.7.0.9"),))
+    vif = Vif(
+        id="p", mac_address="fa:16:3e:00:00:01", network_id="n", network_name="inside", mtu=1442, subnets=(subnet,)
+    )
+    server = msgspec.structs.replace(hosts.server, vifs=(vif,))
+    with pytest.raises(DriverError, match="networks: ") as raised:
+        await hosts.target.await_guest(server, 2, server.flavor.resources(), None, hosts.place)
+    assert raised.value.error == "MigrationPreCheckError"
+    await hosts.goes_on_here()
 
 
 async def test_an_abort_leaves_the_guest_where_it_was(hosts: Hosts) -> None:

@@ -89,6 +89,9 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             instance=instance.uuid, attempt=attempt, name=instance.name, resources=resources, allocation=allocation
         )
         self.plan(instance, attempt)
+        if instance.vifs:
+            # Its loopback port is the source's, and may be another's there; QEMU would not start with it.
+            raise DriverError(REFUSED, "networks: interfaces in user mode do not go to another host while a guest runs")
 
         def work() -> None:
             found = self._domains.find(instance.uuid)
