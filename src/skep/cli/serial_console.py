@@ -18,8 +18,10 @@ from skep.cli.failures import Failed
 
 ESCAPE = b"\x1d"
 """Ctrl-]: leaves the console."""
-END_OF_INPUT = b"\x04"
-"""Ctrl-D: sent where the input has ended."""
+QUIET_SECONDS = 2.0
+"""Where the input has ended, the console is left once it has been silent for so long."""
+AS_BEFORE = b"\x1b[?7h\x1b[0m\r\n"
+"""Long lines wrap again and have no colour, whatever the guest has said to the terminal."""
 PIECE = 4096
 
 
@@ -33,8 +35,9 @@ async def _attend(url: str) -> None:
     try:
         async with connect(url, subprotocols=["binary"], open_timeout=10) as console:  # type: ignore[list-item]
             typed: asyncio.Queue[bytes] = asyncio.Queue()
+            heard = asyncio.Event()
             _read_input(typed)
-            tasks = [asyncio.create_task(_type(console, typed)), asyncio.create_task(_show(console))]
+            tasks = [asyncio.create_task(_type(console, typed, heard)), asyncio.create_task(_show(console, heard))]
             done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for one in left:
                 one.cancel()
@@ -46,7 +49,8 @@ async def _attend(url: str) -> None:
         raise Failed(f"the console cannot be reached: {error}") from error
 
 
-async def _type(console: ClientConnection, typed: asyncio.Queue[bytes]) -> None:
+async def _type(console: ClientConnection, typed: asyncio.Queue[bytes], heard: asyncio.Event) -> None:
+    """Send what is typed, until it leaves the console; at the end of the input let the guest answer first."""
     with contextlib.suppress(ConnectionClosed):
         while data := await typed.get():
             before, left, _ = data.partition(ESCAPE)
@@ -54,13 +58,16 @@ async def _type(console: ClientConnection, typed: asyncio.Queue[bytes]) -> None:
                 await console.send(before)
             if left:
                 return
-        await console.send(END_OF_INPUT)
-        await console.wait_closed()
+    with contextlib.suppress(TimeoutError):
+        while True:
+            heard.clear()
+            await asyncio.wait_for(heard.wait(), QUIET_SECONDS)
 
 
-async def _show(console: ClientConnection) -> None:
+async def _show(console: ClientConnection, heard: asyncio.Event) -> None:
     with contextlib.suppress(ConnectionClosed):
         async for said in console:
+            heard.set()
             sys.stdout.buffer.write(said.encode() if isinstance(said, str) else said)
             sys.stdout.buffer.flush()
 
@@ -97,3 +104,6 @@ def _raw_terminal() -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
+        if sys.stdout.isatty():
+            sys.stdout.buffer.write(AS_BEFORE)
+            sys.stdout.buffer.flush()

@@ -158,7 +158,7 @@ def actions_(server_id: str, events: bool, form: Format, cloud: str | None) -> N
 def console(server_id: str, cloud: str | None) -> None:
     """Attend to the serial line of a server that runs: type, and see what it says. Ctrl-] leaves it.
 
-    Input that is no terminal is sent to its end.
+    Input that is no terminal is sent to its end, and the console left once it has been silent for two seconds.
 
     \b
     Example: skep server console one
