@@ -85,6 +85,14 @@ def test_what_the_release_lacks_is_known_by_its_own_answer() -> None:
     assert known(SuiteOutcome(f"{CLASS}.test_a", Came.FAILED, "AssertionError: 409 != 202")) is None
 
 
+def test_what_logs_in_is_known_and_nothing_else_of_its_class() -> None:
+    rebuilds = "tempest.api.compute.servers.test_server_actions.ServerActionsV293TestJSON"
+    for networks in (True, False):
+        logs_in = SuiteOutcome(f"{rebuilds}.test_rebuild_volume_backed_server", Came.FAILED, "InvalidParam")
+        assert known(logs_in, networks=networks) == "Needs a login into the guest"
+        assert known(SuiteOutcome(f"{rebuilds}.test_rebuild_server", Came.FAILED, "409"), networks=networks) is None
+
+
 def test_no_module_of_the_suite_may_fail_as_a_whole() -> None:
     """Single tests may; a snapshot that is not made is a fault wherever it is looked for."""
     addresses = "tempest.api.compute.servers.test_server_addresses.ServerAddressesTestJSON"
