@@ -158,9 +158,18 @@ def settled(servers: int, hosts: int, cells: int, seconds: float, form: Format) 
 @click.option("--cells", type=click.IntRange(1, 100), default=2, show_default=True, help="Cells.")
 @click.option("--rate", type=click.FloatRange(1, 10_000), default=200, show_default=True, help="Requests a second.")
 @click.option("--seconds", type=click.FloatRange(1, 3600), default=30, show_default=True, help="How long to ask.")
+@click.option("--one-core", is_flag=True, help="Run the cloud on one core of the machine.")
 @format_option
 def reads(
-    servers: int, projects: int, ports: int, hosts: int, cells: int, rate: float, seconds: float, form: Format
+    servers: int,
+    projects: int,
+    ports: int,
+    hosts: int,
+    cells: int,
+    rate: float,
+    seconds: float,
+    one_core: bool,
+    form: Format,
 ) -> None:
     """Ask one process with many servers for lists and single things at an even rate, and measure the answers.
 
@@ -170,11 +179,20 @@ def reads(
     \b
     Example: skep bench reads --json
              skep bench reads --servers 1000 --projects 10 --rate 50 --seconds 10
-             skep bench reads --ports 2
+             skep bench reads --ports 2 --one-core
     """
     from skep.cli.benchmarks.reads import run
 
-    figures = run(servers=servers, projects=projects, ports=ports, hosts=hosts, cells=cells, rate=rate, seconds=seconds)
+    figures = run(
+        servers=servers,
+        projects=projects,
+        ports=ports,
+        hosts=hosts,
+        cells=cells,
+        rate=rate,
+        seconds=seconds,
+        one_core=one_core,
+    )
     _show(figures, form)
     sys.exit(1 if figures.failed else 0)
 

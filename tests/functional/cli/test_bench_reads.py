@@ -13,6 +13,7 @@ from skep.cli.main import skep
 @pytest.mark.parametrize("ports", [0, 2])
 def test_all_reads_of_a_filled_cloud_are_answered(ports: int) -> None:
     size = ["--servers", "100", "--projects", "3", "--hosts", "2", "--cells", "1", "--ports", str(ports)]
+    size += ["--one-core"] if ports else []
     result = CliRunner().invoke(skep, ["bench", "reads", *size, "--rate", "40", "--seconds", "4", "--json"])
     assert result.exit_code == 0, result.output
     found = msgspec.json.decode(result.stdout)

@@ -165,6 +165,18 @@ class CloudProcess:
 
 
 @contextlib.contextmanager
+def children_on_one_core(*, wanted: bool) -> Iterator[None]:
+    """Have processes that begin in the block run on one core, as `taskset` would; this process goes on on all."""
+    allowed = os.sched_getaffinity(0)
+    if wanted:
+        os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@contextlib.contextmanager
 def cloud_process(
     root: Path, config: str, *, cells: int, hosts: int, deployment: Deployment = "all-in-one"
 ) -> Iterator[CloudProcess]:

@@ -9,6 +9,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import httpx
 import msgspec
 
 from skep.cli.benchmarks.build_load import make_network
-from skep.cli.benchmarks.process import CloudProcess, cloud_process
+from skep.cli.benchmarks.process import CloudProcess, children_on_one_core, cloud_process
 from skep.cli.benchmarks.settled import Filling, first_server, roomy_config
 from skep.domain.errors import Unavailable
 
@@ -80,7 +81,17 @@ class _Came:
     """Seconds of processor that asking took."""
 
 
-def run(*, servers: int, projects: int, ports: int, hosts: int, cells: int, rate: float, seconds: float) -> ReadFigures:
+def run(
+    *,
+    servers: int,
+    projects: int,
+    ports: int,
+    hosts: int,
+    cells: int,
+    rate: float,
+    seconds: float,
+    one_core: bool = False,
+) -> ReadFigures:
     """Fill a cloud with running servers of many projects, start it, and ask it at an even rate.
 
     Servers with ports are copies of one that has them, as their rows keep them: nothing else is read of addresses.
@@ -97,7 +108,9 @@ def run(*, servers: int, projects: int, ports: int, hosts: int, cells: int, rate
             template = asyncio.run(first_server(cloud, compute, token, networks))
             ids = asyncio.run(_make_projects(cloud, token, projects))
         filled = Filling(root / "state", template, ids).fill(servers)
-        with cloud_process(root, config, cells=cells, hosts=per_cell) as cloud:
+        with ExitStack() as stack:
+            with children_on_one_core(wanted=one_core):
+                cloud = stack.enter_context(cloud_process(root, config, cells=cells, hosts=per_cell))
             compute, token = cloud.wait_ready(per_cell * cells)
             came, cpu = asyncio.run(_measure(cloud, compute, token, ids, rate, seconds, ports))
     return _figures(came, cpu, servers=filled, projects=projects, ports=ports, rate=rate)
