@@ -53,7 +53,7 @@ class LibvirtDaemon:
         self._process: int | None = None
         """By a descriptor that is readable when it has ended."""
         for name in FIXED:
-            (root / name).mkdir(mode=0o755, parents=True, exist_ok=True)
+            make_passable(root / name)
         home = root / "etc" if is_root() else root / "config" / "libvirt"
         home.mkdir(parents=True, exist_ok=True)
         own = f"migration_port_min = {ports.start}\nmigration_port_max = {ports.stop - 1}\n"
@@ -148,7 +148,7 @@ def two_daemons(*certificates: Path) -> Iterator[tuple[LibvirtDaemon, LibvirtDae
         made: list[LibvirtDaemon] = []
         for number, ports in enumerate((range(49300, 49340), range(49340, 49380))):
             home = root / f"h{number}"
-            home.mkdir(mode=0o711)
+            make_passable(home)
             daemon = LibvirtDaemon(home, ports, certificates[number] if certificates else None)
             if made:
                 shutil.copytree(made[0].root / "cache", home / "cache", dirs_exist_ok=True)
@@ -156,6 +156,12 @@ def two_daemons(*certificates: Path) -> Iterator[tuple[LibvirtDaemon, LibvirtDae
             running.callback(daemon.stop)
             made.append(daemon)
         yield made[0], made[1]
+
+
+def make_passable(path: Path) -> None:
+    """Make a directory that QEMU's user may pass, whatever the umask of this process is by now."""
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o755)
 
 
 def on_loopback(uri: str) -> dict[str, Any]:

@@ -35,6 +35,8 @@ class Authority:
     def write(self, directory: Path, *, names: int | None = None) -> None:
         """Write its certificate and those of a host, with their keys: under all names, or those of one program."""
         directory.mkdir(exist_ok=True)
+        # QEMU's user reads them, whatever the umask of this process is by now.
+        directory.chmod(0o755)
         said = {"ca": self._own}
         for kind, purpose in PURPOSES.items():
             key = ec.generate_private_key(ec.SECP256R1())
@@ -44,6 +46,7 @@ class Authority:
         for kind, content in said.items():
             for name in NAMES[kind] if names is None else NAMES[kind][names : names + 1]:
                 (directory / name).write_bytes(content)
+                (directory / name).chmod(0o644)
 
     def _signed(self, who: x509.Name, key: ec.EllipticCurvePublicKey, purpose: x509.ObjectIdentifier | None) -> bytes:
         now, ca = datetime.datetime.now(datetime.UTC), purpose is None
