@@ -130,9 +130,14 @@ class Sqlite:
 
     def is_storage(self, error: Exception) -> bool:
         """Tell by SQLite's result code."""
-        original = getattr(error, "orig", error)
-        code = getattr(original, "sqlite_errorcode", None)
-        return isinstance(original, sqlite3.Error) and code is not None and code & 0xFF in _SQLITE_STORAGE_ERRORS
+        return sqlite_code(error) in _SQLITE_STORAGE_ERRORS
+
+
+def sqlite_code(error: Exception) -> int | None:
+    """Return SQLite's primary result code of an error, of the driver or of SQLAlchemy; None: it has none."""
+    original = getattr(error, "orig", error)
+    code: int | None = getattr(original, "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(original, sqlite3.Error) and code is not None else None
 
 
 class Postgresql:

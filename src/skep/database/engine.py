@@ -1,9 +1,10 @@
 """One database: units of work in, results out, many units to a commit.
 
-A *unit* is a plain function of an open connection. Reading units run in a small pool of threads. Writing units run in
-one thread that takes all that wait and answers them after their common COMMIT: one statement through an async driver
-costs more CPU than ten that run together. A unit that raises undoes its own changes only. A unit may be run again from
-its beginning before it is committed, so it changes nothing but the database.
+A *unit* is a plain function of an open connection. Reading units run in a small pool of threads, and short ones of a
+SQLite file where they are asked for (`short_reads`). Writing units run in one thread that takes all that wait and
+answers them after their common COMMIT: one statement through an async driver costs more CPU than ten that run together.
+A unit that raises undoes its own changes only. A unit may be run again from its beginning, so it changes nothing but
+the database.
 
 A database may hang, too. Who must not hang with it says how long to wait (`within`); after one silence everybody who
 does is refused at once until the database has answered a probe (`circuit`).
@@ -25,8 +26,9 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from skep.database.circuit import Circuit
-from skep.database.dialects import dialect_of
+from skep.database.dialects import Sqlite, dialect_of
 from skep.database.readers import Readers
+from skep.database.short_reads import NotAtOnce, ShortReads
 from skep.database.writer import CommitHook, Unit, Writer, cause
 from skep.domain.errors import StorageUnavailable
 
@@ -44,11 +46,20 @@ class Database:
     commit_hook_of_new: ClassVar[CommitHook | None] = None
     """`commit_hook` of every database that is made from now on: a process opens some long after its start."""
 
-    def __init__(self, location: Path | str, *, name: str = "", readers: int = 2, busy_timeout: float = 5.0) -> None:
+    def __init__(
+        self,
+        location: Path | str,
+        *,
+        name: str = "",
+        readers: int = 2,
+        busy_timeout: float = 5.0,
+        short_reads: bool = False,
+    ) -> None:
         """Take a file or a SQLAlchemy URL. `busy_timeout`: seconds after which a lock or an answer is given up.
 
-        `name` is what messages call it; by default the file's or the database's own. Raises ValueError for a URL of
-        another kind of database.
+        `name` is what messages call it; by default the file's or the database's own. `short_reads`: of a file, the
+        thread that asks runs them itself; its units wait for nothing else. Raises ValueError for a URL of another kind
+        of database.
         """
         self.location = location
         self.name = name or _name_of(location)
@@ -57,6 +68,9 @@ class Database:
         """How many seconds a reader who does not say so waits."""
         self._dialect = dialect_of(location, busy_timeout)
         self.engine = self._dialect.engine()
+        self._short_reads: ShortReads | None = None
+        if short_reads and isinstance(self._dialect, Sqlite):
+            self._short_reads = ShortReads(self.engine, self._dialect)
         self._readers = Readers(self.name, readers)
         self._reading = threading.local()
         self._read_connections: list[sa.Connection] = []
@@ -95,6 +109,11 @@ class Database:
         Raises StorageUnavailable when the database cannot be read now, or not `within` so many seconds (`read_within`
         if nothing is said; infinite: as long as it takes).
         """
+        if self._short_reads is not None and self.reading.answers:
+            # As far as a thread would: others have their turn, and a caller that was cancelled hears of it.
+            await asyncio.sleep(0)
+            with contextlib.suppress(NotAtOnce):
+                return self._short_reads.run(unit)
         seconds = self.read_within if within is None else within
         if seconds != math.inf:
             return await self.reading.through(lambda: self._readers.submit(partial(self._read, unit)), seconds)
@@ -141,6 +160,8 @@ class Database:
             self._cut_off(0.0)
             await asyncio.wait({ending}, timeout=0.2)
         await ending
+        if self._short_reads is not None:
+            self._short_reads.disconnect()
         for connection in self._read_connections:
             connection.close()
         self.engine.dispose()
@@ -170,7 +191,12 @@ class Database:
             self._reads[threading.get_ident()] = (time.monotonic(), self._reading.driver)
             try:
                 with connection.begin():
-                    return unit(connection)
+                    value = unit(connection)
+                if self._short_reads is not None:
+                    # This one has been read, whatever the next may find.
+                    with contextlib.suppress(exc.DBAPIError):
+                        self._short_reads.connect()
+                return value
             finally:
                 del self._reads[threading.get_ident()]
         except (exc.DBAPIError, sqlite3.Error) as error:

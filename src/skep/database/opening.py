@@ -25,7 +25,7 @@ async def open_database(name: str, location: Location, *, upgrade: bool) -> Data
     """
     if not upgrade and isinstance(location, Path) and not location.is_file():
         raise Misconfigured(f"the database of {name}, {location}, is missing: `skep db upgrade` makes new ones")
-    database = Database(location)
+    database = Database(location, short_reads=True)
     try:
         await asyncio.to_thread(prepare, database, name, upgrade=upgrade)
     except BaseException:

@@ -18,7 +18,7 @@ class GatedDatabase(Database):
 
     def __init__(self, location: Location | None, name: str, trouble: str) -> None:
         """Without a location it is never admitted."""
-        super().__init__(location if location is not None else Path(os.devnull), name=name)
+        super().__init__(location if location is not None else Path(os.devnull), name=name, short_reads=True)
         self._trouble: str | None = trouble
 
     @property
