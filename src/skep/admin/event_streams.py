@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
@@ -29,6 +30,7 @@ POLL_SECONDS = 0.5
 """Between two looks at the end of the log, while there is a stream."""
 FULL_SECONDS = 10
 """After which who got no stream may ask again."""
+_NAMED = re.compile(rf"{re.escape(MEDIA_TYPE)}\s*(;(?!\s*q\s*=\s*0(\.0*)?\s*(;|$)).*)?")
 COMMENT = ":\n\n"
 """Tells a reader, and what stands between, that the stream goes on."""
 
@@ -163,5 +165,7 @@ def _json(shown: Mapping[str, object]) -> str:
 
 
 def is_wanted(accept: str) -> bool:
-    """Tell whether a reader accepts a stream by name: `*/*` is no wish for one."""
-    return any(one.partition(";")[0].strip().lower() == MEDIA_TYPE for one in accept.split(","))
+    """Tell whether a reader accepts a stream by name: `*/*` is no wish for one, and a weight of zero says no (RFC 9110,
+    12.4.2).
+    """
+    return any(_NAMED.fullmatch(one.strip().lower()) for one in accept.split(","))

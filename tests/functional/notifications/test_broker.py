@@ -214,6 +214,7 @@ async def test_consumers_of_the_form_of_old_are_told_too(tmp_path: Path, rabbit:
             failed = await is_heard(before, "compute_task.build_instances")
             assert (failed.priority, failed.publisher_id) == ("ERROR", "compute_task.super")
             assert failed.payload["reason"].startswith("No valid host")
+            await is_heard(versioned, "compute_task.build_instances.error")
             assert {one.event_type for one in versioned.heard} <= event_table.SENT
             names = {event_table.unversioned(one.event_type) for one in versioned.heard} - {None}
             assert {one.event_type for one in before.heard} <= names
