@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
@@ -18,6 +19,10 @@ from skep.cli.output import Format, format_option, print_record
 
 if TYPE_CHECKING:
     from skep.cli.benchmarks.process import Deployment
+
+
+GUESTS = 10
+"""Virtual machines that are built one after the other unless it is said."""
 
 
 def _show(figures: msgspec.Struct, form: Format) -> None:
@@ -53,6 +58,14 @@ def bench() -> None:
     show_default=True,
     help="Ports of each server, each on a network of Skep's own network service; 0: a cloud without networks.",
 )
+@click.option(
+    "--driver",
+    type=click.Choice(["fake", "libvirt"]),
+    default="fake",
+    show_default=True,
+    help="With `libvirt` guests are virtual machines of QEMU in software, one after the other on one host of a cloud "
+    "of many processes; of the other options only --servers counts (10 unless it is given).",
+)
 @format_option
 def build(
     servers: int,
@@ -63,6 +76,7 @@ def build(
     rate: float,
     multi: bool,
     ports: int,
+    driver: str,
     form: Format,
 ) -> None:
     """Create servers over HTTP in a cloud of its own and wait until all are ACTIVE.
@@ -75,7 +89,11 @@ def build(
              skep bench build --rate 100
              skep bench build --multi --servers 1000
              skep bench build --ports 2
+             skep bench build --driver libvirt
     """
+    if driver == "libvirt":
+        _build_guests(servers, form)
+        return
     from skep.cli.benchmarks.build import run
     from skep.cli.benchmarks.build_load import Offered
 
@@ -92,6 +110,18 @@ def build(
         figures = run(deployment=deployment, offered=offered, hosts=hosts, cells=cells, progress=progress)
     _show(figures, form)
     sys.exit(1 if figures.stuck or figures.leftover_rows or figures.errors else 0)
+
+
+def _build_guests(servers: int, form: Format) -> None:
+    from skep.cli.benchmarks.guests import run
+
+    context = click.get_current_context()
+    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    unused = sorted(given - {"servers", "driver", "form"})
+    if unused:
+        raise click.UsageError(f"--{unused[0]}: with --driver libvirt only --servers counts")
+    guests = servers if "servers" in given else GUESTS
+    _show(run(guests=guests, progress=lambda what: click.echo(what, err=True)), form)
 
 
 @bench.command()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import libvirt
 import msgspec
+import structlog
 
 from skep.compute.drivers.base import DriverError, Guest
 from skep.compute.drivers.libvirt.connection import LibvirtConnection
@@ -29,6 +30,8 @@ from skep.compute.drivers.libvirt.user_networks import free_port, user_interface
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.resources import MEMORY_MB, VCPU
+
+log = structlog.get_logger("skep.compute")
 
 STATES = {
     libvirt.VIR_DOMAIN_NOSTATE: PowerState.NOSTATE,
@@ -122,7 +125,9 @@ class GuestDomains:
                 label = msgspec.structs.replace(label, ssh_port=self._free_port(instance.uuid))
             domain = self._connection.get().defineXML(guest_xml(self._shape(instance, label)))
         if start:
+            began = time.monotonic()
             domain.create()
+            log.info("guest started", instance=instance.uuid, seconds=round(time.monotonic() - began, 4))
         mark_whole(domain, label)
         return state_of(domain)
 
