@@ -20,6 +20,8 @@ MAY_RECUR = {
     "Builds": OF_SERVICES,
     "ComputeSettings": OF_SETTINGS,
     "Deletes": OF_SERVICES,
+    "Group": "of resources that a server asks for, and of rules for ports",
+    "GroupRule": "of a server group, and of a security group as hosts have it",
     "GuestQuestions": OF_SERVICES,
     "Guests": OF_SERVICES,
     "Hearing": "who was heard: noted by a cell conductor, kept by the schedulers",

@@ -6,6 +6,8 @@ host so. Nothing in it is a change: a host that missed any number of them ends i
 
 from __future__ import annotations
 
+import hashlib
+
 import msgspec
 
 from skep.domain.networking import AddressPair, Direction, EtherType, HostRoute, Ipv6Mode
@@ -131,3 +133,35 @@ class HostNetworks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Networks with ports on this host, and those that a router of it leads to."""
     groups: tuple[Group, ...] = ()
     routers: tuple[HostRouter, ...] = ()
+
+
+class HostLook(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at the networks of a host found, and what tells that it is still so."""
+
+    networks: HostNetworks
+    subjects: tuple[str, ...]
+    """As long as none of them is in `HostNetworkChanges`, another look finds the same."""
+    change: int
+    """The last change that it has seen."""
+
+
+class HostNetworkChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What has changed since another change."""
+
+    change: int
+    """The last one. Less than the one before: the database went back in time, and whatever was seen may not be so."""
+    subjects: tuple[str, ...] = ()
+    """What it concerns, of all changes since."""
+    many: bool = False
+    """There were too many to say: anything may have changed."""
+
+
+def versioned(networks: HostNetworks) -> HostNetworks:
+    """Return the same with the version that belongs to it: a digest."""
+    content = msgspec.json.encode(msgspec.structs.replace(networks, version=""))
+    return msgspec.structs.replace(networks, version=hashlib.sha256(content).hexdigest()[:32])
+
+
+def subject_of_host(host: str) -> str:
+    """Return the subject that changes when a host gets or loses a port."""
+    return f"host {host}"

@@ -8,7 +8,7 @@ from functools import partial
 from skep.config.sections import RetentionSettings
 from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
-from skep.database.api import kept_answers
+from skep.database.api import kept_answers, network_changes
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import builds as cell_builds
 from skep.database.cell import deletes as cell_deletes
@@ -84,6 +84,12 @@ def _sorted_out(
     return mapped, orphans
 
 
+def _purged_of_themselves(connection: Connection, now: int, limit: int) -> int:
+    """Purge a batch of each of what is kept for a time of its own, and return how many rows of one at most."""
+    changes = network_changes.purge(connection, now - network_changes.KEPT_SECONDS * SECOND, limit)
+    return max(changes, kept_answers.purge(connection, now, limit))
+
+
 class Retention:
     """Purges what was deleted long ago, in small batches."""
 
@@ -93,8 +99,8 @@ class Retention:
 
     async def run(self) -> bool:
         """Purge one batch in each database; True when some may be left."""
-        kept = partial(kept_answers.purge, now=self._parts.clock.now(), limit=self._settings.batch_rows)
-        more = await self._parts.api.write(kept) >= self._settings.batch_rows
+        now, most = self._parts.clock.now(), self._settings.batch_rows
+        more = await self._parts.api.write(partial(_purged_of_themselves, now=now, limit=most)) >= most
         if self._settings.days == 0:
             return more
         before = self._parts.clock.now() - self._settings.days * 86_400 * SECOND

@@ -13,6 +13,7 @@ from psycopg import sql
 from skep.contracts.neighbours.attached_interfaces import AttachedInterfacesContract
 from skep.contracts.neighbours.network_ports import NetworkPortsContract
 from skep.contracts.neighbours.networks import NetworksOfUsersContract
+from skep.contracts.neighbours.networks_of_hosts import NetworksOfHostsContract
 from skep.contracts.neighbours.networks_world import Networks
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, neighbours
 from skep.database.opening import open_database
@@ -66,6 +67,10 @@ class TestPorts(Embedded, NetworkPortsContract):
     pass
 
 
+class TestOfHosts(Embedded, NetworksOfHostsContract):
+    pass
+
+
 @pytest.mark.needs_part("postgres")
 class TestOfUsersOnPostgres(Embedded, OnPostgres, NetworksOfUsersContract):
     pass
@@ -78,4 +83,9 @@ class TestAttachedOnPostgres(Embedded, OnPostgres, AttachedInterfacesContract):
 
 @pytest.mark.needs_part("postgres")
 class TestPortsOnPostgres(Embedded, OnPostgres, NetworkPortsContract):
+    pass
+
+
+@pytest.mark.needs_part("postgres")
+class TestOfHostsOnPostgres(Embedded, OnPostgres, NetworksOfHostsContract):
     pass

@@ -11,9 +11,12 @@ import httpx
 from skep.api.microversions import MAXIMUM
 from skep.api.routes import ROUTES
 from skep.contracts.neighbours.served import SteppedClock, neighbours, token
+from skep.database import Connection
+from skep.database.api.network_tables import ports
 from skep.database.cell import interfaces
 from skep.domain.ids import InstanceUuid
 from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet
+from skep.standalone.networks.of_servers import EmbeddedNetworks
 from skep_lab.compute_api.api import PROJECT
 from skep_lab.compute_api.servers import CELL1, CELL2, ServersUnderTest, servers_under_test
 from tests.functional.servers.test_migrations import begin
@@ -275,6 +278,37 @@ async def test_nor_those_of_networks(tmp_path: Path) -> None:
             await networks.make(FEW, MANY)
             many = await networks.statements(watch)
     assert _grown(few, many) == {}
+
+
+def _bind_all(connection: Connection) -> None:
+    """Have all ports that are not the service's own be those of a server of one host."""
+    plain = ports.c.device_owner == ""
+    connection.execute(ports.update().where(plain).values(server="server", binding_host_id="host1"))
+
+
+async def test_nor_those_of_what_a_host_brings(tmp_path: Path) -> None:
+    counted = []
+    with watching() as watch:
+        clock = SteppedClock()
+        async with (
+            neighbours(tmp_path, clock) as cloud,
+            cloud.identity_client() as identity,
+            cloud.networks_client() as client,
+        ):
+            networks = _Networks(client, await token(identity, "admin", "admin"))
+            of_hosts = EmbeddedNetworks(cloud.networks.settings, cloud.database, clock)
+            for first, last in ((0, FEW), (FEW, MANY)):
+                await networks.make(first, last)
+                await cloud.database.write(_bind_all)
+                found = await of_hosts.look_at_host("host1", "192.0.2.1")
+                watch.begin()
+                assert await of_hosts.look_at_host("host1", "192.0.2.1") == found
+                counted.append(watch.end().statements)
+                assert found is not None
+                assert (len(found.networks.segments), len(found.networks.routers)) == (last, last)
+                plugged = [port for segment in found.networks.segments for port in segment.ports]
+                assert len(plugged) == 2 * last
+    assert 0 < counted[0] == counted[1]
 
 
 async def test_nor_those_of_identity_and_images(tmp_path: Path) -> None:

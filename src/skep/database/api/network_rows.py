@@ -150,6 +150,11 @@ def by_id(connection: sa.Connection, kind: ResourceKind[ResourceT], ids: list[st
 def where(connection: sa.Connection, kind: ResourceKind[ResourceT], **values: Any) -> list[ResourceT]:
     """Return the resources whose columns have these values (of a list: one of them), in the order of their creation."""
     query = kind.table.select().where(*_equal(kind.table, values)).order_by(kind.table.c.created_at, kind.table.c.id)
+    return of_query(connection, kind, query)
+
+
+def of_query(connection: sa.Connection, kind: ResourceKind[ResourceT], query: sa.Select[Any]) -> list[ResourceT]:
+    """Return the resources that a query of all columns of their table finds."""
     return [_resource(kind, row) for row in connection.execute(query)]
 
 

@@ -9,6 +9,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from skep.database.api.metadata import json_bytes, metadata
+from skep.database.partial_index import where
+
+BOUND_TWICE = where("other_bindings <> X'5b5d'", "other_bindings <> '\\x5b5d'")
+"""The condition of ports that are bound to several hosts, as few are at a time."""
 
 
 def _resource(name: str, *columns: sa.schema.SchemaItem) -> sa.Table:
@@ -78,9 +82,12 @@ ports = _resource(
     sa.Column("device_tag", sa.Text),
     json_bytes("other_bindings", nullable=True),
     sa.UniqueConstraint("network_id", "mac_address"),
+    sa.Index("ports_of_hosts", "binding_host_id"),
+    sa.Index("ports_of_routers", "network_id", **where("device_owner = 'network:router_interface'")),
+    sa.Index("ports_bound_twice", "network_id", **BOUND_TWICE),
 )
 """`server`: of which server it is an interface, by our own word; `device_id` is what its owner says of it.
-`other_bindings`: those to hosts that do not have it, beside `binding_host_id`; null: none."""
+`other_bindings`: those to hosts that do not have it, beside `binding_host_id`; null, or `[]`: none."""
 
 changed_interfaces = sa.Table(
     "changed_interfaces",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from skep.database.api import (
     enrolment_tables,
     event_tables,
+    host_network_tables,
     identity_tables,
     image_tables,
     network_tables,
@@ -17,6 +18,7 @@ from skep.database.api.metadata import metadata
 __all__ = [
     "enrolment_tables",
     "event_tables",
+    "host_network_tables",
     "identity_tables",
     "image_tables",
     "metadata",

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.api import network_rows, port_addresses, port_groups
+from skep.database.api import network_changes, network_rows, port_addresses, port_groups
 from skep.database.api.living import lives
 from skep.database.api.network_rows import (
     FLOATING_IPS,
@@ -26,6 +26,7 @@ from skep.database.api.network_rows import (
 from skep.database.api.network_tables import changed_interfaces, floating_ips, port_holders, ports
 from skep.database.api.tables import instance_mappings
 from skep.database.upsert import insert
+from skep.domain.host_networks import subject_of_host
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.domain.networking import FixedIp, Network, Port, PortBinding, Subnet
 from skep.domain.vifs import Vif, VifAddress, VifGroup, VifSubnet, vif_subnet
@@ -134,6 +135,7 @@ def bind_beside(connection: sa.Connection, hosts: Mapping[InstanceUuid, str], no
             more = PortBinding(host=host, vnic_type=port.binding_vnic_type, profile=port.binding_profile)
             bound = _changed(port, now, other_bindings=(*port.other_bindings, more))
             network_rows.update(connection, PORTS, bound)
+            network_changes.note(connection, [subject_of_host(host)], now)
 
 
 def bound_to(

@@ -27,6 +27,7 @@ from skep.neighbours.networks.base import (
     WantedPorts,
     WantedRule,
 )
+from skep.neighbours.networks.hosts import BroughtByOthers
 
 NOT_CONFIGURED = "no network service is configured"
 EXPECTED = f"'auto' or 'none', since {NOT_CONFIGURED}"
@@ -124,7 +125,7 @@ def _none(noun: str) -> NotFound:
     return NotFound(f"The resource could not be found: {noun} are not part of this release.")
 
 
-class NoNetworks(NoProxies):
+class NoNetworks(BroughtByOthers, NoProxies):
     """A `NetworksOfUsers` and `NetworkPorts` where there are none."""
 
     async def choose(self, asked: AskedNetworks, _context: RequestContext, _token: str) -> ChosenNetworks:

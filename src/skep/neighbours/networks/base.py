@@ -17,6 +17,7 @@ from skep.domain.nested.wanted import PortsWanted
 from skep.domain.networking import EtherType, SecurityGroupRule
 from skep.domain.subnet_addresses import BadSubnet, block_of
 from skep.domain.vifs import RequestedNetwork, Vif
+from skep.neighbours.networks.hosts import NetworksOfHosts
 
 NOT_BESIDE: Mapping[InstanceUuid, str] = MappingProxyType({})
 """No server has another host soon."""
@@ -391,7 +392,7 @@ class PortsOfServers(msgspec.Struct, frozen=True, kw_only=True):
     """As `NetworkPorts.bound_to` returns them."""
 
 
-class NetworkPorts(Protocol):
+class NetworkPorts(NetworksOfHosts, Protocol):
     """Makes the ports of servers in Skep's own name, keeps them bound to the right host, and tells what they are."""
 
     elsewhere: bool

@@ -11,7 +11,9 @@ from typing import Literal
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from skep.database.api import network_changes
 from skep.database.api.network_rows import PORTS
+from skep.domain.host_networks import subject_of_host
 from skep.domain.networking import OF_THE_SERVICE, Port, PortBinding
 from skep.standalone.networks.bodies import BindingChanges, NewBinding
 from skep.standalone.networks.callers import NetworkWork
@@ -61,6 +63,7 @@ def create(work: NetworkWork, port: Port, said: NewBinding) -> ShownBinding:
     if said.host in {port.binding_host_id, *(one.host for one in others(port))}:
         raise InTheWay("PortBindingAlreadyExists", f"Binding for port {port.id} on host {said.host} already exists.")
     made = PortBinding(host=said.host, vnic_type=vnic_type(said.vnic_type), profile=said.profile or {})
+    network_changes.note(work.connection, [subject_of_host(said.host)], work.now)
     return binding(_stored(work, port, other_bindings=(*others(port), made)), made, INACTIVE)
 
 

@@ -8,10 +8,11 @@ from functools import partial
 from typing import TypeVar
 
 from skep.database import Connection
-from skep.database.api import instance_mappings, lost_ports, network_rows, server_ports
+from skep.database.api import instance_mappings, lost_ports, network_changes, network_rows, server_ports
 from skep.database.api.network_rows import SECURITY_GROUPS
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound
+from skep.domain.host_networks import HostLook, HostNetworkChanges
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 from skep.domain.vifs import Vif
@@ -29,7 +30,7 @@ from skep.neighbours.networks.base import (
     WantedInterface,
     WantedPorts,
 )
-from skep.standalone.networks import attachments, choices, groups_of_servers, many_ports, taking
+from skep.standalone.networks import attachments, choices, groups_of_servers, hosts, many_ports, taking
 from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.proxies import EmbeddedProxies, caller_of, with_rules
 
@@ -174,6 +175,14 @@ class EmbeddedNetworks(EmbeddedProxies):
             return True
 
         return await self._database.write(unit)
+
+    async def look_at_host(self, host: str, tunnel_address: str | None) -> HostLook | None:
+        """Return what a host has to bring."""
+        return await hosts.look(self._database, self._clock, host, tunnel_address)
+
+    async def host_changes(self, since: int) -> HostNetworkChanges | None:
+        """Return what changed since."""
+        return await self._database.read(partial(network_changes.since, before=since))
 
     async def _allocate(self, wanted: WantedPorts) -> tuple[Vif, ...] | PortsRefused:
         if wanted.networks == "none":

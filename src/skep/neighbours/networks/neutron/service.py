@@ -29,6 +29,7 @@ from skep.neighbours.networks.base import (
     WantedInterface,
     WantedPorts,
 )
+from skep.neighbours.networks.hosts import BroughtByOthers
 from skep.neighbours.networks.neutron import attaching, choosing, groups, interfaces
 from skep.neighbours.networks.neutron.bindings import PortBindings
 from skep.neighbours.networks.neutron.building import Building, PortsMade
@@ -44,7 +45,7 @@ PAGE = 1000
 """Ports of one answer, where all are listed."""
 
 
-class NeutronNetworks(NeutronProxies):
+class NeutronNetworks(BroughtByOthers, NeutronProxies):
     """What Skep asks of Neutron's v2.0 API.
 
     What users name is looked up with their own tokens; ports are made, bound and given up by Skep's own user, who has
