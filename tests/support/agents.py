@@ -26,11 +26,13 @@ from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import StaleAgent, Unavailable
 from skep.domain.flavors import Flavor
+from skep.domain.host_networks import HostNetworks
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId
 from skep.domain.images import Image
 from skep.domain.instances import Instance, Task
 from skep.domain.resources import Resources
 from skep.domain.sessions import contents_label, seal_to_run
+from skep.domain.vifs import Vif
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import (
     ActPermission,
@@ -46,8 +48,10 @@ from skep.messages.to_cell_conductor import (
     MayMove,
     MaySpawn,
     MoveStepDone,
+    NetworksOfHost,
     Permission,
     ReadContents,
+    ReadNetworks,
     RegisterAgent,
     Registration,
     ReportGuests,
@@ -83,6 +87,7 @@ QUICK = ComputeSettings(
     report_delay_seconds=0.001,
     heartbeat_seconds=0.05,
     progress_seconds=0.01,
+    networks_seconds=0.01,
     resend_seconds=0.002,
     call_timeout_seconds=0.5,
 )
@@ -116,6 +121,9 @@ class ScriptedConductor:
         self.takes_tickets = True
         self.ticket: ImageTicket | None = None
         """What every host gets for every image; None: nothing."""
+        self.takes_networks = True
+        self.networks: HostNetworks | None = None
+        """What every host has to bring; None: others bring the networks."""
         self.withheld: set[type[Any]] = set()
         """Calls of these types are answered that nobody can answer now."""
         self._news = asyncio.Event()
@@ -141,6 +149,7 @@ class ScriptedConductor:
             ReportProgress: lambda _: None,
             ReadContents: self._contents,
             RequestTicket: self._ticket,
+            ReadNetworks: self._networks,
         }
         return {message: self._answering(answer) for message, answer in answers.items()}
 
@@ -198,6 +207,10 @@ class ScriptedConductor:
         key = self.all(RegisterAgent)[-1].exchange_key
         return SealedTicket(sealed=seal_to_run(key, about, msgspec.json.encode(self.ticket)))
 
+    def _networks(self, message: ReadNetworks) -> NetworksOfHost:
+        same = self.networks is None or self.networks.version == message.version
+        return NetworksOfHost(brought=self.networks is not None, networks=None if same else self.networks)
+
     def _report(self, message: ReportHost) -> HostReported:
         if self.number not in (None, message.incarnation):
             return HostReported(epoch=self.epoch, incarnation=self.number, error="schedulers know of another agent")
@@ -208,6 +221,7 @@ class ScriptedConductor:
             claims=tuple(self.claims.values()),
             fenced=self.fenced,
             takes_guests=self.takes_guests,
+            takes_networks=self.takes_networks,
             understood=self.understood,
         )
 
@@ -327,9 +341,10 @@ class AgentStage:
         node: NodeUuid | None = None,
         flavor: Flavor | None = None,
         secrets: bytes | None = None,
+        vifs: tuple[Vif, ...] = (),
     ) -> InstanceUuid:
         """Send an order to build."""
-        made = instance(number, image=image, flavor=flavor)
+        made = msgspec.structs.replace(instance(number, image=image, flavor=flavor), vifs=vifs)
         await self.transport.cast(
             compute(CELL, HOST),
             BuildAndRunInstance(

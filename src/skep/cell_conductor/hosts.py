@@ -331,6 +331,7 @@ class Hosts:
             claims=answer.claims,
             error=trouble,
             takes_guests=True,
+            takes_networks=True,
             moment=self._moment,
             now=self._parts.clock.now(),
             understood=await self._understands(report.node),

@@ -14,6 +14,7 @@ from skep.cell_conductor.fences import Fences
 from skep.cell_conductor.guest_questions import GuestQuestions
 from skep.cell_conductor.guests import Guests
 from skep.cell_conductor.hints import HintedLoops
+from skep.cell_conductor.host_networks import CellNetworks
 from skep.cell_conductor.hosts import Hosts
 from skep.cell_conductor.moves import Moves
 from skep.cell_conductor.offloads import Offloads
@@ -45,6 +46,7 @@ from skep.messages.to_cell_conductor import (
     MoveStepDone,
     QuestionsAsked,
     ReadContents,
+    ReadNetworks,
     RegisterAgent,
     Registration,
     ReportGuests,
@@ -163,6 +165,7 @@ class CellConductor:
             ReportGuests: self._guests.reported,
             GuestsFound: self._recovery.found,
             AnswerAboutGuest: self._questions.answered,
+            ReadNetworks: CellNetworks(self._parts).read,
         }
         of_any_run: Handlers = {
             ReportHost: self._hosts.report,

@@ -31,6 +31,7 @@ from skep.compute.inventory import idle_usage
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
 from skep.compute.moves import Moves
+from skep.compute.networks import networks_of
 from skep.compute.outcomes import Outcomes
 from skep.compute.own_clock import OwnClock
 from skep.compute.progress import Progress
@@ -267,6 +268,7 @@ class Agent:
         )
         host.upcalls.on_stale = self._fence
         host.upcalls.saw(self._journal.attempts.latest)
+        host.networks = networks = networks_of(host, self._driver)
         outcomes = Outcomes(host)
         builds = Builds(host, outcomes)
         deletes = Deletes(host, builds, outcomes)
@@ -284,6 +286,8 @@ class Agent:
         )
         self._subscription = await self._transport.serve(compute(self.cell, self.name), handlers)
         self._work.start(reports.run(host), name=f"reports {self.name}")
+        if networks is not None:
+            self._work.start(networks.run(), name=f"networks {self.name}")
         self._work.start(guests_seen.run(), name=f"guests {self.name}")
         self._work.start(Progress(host, builds, actions, moves).run(), name=f"progress {self.name}")
 

@@ -31,6 +31,7 @@ from skep.compute.entries import (
     TerminateAsked,
 )
 from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance
 from skep.domain.timelines import Moment, later
 
 KEPT_TASKS = 4
@@ -54,6 +55,11 @@ class OpenAttempt(msgspec.Struct, kw_only=True):
     def built(self) -> GuestBuilt | None:
         """What was built; None while there is no guest."""
         return self.entry if isinstance(self.entry, GuestBuilt) else None
+
+    @property
+    def described(self) -> Instance | None:
+        """The server as it was when it was built, or is to be; None: an agent of before 0.7.0 built it."""
+        return self.entry.instance if isinstance(self.entry, BuildAccepted) else self.entry.described
 
     @property
     def aside(self) -> str:

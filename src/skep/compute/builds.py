@@ -269,7 +269,8 @@ class Builds:
         return None
 
     async def _build(self, run: Run) -> None:
-        for action in (self._may_build, self._clear, self._prepare, self._open, self._may_spawn, self._spawn):
+        permitted = (self._may_build, self._clear, self._prepare, self._open, self._bring)
+        for action in (*permitted, self._may_spawn, self._spawn):
             self._host.work.check()
             failed = REPLACED if run.replaced else await action(run)
             if failed is not None:
@@ -386,6 +387,11 @@ class Builds:
             self._told_closed = True
             log.warning("passwords and files not given to guests: no key opens them", host=host.name)
         return None
+
+    async def _bring(self, run: Run) -> BuildFailure | None:
+        """Have the networks of the guest brought, before the point of no return."""
+        await self._wait(run, self._host.bring(run.order.instance))
+        return REPLACED if run.replaced else None
 
     async def _spawn(self, run: Run) -> BuildFailure | None:
         host, order = self._host, run.order

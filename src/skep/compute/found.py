@@ -11,7 +11,7 @@ from skep.compute.drivers.base import Guest
 from skep.compute.host import Host
 from skep.domain.builds import BuildFailure
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import Instance, PowerState
+from skep.domain.instances import PowerState
 from skep.messages.to_cell_conductor import GuestHere, GuestsFound
 from skep.messages.to_compute import TellGuests
 
@@ -94,21 +94,13 @@ def _told(instance: InstanceUuid, attempt: int, record: InstanceRecord | None, g
         phase="whole" if guest is not None and guest.whole else "spawning" if _may_spawn(opened, guest) else "building",
         power_state=guest.power_state if guest is not None else PowerState.NOSTATE,
         launched_at=built.launched_at if built is not None else 0,
-        described=_described(opened),
+        described=None if opened is None else opened.described,
     )
 
 
 def _may_spawn(opened: OpenAttempt | None, guest: Guest | None) -> bool:
     """Whether the hypervisor has something of the attempt, or may have any moment."""
     return guest is not None or (opened is not None and opened.granted)
-
-
-def _described(opened: OpenAttempt | None) -> Instance | None:
-    if opened is None:
-        return None
-    if opened.order is not None:
-        return opened.order.instance
-    return opened.built.described if opened.built is not None else None
 
 
 def _was_deleted(record: InstanceRecord) -> bool:

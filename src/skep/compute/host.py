@@ -27,6 +27,7 @@ from skep.domain.claims import ClaimKey
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
+from skep.domain.instances import Instance
 from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
 from skep.neighbours.vendor_data import VendorDataTargets
@@ -40,6 +41,13 @@ class Reporting(Protocol):
 
     def settle(self, key: ClaimKey) -> None:
         """Report soon, and name this claim as settled: the ledger counts it, refused it or let it go."""
+
+
+class Bringing(Protocol):
+    """Whatever has the driver bring networks."""
+
+    async def bring(self, instance: Instance) -> None:
+        """Have the ports of a server brought before its guest is made."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -69,6 +77,8 @@ class Host:
     """Where the disks of moves go from host to host; None: the host takes part in no move."""
     snapshots: Snapshots | None = None
     """Where the disks of guests become images; None: the host may store none."""
+    networks: Bringing | None = None
+    """What brings the networks of its guests; None: the driver brings none."""
     vendors: VendorDataTargets | None = None
     """The operator's services that say what config drives hold besides; None: there are none."""
     capabilities: frozenset[Capability] = frozenset()
@@ -95,6 +105,11 @@ class Host:
             cell=self.cell_name,
             contexts=(context,) if context is not None else (),
         )
+
+    async def bring(self, instance: Instance) -> None:
+        """Have the ports of a server brought before its guest is made, if this host brings any."""
+        if self.networks is not None and instance.vifs:
+            await self.networks.bring(instance)
 
     def assigned(self, entry: BuildAccepted | GuestBuilt) -> Assignment:
         """Return what an attempt in the journal holds of this host."""

@@ -117,6 +117,8 @@ class Moves:
         unable = self._unable(order)
         if unable is not None:
             return unable
+        if order.step in MAKING:
+            await self._host.bring(order.instance)
         if order.step in LOCKING:
             return GIVEN_UP if await self._permission(order) is None else await self._run(step, order)
         if order.step == "rebuild_spawn" and order.secrets is not None:
@@ -579,6 +581,9 @@ ASKED = frozenset(
     }
 )
 """Steps that stop or start a guest."""
+
+MAKING = frozenset({"spawn", "take_up", "rebuild_spawn", "live_prepare"})
+"""Steps that make a guest, so the networks of its ports have to be there."""
 
 ANEW = frozenset({"prepare_anew", "spawn"})
 """Steps that need no disks of another attempt."""

@@ -283,6 +283,7 @@ class Reports:
         """Tell of guests at once where the conductor takes that, for the first time in this life of the agent."""
         newly = answer.takes_guests and not self._host.upcalls.takes_guests
         self._host.upcalls.takes_guests = answer.takes_guests
+        self._host.upcalls.takes_networks = answer.takes_networks
         if newly:
             self.on_guests_taken()
 

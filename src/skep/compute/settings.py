@@ -27,6 +27,8 @@ class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a build waits until the network service has wired its ports; 0: it does not."""
     vif_plugging_is_fatal: bool = True
     """Whether it fails then."""
+    networks_seconds: float = 5.0
+    """Between two questions what the host has to bring of networks, where its driver brings some."""
     report_interval_seconds: float = 60.0
     """Between two full reports when nothing changes."""
     report_delay_seconds: float = 0.1

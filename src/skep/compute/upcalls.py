@@ -32,6 +32,7 @@ from skep.messages.to_cell_conductor import (
     MaySpawn,
     MoveStepDone,
     ReadContents,
+    ReadNetworks,
     Registration,
     ReportGuests,
     RequestTicket,
@@ -57,6 +58,7 @@ SPOKEN = (
     MayMove,
     MoveStepDone,
     AnswerAboutGuest,
+    ReadNetworks,
 )
 """What only the youngest of several agents with one identity may say."""
 
@@ -77,6 +79,8 @@ class Upcalls:
         self._clock = clock
         self.takes_guests = False
         """Whether the conductor takes `ReportGuests`, as it said when it last took a report."""
+        self.takes_networks: bool | None = None
+        """Whether the conductor takes `ReadNetworks`, as it said when it last took a report; None: it took none yet."""
         self._registered = asyncio.Event()
         self._takes_tickets = False
         """Whether the conductor takes `RequestTicket`, as it said when it last took a registration."""

@@ -47,6 +47,7 @@ DriverOperation = Literal[
     "extend_volume",
     "create_volume_snapshot",
     "delete_volume_snapshot",
+    "networks",
 ]
 """What can be made to fail."""
 
@@ -120,6 +121,7 @@ FakeCapability = Literal[
     "swap_volume",
     "extend_volume",
     "assisted_snapshot",
+    "networks",
 ]
 """Those of `skep.domain.capabilities` that a fake driver has and can lack."""
 
@@ -154,6 +156,13 @@ class FakeDriverSettings(Section, frozen=True, kw_only=True):
         bool,
         Meta(
             description="Whether each host makes interfaces, on paper: builds wait until Neutron has wired their ports"
+        ),
+    ] = False
+    networks: Annotated[
+        bool,
+        Meta(
+            description="Whether each host brings the networks of its guests, on paper: it keeps what it is told of "
+            "them in `networks.json`"
         ),
     ] = False
     interfaces_of_host: Annotated[
@@ -285,6 +294,14 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
             description="Whether a build fails whose ports are not wired by then; false: the guest is made all the same"
         ),
     ] = True
+    networks_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Seconds between two questions which networks, rules and floating addresses the host has to "
+            "bring to its guests, where its driver brings those of Skep's own network service",
+        ),
+    ] = 5.0
     require_signatures: Annotated[
         bool,
         Meta(

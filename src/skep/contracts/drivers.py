@@ -38,6 +38,7 @@ from skep.compute.drivers.contents import GuestContents, GuestFile
 from skep.compute.drivers.live import Copying
 from skep.compute.drivers.volumes import SWAP_ABORTED, AssistedSnapshotDriver, VolumeExtendDriver, VolumeSwapDriver
 from skep.contracts.eventually import PATIENCE
+from skep.contracts.host_networks import HostNetworksContract
 from skep.contracts.live_migrations import LiveMigrationContract
 from skep.contracts.live_migrations import guest_of as _guest
 from skep.contracts.live_migrations import prepare as _prepare
@@ -52,7 +53,7 @@ from skep.domain.resources import MEMORY_MB, VCPU
 from skep.domain.volumes import AssistSnapshot, ExtendedVolume, SwapVolume
 
 
-class DriverContract(LiveMigrationContract):
+class DriverContract(LiveMigrationContract, HostNetworksContract):
     """Tests of the port `skep.compute.drivers.base.Driver`."""
 
     @pytest.fixture

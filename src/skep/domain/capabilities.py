@@ -51,6 +51,8 @@ class Capability(enum.StrEnum):
     """Make a snapshot of a volume that is a file, for the volume service, while a guest uses it; and delete one."""
     HOST_INTERFACES = "host_interfaces"
     """Make interfaces that belong to the host: where a build goes to another host its ports are made anew."""
+    NETWORKS = "networks"
+    """Bring the networks of Skep's own network service to the guests of the host."""
     CONSOLE_OUTPUT = "console_output"
     """Tell what a guest has written to its console."""
     DIAGNOSTICS = "diagnostics"

@@ -9,6 +9,7 @@ import msgspec
 from skep.domain.builds import BuildFailure
 from skep.domain.claims import ClaimKey
 from skep.domain.guests import GuestSeen
+from skep.domain.host_networks import HostNetworks
 from skep.domain.hosts import AgentIdentity, AgentReport
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Instance, PowerState
@@ -260,6 +261,31 @@ class TaskDone(Call[Done], frozen=True, kw_only=True):
     """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
+class NetworksOfHost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host has to bring of networks to its guests."""
+
+    brought: bool = True
+    """False: not hosts of Skep bring the networks of this cloud, or it has none."""
+    networks: HostNetworks | None = None
+    """None: those of the version that the host has."""
+
+
+class ReadNetworks(Call[NetworksOfHost], frozen=True, kw_only=True):
+    """The host brings networks to its guests: which, if they are not those that it has? Asked periodically."""
+
+    wire_name: ClassVar[str] = "ReadNetworks"
+    reply_type: ClassVar[Any] = NetworksOfHost
+    host: str
+    tunnel_address: str | None = None
+    """Where other hosts reach it with what its guests send; None: nowhere."""
+    version: str = ""
+    """Of those that it has; empty: none."""
+    anew: bool = False
+    """Whether what was found a moment ago is no answer: a guest waits for its port."""
+    incarnation: int | None = None
+    """The run of the host's agent that sends this; a younger run supersedes it."""
+
+
 class AnswerAboutGuest(Call[Done], frozen=True, kw_only=True):
     """What a host says to `AskAboutGuest`, once. Bounded: `skep.domain.questions.MOST_BYTES`."""
 
@@ -390,6 +416,8 @@ class HostReported(msgspec.Struct, frozen=True, kw_only=True):
     """The agent's new incarnation: schedulers know a higher one than the cell's database gave."""
     takes_guests: bool = False
     """The conductor takes `ReportGuests`; those of before 0.6.0 do not."""
+    takes_networks: bool = False
+    """The conductor takes `ReadNetworks`; those of before 0.11.0 do not."""
     moment: Moment | None = None
     """The moment of the cell's database."""
     now: int | None = None

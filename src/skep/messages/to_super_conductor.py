@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import msgspec
+
+from skep.domain.host_networks import HostNetworkChanges, HostNetworks
 from skep.domain.ids import CellUuid, InstanceUuid, RequestId
 from skep.messages.base import Call, Cast
 from skep.messages.to_cell_conductor import SealedContents, SealedTicket
@@ -64,3 +67,38 @@ class IssueTicket(Call[SealedTicket], frozen=True, kw_only=True):
     """As `RequestTicket.store`."""
     question: str = ""
     """As `RequestTicket.question`."""
+
+
+class HostNetworksSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host has to bring of networks, and what tells that it is still so (`HostLook`)."""
+
+    brought: bool = True
+    """As `NetworksOfHost.brought`."""
+    version: str = ""
+    networks: HostNetworks | None = None
+    """None: those of the version that the host has."""
+    subjects: tuple[str, ...] = ()
+    change: int = 0
+
+
+class LookAtHostNetworks(Call[HostNetworksSeen], frozen=True, kw_only=True):
+    """A host of this cell brings networks to its guests, and asks which."""
+
+    wire_name: ClassVar[str] = "LookAtHostNetworks"
+    reply_type: ClassVar[Any] = HostNetworksSeen
+    cell: CellUuid
+    host: str
+    tunnel_address: str | None = None
+    """As `ReadNetworks.tunnel_address`."""
+    version: str = ""
+    """As `ReadNetworks.version`."""
+
+
+class ReadNetworkChanges(Call[HostNetworkChanges], frozen=True, kw_only=True):
+    """A conductor of this cell knows what its hosts have to bring: what has changed?"""
+
+    wire_name: ClassVar[str] = "ReadNetworkChanges"
+    reply_type: ClassVar[Any] = HostNetworkChanges
+    cell: CellUuid
+    since: int
+    """The last change that it knows of."""

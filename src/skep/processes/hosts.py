@@ -42,6 +42,7 @@ def compute_settings(config: Config, host: str) -> ComputeSettings:
         max_concurrent_builds=section.max_concurrent_builds,
         vif_plugging_seconds=section.vif_plugging_timeout,
         vif_plugging_is_fatal=section.vif_plugging_is_fatal,
+        networks_seconds=section.networks_seconds,
         report_interval_seconds=section.report_interval,
         require_signatures=section.require_signatures,
         max_hung_calls=section.max_hung_calls,

@@ -19,8 +19,10 @@ from skep.messages.to_super_conductor import (
     CellChanged,
     DeleteInstances,
     IssueTicket,
+    LookAtHostNetworks,
     OpenContents,
     OperatorStateChanged,
+    ReadNetworkChanges,
     ScheduleAndBuildInstances,
 )
 from skep.reconciler.beginnings import until_done
@@ -33,6 +35,7 @@ from skep.super_conductor.charges import Charges
 from skep.super_conductor.contents import Contents
 from skep.super_conductor.deletes import Deletes
 from skep.super_conductor.events import Events
+from skep.super_conductor.host_networks import NetworksOnHosts
 from skep.super_conductor.hosts import Hosts
 from skep.super_conductor.interfaces import Interfaces
 from skep.super_conductor.moves import Moves
@@ -135,7 +138,7 @@ class SuperConductor:
         await self._lease.start()
         # Before anything is done: a database that went back while nobody ran is known by what the others remember.
         await self._looks.run()
-        transport = self._parts.transport
+        transport, networks = self._parts.transport, NetworksOnHosts(self._parts)
         hints: Handlers = {
             ScheduleAndBuildInstances: self._on_build,
             DeleteInstances: self._on_delete,
@@ -150,6 +153,8 @@ class SuperConductor:
                     CellChanged: self._on_told,
                     OpenContents: Contents(self._parts).open,
                     IssueTicket: Tickets(self._parts).issue,
+                    LookAtHostNetworks: networks.look,
+                    ReadNetworkChanges: networks.changes,
                 },
             ),
         ]

@@ -3,15 +3,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from skep.compute.drivers.base import Driver
 from skep.compute.drivers.contents import GuestContents
-from skep.compute.drivers.fake import DISKS, DRIVES, INSIDES, RESCUE, FailureRule, FakeDriver, FakeSettings
+from skep.compute.drivers.fake import (
+    DISKS,
+    DRIVES,
+    INSIDES,
+    RESCUE,
+    FailureRule,
+    FakeDriver,
+    FakeSettings,
+)
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.drivers.fake_drives import FakeDrives
 from skep.compute.drivers.fake_inside import GuestInsides
+from skep.compute.drivers.fake_networks import NETWORKS_FILE
 from skep.contracts.drivers import DriverContract
+from skep.domain.host_networks import HostNetworks
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 
@@ -20,7 +31,7 @@ class TestFakeDriver(DriverContract):
     @pytest.fixture
     async def driver(self, tmp_path: Path) -> AsyncIterator[Driver]:
         self.directory = tmp_path
-        self.latest = FakeDriver(tmp_path, "host-1", FakeSettings(images=True))
+        self.latest = FakeDriver(tmp_path, "host-1", FakeSettings(images=True, networks=True))
         yield self.latest
         self.latest.close()
         for directory in (tmp_path, tmp_path / RESCUE):
@@ -40,6 +51,9 @@ class TestFakeDriver(DriverContract):
             return FakeDisks(self.directory / RESCUE / DISKS).content(instance, attempt)
         except FileNotFoundError:
             return None
+
+    def brought(self, driver: Driver) -> HostNetworks | None:  # noqa: ARG002
+        return msgspec.json.decode((self.directory / NETWORKS_FILE).read_bytes(), type=HostNetworks)
 
     async def restarted(self, driver: Driver) -> Driver:
         driver.close()

@@ -71,6 +71,13 @@ def test_a_driver_says_whether_its_interfaces_belong_to_the_host(tmp_path: Path,
         assert Capability.HOST_INTERFACES not in able(CoreOnly(driver))
 
 
+@pytest.mark.parametrize("wants", [True, False])
+def test_a_driver_says_whether_it_brings_networks(tmp_path: Path, *, wants: bool) -> None:
+    with closing(FakeDriver(tmp_path, "host-1", FakeSettings(networks=wants))) as driver:
+        assert (Capability.NETWORKS in able(driver)) is wants
+        assert Capability.NETWORKS not in able(CoreOnly(driver))
+
+
 def test_each_capability_of_a_fake_driver_can_be_switched_off(tmp_path: Path) -> None:
     assert set(get_args(FakeCapability)) == set(PROTOCOLS)
     whole = capabilities_of(lacking(())(tmp_path, "host-1"))

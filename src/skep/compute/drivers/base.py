@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from skep.compute.drivers.contents import GuestContents
+from skep.domain.host_networks import HostNetworks
 from skep.domain.hosts import HostFacts as HostFacts  # noqa: PLC0414  # drivers import it from here
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
@@ -149,6 +150,29 @@ class InterfacesOfHost(Protocol):
         """Whether what was made of ports here cannot be had by another host: a network that only this host has, or
         hardware that knows the addresses. The ports of a build that goes to another host are made anew then."""
         ...
+
+
+@runtime_checkable
+class NetworksDriver(Protocol):
+    """The capability `networks`, of a driver that may have it: by how it was configured."""
+
+    @property
+    def wants_networks(self) -> bool:
+        """Whether the host brings the networks of its guests; otherwise nothing is asked and nothing told."""
+        ...
+
+    def tunnel_address(self) -> str | None:
+        """Return the address by which other hosts reach this one with what its guests send them; None: by none, and
+        guests on other hosts are not reached."""
+        ...
+
+    async def networks(self, wanted: HostNetworks) -> None:
+        """Make the networks of the host so: with these, and without what is not among them.
+
+        It is told what it was told before where that may have been interrupted, and says what is there itself: the
+        agent remembers nothing over a restart. A port is named before its guest is made, and it may have none. What is
+        there stays as it is while nothing is told. Calls do not overlap. Raises DriverError; then it is told again.
+        """
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from skep.compute.drivers.base import (
     ImageDriver,
     InterfacesOfHost,
     MoveDriver,
+    NetworksDriver,
     PasswordDriver,
     PauseDriver,
     PowerDriver,
@@ -39,6 +40,7 @@ PROTOCOLS: Mapping[Capability, type] = {
     Capability.PRESERVE: PreserveDriver,
     Capability.PASSWORD: PasswordDriver,
     Capability.CRASH_DUMP: CrashDumpDriver,
+    Capability.NETWORKS: NetworksDriver,
     Capability.CONSOLE_OUTPUT: ConsoleOutputDriver,
     Capability.DIAGNOSTICS: DiagnosticsDriver,
     Capability.SERIAL_CONSOLE: SerialConsoleDriver,
@@ -66,6 +68,7 @@ def able(driver: Driver, *, stores_images: bool = False, exchanges: bool = False
         Capability.SNAPSHOT: stores_images,
         Capability.MOVE: exchanges,
         Capability.LIVE_MIGRATE: exchanges,
+        Capability.NETWORKS: isinstance(driver, NetworksDriver) and driver.wants_networks,
     }
     found = {Capability.EVACUATE, *(one for one in capabilities_of(driver) if needs.get(one, True))}
     if isinstance(driver, InterfacesOfHost) and driver.interfaces_of_host:

@@ -22,6 +22,7 @@ from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.drivers.fake_drives import FakeDrives
 from skep.compute.drivers.fake_inside import GuestInsides
 from skep.compute.drivers.fake_live import FakeLiveMigration
+from skep.compute.drivers.fake_networks import FakeNetworks
 from skep.compute.drivers.fake_serial import FakeSerialLine, running
 from skep.compute.drivers.fake_topology import FakeTopology
 from skep.compute.drivers.fake_volumes import FakeVolumes
@@ -101,13 +102,16 @@ class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[FailureRule, ...] = ()
     plugs: bool = False
     """Whether it makes interfaces, on paper: builds wait until their ports are wired."""
+    networks: bool = False
+    tunnel_address: str | None = None
+    """Whether it brings networks, on paper, and where it says that other hosts reach it."""
     interfaces_of_host: bool = False
     """Whether no other host can have its interfaces: the ports of a build that fails here are made anew."""
     images: bool = False
     """Whether disks have the bytes of the servers' images; otherwise they are empty."""
 
 
-class FakeDriver(FakeLiveMigration, FakeVolumes):
+class FakeDriver(FakeLiveMigration, FakeVolumes, FakeNetworks):
     """Pretends to run guests. Opening it reads the host's file; `close` gives the file back, the guests stay."""
 
     def __init__(
@@ -134,6 +138,15 @@ class FakeDriver(FakeLiveMigration, FakeVolumes):
     def interfaces_of_host(self) -> bool:
         """Whether no other host can have the interfaces that it makes."""
         return self.settings.interfaces_of_host
+
+    @property
+    def wants_networks(self) -> bool:
+        """Whether it is told of networks."""
+        return self.settings.networks
+
+    def tunnel_address(self) -> str | None:
+        """Return where other hosts would reach it."""
+        return self.settings.tunnel_address
 
     def on_change(self, told: Callable[[], None]) -> None:
         """Call `told` when a guest starts or stops by itself."""

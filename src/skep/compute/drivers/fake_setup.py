@@ -46,6 +46,7 @@ def fake_settings(section: FakeDriverSettings, images: bool = False) -> FakeSett
         power_delay=section.power_delay,
         copy_delay=section.copy_delay,
         plugs=section.plugs,
+        networks=section.networks,
         interfaces_of_host=section.interfaces_of_host,
         failures=tuple(
             FailureRule(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from ipaddress import ip_address
 
 import sqlalchemy as sa
 
@@ -216,19 +215,15 @@ def _rules(found: Iterable[SecurityGroupRule]) -> tuple[GroupRule, ...]:
 
 def _members(connection: sa.Connection, groups: list[str]) -> dict[str, tuple[str, ...]]:
     """Return the addresses of all ports that have a group."""
-    found: dict[str, set[str]] = defaultdict(set)
+    found: dict[str, dict[str, None]] = defaultdict(dict)
     group, address = port_security_groups.c.security_group_id, addresses_of_ports.c.ip_address
     of_ports = addresses_of_ports.c.port_id == port_security_groups.c.port_id
     for some in portions(groups):
         query = sa.select(group, address).join_from(port_security_groups, addresses_of_ports, of_ports)
-        for row in connection.execute(query.where(group.in_(some))):
-            found[row.security_group_id].add(row.ip_address)
-    return {one: tuple(sorted(addresses, key=_number)) for one, addresses in found.items()}
-
-
-def _number(address: str) -> tuple[int, int]:
-    known = ip_address(address)
-    return known.version, int(known)
+        # Subnets of several networks may have the same addresses.
+        for group_id, member in connection.execute(query.where(group.in_(some)).order_by(addresses_of_ports.c.address)):
+            found[group_id][member] = None
+    return {one: tuple(addresses) for one, addresses in found.items()}
 
 
 def _peers(

@@ -1,0 +1,153 @@
+"""Has the driver bring what the network service says of the host: periodically, and before a guest that needs it.
+
+What is there stays as it is while nothing can be asked: networks outlive conductors, agents and network services.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Collection
+
+import msgspec
+import structlog
+
+from skep.compute.drivers.base import Driver, NetworksDriver
+from skep.compute.host import Host
+from skep.domain.builds import BuildFailure
+from skep.domain.errors import SkepError, StaleAgent
+from skep.domain.host_networks import HostNetworks, versioned
+from skep.domain.instances import Instance
+from skep.messages.to_cell_conductor import ReadNetworks
+
+log = structlog.get_logger("skep.compute")
+
+BRING_SECONDS = 5.0
+"""For so long a guest waits for its ports to be brought. They are bound to the host before, or a moment after. It is
+made all the same when nobody can say so, and its network follows."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+"""Seconds between two questions of one that waits."""
+
+
+@dataclasses.dataclass
+class BroughtNetworks:
+    """What the driver was told last."""
+
+    said: str = ""
+    """The version that the network service gave it; empty: nothing, or the driver did not bring it."""
+    networks: HostNetworks = dataclasses.field(default_factory=HostNetworks)
+
+
+class HostNetworking:
+    """The networks of one host."""
+
+    def __init__(self, host: Host, driver: NetworksDriver) -> None:
+        self._host = host
+        self._driver = driver
+        self._told = BroughtNetworks()
+        self._turns = asyncio.Lock()
+        self._brought = True
+        """Whether hosts bring the networks of this cloud, as was heard last."""
+        self._trouble = ""
+
+    async def run(self) -> None:
+        """Ask and tell until cancelled."""
+        while True:
+            self._host.work.check()
+            await self._once()
+            await asyncio.sleep(self._host.settings.networks_seconds)
+
+    async def bring(self, instance: Instance) -> None:
+        """Have the ports of a server brought before its guest is made; that others bring them is known at once."""
+        clock, pause = self._host.clock, FIRST_PAUSE
+        until = clock.elapsed() + BRING_SECONDS
+        wanted = {vif.id for vif in instance.vifs}
+        while not self._has(wanted):
+            await self._once(anew=True)
+            if self._has(wanted) or not self._brought:
+                return
+            if clock.elapsed() >= until:
+                log.warning("a guest is made before its networks", host=self._host.name, instance=instance.uuid)
+                return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _has(self, ports: Collection[str]) -> bool:
+        there = {port.id for segment in self._told.networks.segments for port in segment.ports}
+        return there.issuperset(ports)
+
+    async def _once(self, *, anew: bool = False) -> None:
+        """Ask what is to be brought, and tell the driver if that is something else than before."""
+        upcalls = self._host.upcalls
+        if not upcalls.takes_networks:
+            # Conductors of before 0.11.0 never will; what a new one takes is not known before its first answer.
+            self._brought = upcalls.takes_networks is None
+            return
+        async with self._turns:
+            asked = ReadNetworks(
+                host=self._host.name,
+                tunnel_address=self._driver.tunnel_address(),
+                version=self._told.said,
+                anew=anew,
+            )
+            try:
+                answer = await upcalls.once(asked)
+            except StaleAgent:
+                upcalls.on_stale()
+                return
+            except SkepError as error:
+                self._note(str(error))
+                return
+            self._brought = answer.brought
+            if answer.brought:
+                await self._tell(answer.networks)
+
+    async def _tell(self, said: HostNetworks | None) -> None:
+        """Have the driver bring what was said; None: the same as before."""
+        before = self._told
+        wanted = self._named(before.networks if said is None else said)
+        version = before.said if said is None else said.version
+        if before.said == version and before.networks.version == wanted.version:
+            self._note("")
+            return
+        # Whatever becomes of it is told again, unless the driver says that it is there.
+        self._told = BroughtNetworks(networks=before.networks)
+        done = await self._host.calls.change("action", self._driver.networks(wanted))
+        if isinstance(done, BuildFailure):
+            self._note(f"{done.error}: {done.message}")
+            return
+        self._told = BroughtNetworks(version, wanted)
+        self._note("")
+
+    def _named(self, networks: HostNetworks) -> HostNetworks:
+        """Return the networks with the host names of guests, which this host knows and the network service does not."""
+        names = dict(self._host_names())
+        segments = tuple(
+            msgspec.structs.replace(
+                segment,
+                ports=tuple(
+                    msgspec.structs.replace(port, host_name=names.get(port.server, port.host_name))
+                    for port in segment.ports
+                ),
+            )
+            for segment in networks.segments
+        )
+        return versioned(msgspec.structs.replace(networks, segments=segments))
+
+    def _host_names(self) -> list[tuple[str, str]]:
+        records = self._host.journal.attempts.records.values()
+        described = (opened.described for record in records for opened in record.open.values())
+        return [(one.uuid, one.hostname) for one in described if one is not None and one.hostname]
+
+    def _note(self, trouble: str) -> None:
+        """Say each trouble once, and when it is over."""
+        if trouble and trouble != self._trouble:
+            log.warning("networks not brought, what is there stays", host=self._host.name, error=trouble)
+        elif self._trouble and not trouble:
+            log.info("networks brought again", host=self._host.name)
+        self._trouble = trouble
+
+
+def networks_of(host: Host, driver: Driver) -> HostNetworking | None:
+    """Return what brings the networks of a host; None: its driver brings none."""
+    return HostNetworking(host, driver) if isinstance(driver, NetworksDriver) and driver.wants_networks else None
