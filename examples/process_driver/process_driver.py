@@ -21,11 +21,14 @@ from msgspec import Meta
 from skep.compute.drivers.base import DriverError, Guest, HostFacts, NamedResource
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.drivers.registry import DriverSetup
+from skep.domain.guest_keys import KeyRule, RefusedKeys
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory, Resources
 
+REFUSED_KEYS = RefusedKeys(properties=(KeyRule("hw_firmware_type", ("bios",)),))
+"""A process has no firmware: schedulers are told."""
 MARK = "SKEP_GUEST_MARK"
 """The variable by which a process is found that was not noted."""
 
@@ -87,6 +90,7 @@ class ProcessDriver:
             hypervisor_type="process",
             hypervisor_version=1,
             hypervisor_hostname=self._host,
+            refused_keys=REFUSED_KEYS,
         )
 
     async def guests(self) -> tuple[Guest, ...]:

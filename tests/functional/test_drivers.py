@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from skep.compute.drivers.registry import GROUP
-from skep.contracts.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
+from skep.contracts.cloud import PROJECT, SMALL, USER, Cloud, quick_config, running_cloud
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.database.cell import actions, tasks
@@ -138,3 +138,39 @@ async def test_the_api_refuses_by_name_what_the_driver_lacks_and_writes_nothing(
         history = (await session.ask("GET", f"/servers/{uuid}/os-instance-actions")).json()["instanceActions"]
         assert [action["action"] for action in history] == ["create"]
         assert (await session.ask("DELETE", f"/servers/{uuid}")).status_code == 204
+
+
+REFUSING = """
+from msgspec.structs import replace
+from skep.compute.drivers.fake import FakeDriver
+from skep.domain.guest_keys import KeyRule, RefusedKeys
+
+class Refusing(FakeDriver):
+    async def facts(self):
+        refused_keys = RefusedKeys(extra_specs=(KeyRule("hw:watchdog_*"),)) if self._host.endswith("1") else None
+        return replace(await super().facts(), refused_keys=refused_keys)
+
+def make(setup):
+    return Refusing(setup.directory, setup.host)
+"""
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+async def test_what_a_host_refuses_goes_to_another_or_is_refused_before_anything_is_allocated(
+    tmp_path: Path, site: Path, hosts: int
+) -> None:
+    site.joinpath("core_driver.py").write_text(REFUSING)
+    install(site, "core_driver", {GROUP: {"refusing": "core_driver:make"}})
+    config = quick_config()
+    config = msgspec.structs.replace(config, compute=msgspec.structs.replace(config.compute, driver="refusing"))
+    flavor = msgspec.structs.replace(SMALL, extra_specs={"hw:watchdog_action": "reset"})
+    async with running_cloud(tmp_path / "cloud", config, cells=1, hosts=hosts) as cloud:
+        servers = await cloud.settled(await cloud.create(3, flavor=flavor))
+        if hosts > 1:
+            assert {(server.state, (server.host or "")[-1:]) for server in servers} == {(State.ACTIVE, "2")}
+            return
+        for server in servers:
+            assert (server.state, server.host) == (State.ERROR, None)
+            assert server.fault is not None
+            assert "hw:watchdog_action" in server.fault.message
+        assert await cloud.guests() == []

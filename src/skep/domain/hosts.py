@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from skep.domain.claims import Claim, ClaimKey
+from skep.domain.guest_keys import RefusedKeys
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid
 from skep.domain.providers import Allocation, Topology
 from skep.domain.resources import Inventory, Resources
@@ -38,6 +39,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Further facts of the driver; extra specs may ask for them (`capabilities:NAME`)."""
     topology: Topology | None = None
     """NUMA cells and nested providers. None: nothing is known of the inside, and only flat amounts are given out."""
+    refused_keys: RefusedKeys | None = None
+    """What flavors and images ask for and guests of this host cannot have. None: its driver says nothing of it."""
 
 
 class HostUsage(HostFacts, frozen=True, kw_only=True):

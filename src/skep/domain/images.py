@@ -19,6 +19,8 @@ FIELDS = frozenset(
 
 YES_WORDS = frozenset({"1", "t", "true", "on", "y", "yes"})
 """What a property of an image says for yes, in small letters (oslo.utils, `bool_from_string`)."""
+NO_WORDS = frozenset({"0", "f", "false", "off", "n", "no"})
+"""What it says for no."""
 
 RESERVED = "os_glance"
 """Properties whose names begin so are the image service's own (Glance, "Common image properties")."""

@@ -31,6 +31,7 @@ from skep.placement.filters import (
     num_instances,
     numa_topology,
     pci_passthrough,
+    refused_keys,
     reports,
     requested_host,
     resource_groups,
@@ -107,7 +108,7 @@ NESTED = (resource_groups.FILTER, pci_passthrough.FILTER, numa_topology.FILTER)
 """What looks into hosts; it costs only those requests that ask for it."""
 
 LAST = (
-    *(aggregate_membership.FILTER, traits.FILTER, capacity.FILTER),
+    *(aggregate_membership.FILTER, traits.FILTER, refused_keys.FILTER, capacity.FILTER),
     *NESTED,
     *(ignored_hosts.FILTER, topology_spread.FILTER),
 )

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from skep.domain.capabilities import CONFIG_DRIVE_TRAIT
+from skep.domain.guest_keys import AskedOfGuest, asked_of_guest
 from skep.domain.guest_kinds import GuestKind, guest_kind
 from skep.domain.host_attributes import AMOUNTS
 from skep.domain.ids import CellUuid, NodeUuid
@@ -80,6 +81,8 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Of attributes that do not."""
     guest_kind: GuestKind | None = None
     """What the image asks of the hypervisor."""
+    of_guest: AskedOfGuest | None = None
+    """What flavor and image ask of the guest, which drivers may refuse; None: nothing."""
     source_cell: CellUuid | None = None
     """Of a move: where the server is."""
     nested: Wanted | None = None
@@ -192,6 +195,8 @@ def _worked_out(
     required = _with(required, CONFIG_DRIVE_TRAIT) if spec.config_drive else required
     forbidden = _with(forbidden, *image_traits(spec, "forbidden"))
     kind = guest_kind(spec.image.properties) if spec.image is not None and spec.image.properties else None
+    properties = spec.image.properties if spec.image is not None else {}
+    of_guest = asked_of_guest(spec.flavor.extra_specs, properties)
     nested, choices = spec.wanted(), any_of(spec.flavor.extra_specs)
     shape = (
         tuple(sorted(resources.items())),
@@ -213,6 +218,7 @@ def _worked_out(
         spec.different_cells,
         capabilities,
         kind,
+        of_guest,
         source_cell,
     )
     return PlacementRequest(
@@ -231,6 +237,7 @@ def _worked_out(
         capabilities=tuple(one for one in capabilities if one.path[0] not in AMOUNTS),
         capabilities_of_amounts=tuple(one for one in capabilities if one.path[0] in AMOUNTS),
         guest_kind=kind,
+        of_guest=of_guest,
         source_cell=source_cell,
     )
 

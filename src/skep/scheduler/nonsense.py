@@ -15,6 +15,7 @@ import msgspec
 import os_resource_classes
 import os_traits
 
+from skep.domain.guest_keys import RefusedKeys
 from skep.domain.hosts import HostUsage
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import HostReport
@@ -34,7 +35,7 @@ MOST_UNFIT = 1024
 MOST_MEASURED = 1e15
 """Of metrics, of either sign: they are added and multiplied, and the result must be a number."""
 MOST_TOLD = 256
-"""Kinds of guests, metrics, further facts and image properties, of each."""
+"""Kinds of guests, metrics, further facts, image properties, refused keys and values of each of those."""
 MOST_CPU_BYTES = 64 * 1024
 """Of `cpu_info` as JSON."""
 
@@ -141,6 +142,7 @@ def _told_faults(usage: HostUsage) -> Iterator[str]:
     ):
         if len(told) > MOST_TOLD:
             yield f"usage.{field}: more than {MOST_TOLD}"
+    yield from _refusal_faults(usage.refused_keys)
     words = (word for kind in usage.supported_instances for word in kind)
     for field, word in (
         *(("supported_instances", word) for word in words),
@@ -163,6 +165,18 @@ def _told_faults(usage: HostUsage) -> Iterator[str]:
     for name, count in usage.image_properties.items():
         if not 0 <= count <= MOST or len(name) > 2 * LONGEST_NAME:
             yield f"usage.image_properties: {name[:LONGEST_NAME]!r} is too long, or {count} not within 0 and {MOST}"
+
+
+def _refusal_faults(told: RefusedKeys | None) -> Iterator[str]:
+    """Name what is too much or too long of what a host refuses."""
+    rules = (*told.extra_specs, *told.properties) if told is not None else ()
+    if len(rules) > MOST_TOLD:
+        yield f"usage.refused_keys: more than {MOST_TOLD}"
+    for rule in rules:
+        if len(rule.taken) > MOST_TOLD:
+            yield f"usage.refused_keys: {rule.keys[:LONGEST_NAME]!r} has more than {MOST_TOLD} values"
+        if any(len(word) > LONGEST_NAME for word in (rule.keys, *rule.taken)):
+            yield f"usage.refused_keys: at most {LONGEST_NAME} characters are possible"
 
 
 def _resource_faults(usage: HostUsage) -> Iterator[str]:

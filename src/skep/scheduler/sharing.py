@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from skep.domain.cells import HostIntent
+from skep.domain.guest_keys import RefusedKeys
 from skep.domain.hosts import HostUsage, Report
 from skep.domain.providers import Topology
 from skep.domain.resources import Inventory
@@ -37,6 +38,7 @@ class Sharing:
         self._guest_kinds: dict[Hashable, tuple[tuple[str, str, str], ...]] = {}
         self._stats: dict[Hashable, dict[str, str]] = {}
         self._topologies: dict[Hashable, Topology] = {}
+        self._refused_keys: dict[Hashable, RefusedKeys | None] = {}
 
     def shared(self, before: Any, after: Any) -> Any:
         """Return the value of a record that follows `before`, with parts that were seen where they are equal."""
@@ -89,6 +91,7 @@ class Sharing:
             metrics=after.metrics or _NOTHING,
             image_properties=after.image_properties or _NOTHING,
             stats=_once(self._stats, tuple(after.stats.items()), after.stats),
+            refused_keys=_once(self._refused_keys, after.refused_keys, after.refused_keys),
         )
 
 
@@ -114,6 +117,7 @@ def same_facts(before: HostUsage, after: HostUsage) -> bool:
         and before.cpu_info == after.cpu_info
         and before.supported_instances == after.supported_instances
         and before.stats == after.stats
+        and before.refused_keys == after.refused_keys
         and before.metrics.keys() == after.metrics.keys()
     )
 
@@ -131,4 +135,5 @@ def _with_facts_of(before: HostUsage, after: HostUsage) -> HostUsage:
         cpu_info=before.cpu_info,
         supported_instances=before.supported_instances,
         stats=before.stats,
+        refused_keys=before.refused_keys,
     )

@@ -312,6 +312,16 @@ async def test_properties_of_images(users: Users, properties: dict[str, str], ke
     assert await users.servers() == before
 
 
+async def test_flavor_and_image_say_the_same_of_one_thing(users: Users) -> None:
+    flavor = await users.flavor({"hw:sound_model": "ac97", "hw:pmu": "yes"})
+    status, text = await users.create(flavor=flavor, image=await users.image_with({"hw_sound_model": "ich9"}))
+    assert status == 400
+    says(text, "image property hw_sound_model", "what the flavor says of it, ac97")
+    agreeing = await users.image_with({"hw_sound_model": "ac97", "hw_pmu": "True"})
+    status, text = await users.create(flavor=flavor, image=agreeing)
+    assert status == 202, text
+
+
 WHERE: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"flavorRef": "none"}, "flavorRef", "the id of a flavor"),
     ({"imageRef": UUID}, "imageRef", "the id of an image"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from skep.domain.guest_keys import KeyRule, RefusedKeys
 from skep.domain.images import Image
 from skep.domain.lifetimes import Lifetime
 from skep.domain.providers import Allocation, Provider, ProviderShare, Topology
@@ -42,6 +43,14 @@ _facts = st.fixed_dictionaries(
         ),
         "metrics": st.dictionaries(st.sampled_from(["cpu.percent", "disk"]), st.sampled_from([0.0, 0.25, 0.5])),
         "stats": st.sampled_from([{"colour": "red"}, {"colour": "blue", "card": '{"kind": "fast", "ports": 2}'}]),
+        "refused_keys": st.sampled_from(
+            [
+                RefusedKeys(extra_specs=(KeyRule("hw:mem_*", ("small",)),)),
+                RefusedKeys(
+                    extra_specs=(KeyRule("hw:pmu", ("no",)),), properties=(KeyRule("hw_architecture", ("amd64",)),)
+                ),
+            ]
+        ),
         "image_properties": st.dictionaries(
             st.sampled_from(["os_distro=debian", "os_distro=windows", "iso.kind=gold"]), st.integers(1, 3)
         ),
@@ -71,6 +80,7 @@ EXTRA_SPECS = {
     "capabilities:card:ports": ("2",),
     "capabilities:failed_builds": ("0",),
     "colour": ("red", "<or> blue <or> green"),
+    "hw:pmu": ("yes", "no"),
     "vcpus_used": ("<= 2",),
 }
 METADATA = {

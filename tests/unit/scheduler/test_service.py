@@ -14,6 +14,7 @@ from skep.domain.builds import Decision, NotReady, NoValidHost, Placed
 from skep.domain.cells import Cell, HostIntent
 from skep.domain.claims import Claim, ClaimKey
 from skep.domain.clock import Clock
+from skep.domain.guest_keys import KeyRule, RefusedKeys
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.resources import Inventory
 from skep.messages.to_scheduler import (
@@ -380,6 +381,15 @@ def inventory_of(**changes: Any) -> dict[str, Inventory]:
         ({"traits": ("lower",)}, "usage.traits"),
         ({"seq": -1}, "seq"),
         ({"traits": ("X",) * 2001}, "usage.traits: more than"),
+        ({"refused_keys": RefusedKeys(properties=(KeyRule("hw_x"),) * 257)}, "usage.refused_keys: more than"),
+        (
+            {"refused_keys": RefusedKeys(extra_specs=(KeyRule("hw:x", ("v",) * 257),))},
+            "usage.refused_keys: 'hw:x' has more than",
+        ),
+        (
+            {"refused_keys": RefusedKeys(extra_specs=(KeyRule("hw:x", ("v" * 256,)),))},
+            "usage.refused_keys: at most 255",
+        ),
     ],
 )
 async def test_nonsense_is_refused_by_name_and_changes_nothing(cloud: Cloud, facts: Any, field: str) -> None:

@@ -7,6 +7,7 @@ import operator
 from ipaddress import ip_address, ip_network
 from typing import Any
 
+from skep.domain.guest_keys import asked_of_guest
 from skep.domain.guest_kinds import canonical_architecture
 from skep.domain.versions import satisfies
 from skep.placement.filters.extra_spec_values import matches
@@ -122,6 +123,15 @@ def metrics(host: ReferenceHost, asked: Question) -> bool:
     return all(name in has for name in asked.options.metrics_weight_setting)
 
 
+def refused_keys(host: ReferenceHost, asked: Question) -> bool:
+    """The host refuses nothing that the flavor or the image says of the guest."""
+    spec = asked.request.spec
+    told = host.usage.refused_keys if host.usage is not None else None
+    properties = spec.image.properties if spec.image is not None else {}
+    of_guest = asked_of_guest(spec.flavor.extra_specs, properties)
+    return told is None or of_guest is None or not list(told.of(of_guest))
+
+
 RULES: dict[str, Rule] = {
     "ComputeCapabilitiesFilter": capabilities,
     "ComputeCapabilitiesOfAmountsFilter": capabilities_of_amounts,
@@ -129,4 +139,5 @@ RULES: dict[str, Rule] = {
     "SimpleCIDRAffinityFilter": near_address,
     "JsonFilter": query,
     "MetricsFilter": metrics,
+    "RefusedKeysFilter": refused_keys,
 }

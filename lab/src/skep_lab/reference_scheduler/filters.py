@@ -188,6 +188,7 @@ EVEN_IF_FORCED = frozenset(
         "ReportsFilter",
         "ForcedHostFilter",
         "CellFilter",
+        "RefusedKeysFilter",
         "CapacityFilter",
         "ServerGroupAffinityFilter",
         "ServerGroupAntiAffinityFilter",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from skep.api.extra_specs import A_TRAIT, check_placed, is_trait
 from skep.api.services import ApiSettings
 from skep.domain.flavors import Flavor
+from skep.domain.guest_keys import disagreement
 from skep.domain.invalid_input import invalid_image_property
 from skep.domain.nested.aliases import device_requests
 from skep.domain.nested.reading import wanted
@@ -24,6 +25,10 @@ def devices(flavor: Flavor, properties: dict[str, str], settings: ApiSettings) -
     """
     check_placed(flavor.extra_specs, volumes="VolumeFilter" in settings.filters)
     _check_properties(properties)
+    differs = disagreement(flavor.extra_specs, properties)
+    if differs is not None:
+        key, ours = differs
+        raise invalid_image_property(key, properties[key], f"what the flavor says of it, {ours}")
     found = device_requests(flavor.extra_specs, settings.aliases)
     wanted(flavor, properties, found)
     return found
