@@ -105,3 +105,10 @@ def test_a_loopback_port_is_free_and_the_same_again() -> None:
     first = free_port(20000, 29999, (), "a")
     assert free_port(20000, 29999, (), "a") == first
     assert free_port(20000, 29999, (first,), "a") == first + 1
+
+
+def test_packed_rings_are_those_of_virtio() -> None:
+    *_, virtio = arguments(user_interfaces((vif(),), "virtio", packed=True))
+    *_, e1000 = arguments(user_interfaces((vif(),), "e1000", packed=True))
+    assert virtio.endswith(",packed=on")
+    assert "packed" not in e1000

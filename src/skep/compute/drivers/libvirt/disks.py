@@ -29,6 +29,7 @@ from skep.compute.drivers.libvirt.commands import LONG, Owner, run
 from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile
 from skep.compute.drivers.libvirt.drives import write_drive
 from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, format_of, read_qcow2, virtual_size
+from skep.compute.drivers.libvirt.means import is_q35
 from skep.compute.drivers.libvirt.properties import Wishes
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
@@ -115,7 +116,7 @@ class GuestDisks:
 
         guarded(write)
 
-    def files(self, instance: InstanceUuid, attempt: int, wishes: Wishes, machine: str) -> tuple[DiskFile, ...]:
+    def files(self, instance: InstanceUuid, attempt: int, wishes: Wishes) -> tuple[DiskFile, ...]:
         """Return the disks of an attempt in the order in which its guest has them.
 
         Raises DriverError `InstanceNotFound` where the root disk is not there.
@@ -132,7 +133,7 @@ class GuestDisks:
             if (place / name).exists()
         ]
         if (place / CONFIG_DRIVE).exists():
-            bus = wishes.cdrom_bus or ("sata" if "q35" in machine else "ide")
+            bus = wishes.cdrom_bus or ("sata" if is_q35(wishes.machine) else "ide")
             found.append(DiskFile(path=str(place / CONFIG_DRIVE), format="raw", bus=bus, cdrom=bus != "virtio"))
         return tuple(found)
 

@@ -12,6 +12,16 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
+from skep.compute.drivers.libvirt.hardware import (
+    PLAIN,
+    Hardware,
+    add_clock,
+    add_devices,
+    add_features,
+    add_firmware,
+    add_iotune,
+    add_to_cpu,
+)
 from skep.compute.drivers.libvirt.options import VirtType
 from skep.compute.drivers.libvirt.user_networks import UserInterface, arguments
 from skep.domain.decoding import json_decoder
@@ -86,7 +96,7 @@ class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
     disks: tuple[DiskFile, ...] = ()
     """In the order in which the guest boots from them and sees them."""
     console_file: str
-    rng: bool = True
+    hardware: Hardware = PLAIN
     interfaces: tuple[UserInterface, ...] = ()
 
 
@@ -137,8 +147,9 @@ def guest_xml(shape: GuestShape) -> str:
     features = ET.SubElement(root, "features")
     ET.SubElement(features, "acpi")
     ET.SubElement(features, "apic")
+    add_features(features, shape.hardware, shape.virt_type)
     _add_cpu(root, shape)
-    _add_clock(root, shape)
+    add_clock(root, shape.hardware, shape.virt_type)
     for event, action in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
         _text(root, event, action)
     _add_devices(root, shape)
@@ -183,6 +194,7 @@ def _add_firmware(root: ET.Element, shape: GuestShape) -> None:
     ET.SubElement(os, "boot", dev="hd")
     ET.SubElement(os, "smbios", mode="sysinfo")
     ET.SubElement(os, "bios", useserial="yes")
+    add_firmware(os, shape.hardware)
     system = ET.SubElement(ET.SubElement(root, "sysinfo", type="smbios"), "system")
     uuid = shape.label.instance
     for name, text in (("manufacturer", VENDOR), ("product", PRODUCT), ("serial", uuid), ("uuid", uuid)):
@@ -200,30 +212,19 @@ def _add_cpu(root: ET.Element, shape: GuestShape) -> None:
         cpu = ET.SubElement(root, "cpu")
     sockets, cores, threads = shape.topology or (shape.vcpus, 1, 1)
     ET.SubElement(cpu, "topology", sockets=str(sockets), cores=str(cores), threads=str(threads))
-
-
-def _add_clock(root: ET.Element, shape: GuestShape) -> None:
-    clock = ET.SubElement(root, "clock", offset="utc")
-    if shape.virt_type == "kvm":
-        ET.SubElement(clock, "timer", name="pit", tickpolicy="delay")
-        ET.SubElement(clock, "timer", name="rtc", tickpolicy="catchup")
-        ET.SubElement(clock, "timer", name="hpet", present="no")
+    add_to_cpu(cpu, shape.hardware)
 
 
 def _add_devices(root: ET.Element, shape: GuestShape) -> None:
     devices = ET.SubElement(root, "devices")
     for disk, target in zip(shape.disks, disk_targets(shape.disks), strict=True):
-        add_disk(devices, disk, target)
-    if any(disk.bus == "scsi" for disk in shape.disks):
-        ET.SubElement(devices, "controller", type="scsi", index="0", model="virtio-scsi")
-    ET.SubElement(devices, "controller", type="usb", index="0", model="none")
+        add_iotune(add_disk(devices, disk, target), shape.hardware)
+    add_devices(devices, shape.hardware, scsi=any(disk.bus == "scsi" for disk in shape.disks))
     serial = ET.SubElement(devices, "serial", type="pty")
     ET.SubElement(serial, "log", file=shape.console_file, append="on")
     ET.SubElement(serial, "target", port="0")
     ET.SubElement(ET.SubElement(devices, "console", type="pty"), "target", type="serial", port="0")
     ET.SubElement(ET.SubElement(devices, "memballoon", model="virtio"), "stats", period="10")
-    if shape.rng:
-        _text(ET.SubElement(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
 
 
 def _add_interfaces(root: ET.Element, shape: GuestShape) -> None:
@@ -233,8 +234,8 @@ def _add_interfaces(root: ET.Element, shape: GuestShape) -> None:
             ET.SubElement(command, f"{{{QEMU}}}arg", value=argument)
 
 
-def add_disk(devices: ET.Element, disk: DiskFile, target: str) -> None:
-    """Add the element of a disk that has this name in the guest."""
+def add_disk(devices: ET.Element, disk: DiskFile, target: str) -> ET.Element:
+    """Add the element of a disk that has this name in the guest, and return it."""
     element = ET.SubElement(devices, "disk", type="file", device="cdrom" if disk.cdrom else "disk")
     ET.SubElement(element, "driver", name="qemu", type=disk.format)
     ET.SubElement(element, "source", file=disk.path)
@@ -249,3 +250,4 @@ def add_disk(devices: ET.Element, disk: DiskFile, target: str) -> None:
     ET.SubElement(element, "target", dev=target, bus=disk.bus)
     if disk.cdrom:
         ET.SubElement(element, "readonly")
+    return element

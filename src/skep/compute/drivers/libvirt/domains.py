@@ -183,20 +183,19 @@ class GuestDomains:
         return free_port(*self._options.ssh_range, taken, instance)
 
     def _shape(self, instance: Instance, label: GuestLabel) -> GuestShape:
-        options, wished = self._options, wishes(instance)
-        machine = wished.machine or options.machine
+        options, wished = self._options, wishes(instance, self._options)
         return GuestShape(
             label=label,
             vcpus=label.resources.get(VCPU) or instance.flavor.vcpus,
             memory_mb=label.resources.get(MEMORY_MB) or instance.flavor.memory_mb,
             virt_type=options.virt_type,
-            machine=machine,
+            machine=wished.machine,
             cpu_model=options.cpu_model,
             topology=wished.topology,
-            disks=self._disks.files(instance.uuid, label.attempt, wished, machine),
+            disks=self._disks.files(instance.uuid, label.attempt, wished),
             console_file=str(self._disks.console(instance.uuid, label.attempt)),
-            rng=wished.rng,
-            interfaces=user_interfaces(instance.vifs, wished.vif_model, label.ssh_port),
+            hardware=wished.hardware,
+            interfaces=user_interfaces(instance.vifs, wished.vif_model, label.ssh_port, packed=wished.packed),
         )
 
 

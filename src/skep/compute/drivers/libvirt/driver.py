@@ -19,9 +19,11 @@ from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import GuestDomains, remove, state_of, switch_off
 from skep.compute.drivers.libvirt.facts import host_facts
 from skep.compute.drivers.libvirt.formats import FORMATS
+from skep.compute.drivers.libvirt.keys import refused_keys
+from skep.compute.drivers.libvirt.means import HostMeans
 from skep.compute.drivers.libvirt.measures import diagnostics
 from skep.compute.drivers.libvirt.options import Options
-from skep.compute.drivers.libvirt.properties import wishes
+from skep.compute.drivers.libvirt.properties import check, wishes
 from skep.compute.drivers.libvirt.serials import ConsoleLine, piece_of, terminal_of
 from skep.compute.drivers.libvirt.snapshots import copy_live
 from skep.compute.drivers.libvirt.turns import ServerTurns
@@ -52,6 +54,8 @@ class LibvirtDriver:
         self._options = options
         self._directory = directory
         self._domains = GuestDomains(connection, disks, options)
+        self._refused_keys = refused_keys(HostMeans(virt_type=options.virt_type, cpu_model=options.cpu_model))
+        """What guests cannot have: until libvirt was asked, all that some hosts cannot give."""
         self._turns = ServerTurns()
         self._workers = ThreadPoolExecutor(THREADS, thread_name_prefix="libvirt")
         self._lookers = ThreadPoolExecutor(LOOKERS, thread_name_prefix="libvirt-looks")
@@ -79,7 +83,9 @@ class LibvirtDriver:
 
     async def facts(self) -> HostFacts:
         """Describe the host."""
-        return await self._look(lambda: host_facts(self._connection.get(), self._host, self._options, self._directory))
+        found = await self._look(lambda: host_facts(self._connection.get(), self._host, self._options, self._directory))
+        self._refused_keys = found.refused_keys or self._refused_keys
+        return found
 
     async def guests(self) -> tuple[Guest, ...]:
         """List all guests, whole and partial."""
@@ -93,7 +99,8 @@ class LibvirtDriver:
             or any(device.destination_type == "volume" for device in instance.block_devices)
         ):
             raise DriverError("InstanceUnacceptable", "volumes: the driver libvirt attaches none yet")
-        user_interfaces(instance.vifs, wishes(instance).vif_model)
+        check(instance, self._refused_keys)
+        user_interfaces(instance.vifs, wishes(instance, self._options).vif_model)
         if instance.image is not None:
             image_format(instance.image)
         disks = [NamedResource(name=DISK, kind="root", from_image=instance.image is not None)]

@@ -13,12 +13,14 @@ import os_traits
 
 from skep.compute.drivers.base import DriverError, HostFacts
 from skep.compute.drivers.libvirt.formats import FORMATS
+from skep.compute.drivers.libvirt.keys import SOUND, VIOMMU, refused_keys
+from skep.compute.drivers.libvirt.means import ARCHITECTURE, Q35, HostMeans, host_means
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.user_networks import MODELS
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 
-ARCHITECTURE = "x86_64"
 GIB = 1 << 30
+ADDRESS_TRAITS = {"emulate": "EMULATED", "passthrough": "PASSTHROUGH"}
 UPTIME = Path("/proc/uptime")
 BUSES = ("virtio", "ide", "sata", "scsi")
 """Those that the driver puts disks on."""
@@ -33,6 +35,8 @@ def host_facts(connection: libvirt.virConnect, host: str, options: Options, dire
     memory_kib = connection.getMemoryStats(-1)["total"]
     disk = os.statvfs(directory)
     capabilities = connection.getDomainCapabilities(None, ARCHITECTURE, options.machine, options.virt_type)
+    express = connection.getDomainCapabilities(None, ARCHITECTURE, Q35, options.virt_type)
+    means = host_means(connection.getCapabilities(), capabilities, express, options.virt_type, options.cpu_model)
     return HostFacts(
         inventory={
             VCPU: Inventory(total=cpus),
@@ -42,7 +46,8 @@ def host_facts(connection: libvirt.virConnect, host: str, options: Options, dire
         hypervisor_type=connection.getType(),
         hypervisor_version=connection.getVersion(),
         hypervisor_hostname=host,
-        traits=traits(capabilities, options),
+        traits=traits(capabilities, means, options),
+        refused_keys=refused_keys(means),
         cpu_info=cpu_info(capabilities, cpus),
         uptime=_uptime(),
         supported_instances=((ARCHITECTURE, options.virt_type, "hvm"),),
@@ -50,7 +55,7 @@ def host_facts(connection: libvirt.virConnect, host: str, options: Options, dire
 
 
 @functools.lru_cache(maxsize=4)
-def traits(capabilities: str, options: Options) -> tuple[str, ...]:
+def traits(capabilities: str, means: HostMeans, options: Options) -> tuple[str, ...]:
     """Return the traits of a host, of the XML of what its guests may be."""
     found = {f"COMPUTE_IMAGE_TYPE_{one.upper()}" for one in FORMATS}
     found.add("COMPUTE_NODE")
@@ -58,6 +63,13 @@ def traits(capabilities: str, options: Options) -> tuple[str, ...]:
     there = {value.text or "" for value in root.findall("devices/disk/enum[@name='bus']/value")}
     found |= {f"COMPUTE_STORAGE_BUS_{bus.upper()}" for bus in BUSES if bus in there}
     found |= {f"COMPUTE_NET_VIF_MODEL_{model.upper()}" for model in MODELS}
+    found |= {f"COMPUTE_GRAPHICS_MODEL_{model.upper()}" for model in means.video_models}
+    found |= {f"COMPUTE_SOUND_MODEL_{model.upper()}" for model in SOUND}
+    found |= {f"COMPUTE_VIOMMU_MODEL_{model.upper()}" for model in VIOMMU}
+    found.add("COMPUTE_NET_VIRTIO_PACKED")
+    if means.secure_boot:
+        found.add("COMPUTE_SECURITY_UEFI_SECURE_BOOT")
+    found |= {f"COMPUTE_ADDRESS_SPACE_{ADDRESS_TRAITS[mode]}" for mode in means.address_modes}
     if options.virt_type == "kvm" and options.cpu_model in ("", "host-model"):
         found |= {f"HW_CPU_X86_{name.upper()}" for name in _features(root)}
     return tuple(sorted(found & set(os_traits.get_traits())))

@@ -49,16 +49,21 @@ class UserInterface(msgspec.Struct, frozen=True, kw_only=True):
     """Where QEMU would resolve names. It does not, but has to be told an address."""
     ssh_port: int | None = None
     """The loopback port that leads to port 22."""
+    packed: bool = False
+    """It has packed rings, where its model is virtio."""
 
 
-def user_interfaces(vifs: Sequence[Vif], model: str, ssh_port: int | None = None) -> tuple[UserInterface, ...]:
+def user_interfaces(
+    vifs: Sequence[Vif], model: str, ssh_port: int | None = None, *, packed: bool = False
+) -> tuple[UserInterface, ...]:
     """Return the interfaces of a guest; the loopback port leads to the first.
 
     Raises DriverError `InstanceUnacceptable` for a port that cannot be had in user mode.
     """
     if len(vifs) > MOST:
         raise DriverError("InstanceUnacceptable", f"networks: a guest has {MOST} interfaces at most")
-    return tuple(_interface(vif, model, ssh_port if number == 0 else None) for number, vif in enumerate(vifs))
+    ports = (ssh_port, *(None for _ in vifs))
+    return tuple(_interface(vif, model, port, packed) for vif, port in zip(vifs, ports, strict=False))
 
 
 def arguments(interfaces: Sequence[UserInterface]) -> Iterator[str]:
@@ -98,7 +103,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _interface(vif: Vif, model: str, ssh_port: int | None) -> UserInterface:
+def _interface(vif: Vif, model: str, ssh_port: int | None, packed: bool) -> UserInterface:
     if vif.type != PLUGGED or vif.vnic_type != "normal":
         raise _refused(vif, f"{vif.type} ({vif.vnic_type}): the driver libvirt plugs ports in user mode only")
     if not _MAC.fullmatch(vif.mac_address):
@@ -117,6 +122,7 @@ def _interface(vif: Vif, model: str, ssh_port: int | None) -> UserInterface:
         host=others[0],
         dns=others[1],
         ssh_port=ssh_port,
+        packed=packed,
     )
 
 
@@ -150,6 +156,8 @@ def _device(one: UserInterface) -> Iterator[str]:
     yield "romfile="
     if one.model == "virtio":
         yield f"host_mtu={one.mtu}"
+        if one.packed:
+            yield "packed=on"
 
 
 def _refused(vif: Vif, why: str) -> DriverError:
