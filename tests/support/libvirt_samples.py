@@ -5,16 +5,19 @@ The samples are checked twice: as they are made, and by a real libvirt, which kn
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from skep.compute.drivers.libvirt.domain import DiskFile, GuestLabel, GuestShape
+from skep.compute.drivers.libvirt.guest_cells import guest_place
+from skep.compute.drivers.libvirt.host_cells import HostCell
 from skep.compute.drivers.libvirt.options import Options, VirtType
 from skep.compute.drivers.libvirt.properties import wishes
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
+from skep.domain.providers import Allocation, CellShare
 from tests.support.agents import instance
 
 UUID = InstanceUuid("2f8c0a6e-7a0b-4b5c-8c0e-0d9f1c3b7a11")
@@ -31,8 +34,22 @@ class Sample(NamedTuple):
     """Paths of elements that it has not."""
     virt_type: VirtType = "qemu"
     cpu_model: str = ""
+    allocation: Allocation | None = None
+    """What of `CELLS` the scheduler gave."""
     needs: str = ""
     """What a host may lack: `uefi`."""
+
+
+CELLS = (
+    HostCell(number=0, shared=(0,), cores=((1,),), pages=((4, 1 << 18), (2048, 64)), threads=2),
+    HostCell(number=1, shared=(2,), cores=((3,),), pages=((4, 1 << 18), (2048, 64)), threads=2, socket=1),
+)
+"""The inside of a host."""
+
+
+def cell(number: int, shared: int = 0, cpus: tuple[int, ...] = (), **memory: Any) -> CellShare:
+    """Return what a guest has of a cell."""
+    return CellShare(cell=number, shared=shared, cpus=cpus, **memory)
 
 
 Q35 = {"hw_machine_type": "q35"}
@@ -181,6 +198,70 @@ SAMPLES: dict[str, Sample] = {
         virt_type="kvm",
         cpu_model="host-passthrough",
     ),
+    "cells": Sample(
+        {"hw:numa_nodes": "2"},
+        {},
+        (
+            "cpu/numa/cell[@id='0'][@cpus='0,1'][@memory='131072'][@unit='KiB']",
+            "cpu/numa/cell[@id='1'][@cpus='2,3']",
+            "numatune/memory[@mode='strict'][@nodeset='0,1']",
+            "numatune/memnode[@cellid='0'][@nodeset='1']",
+            "numatune/memnode[@cellid='1'][@nodeset='0']",
+            "cputune/vcpupin[@vcpu='0'][@cpuset='2']",
+            "cputune/vcpupin[@vcpu='3'][@cpuset='0']",
+            "cputune/emulatorpin[@cpuset='0,2']",
+        ),
+        ("memoryBacking", "vcpu[@cpuset]"),
+        virt_type="kvm",
+        allocation=Allocation(cells=(cell(1, 2, memory_mb=128), cell(0, 2, memory_mb=128))),
+    ),
+    "cells of the image, in software": Sample(
+        {},
+        {
+            "hw_numa_nodes": "1",
+            "hw_numa_cpus.0": "0-3",
+            "hw_numa_mem.0": "256",
+        },
+        ("cpu/numa/cell[@cpus='0,1,2,3'][@memory='262144']", "vcpu[@cpuset='0']"),
+        ("cputune",),
+        allocation=Allocation(cells=(cell(0, 4, memory_mb=256),)),
+    ),
+    "huge pages": Sample(
+        {"hw:mem_page_size": "large"},
+        {"hw_mem_page_size": "2MB"},
+        ("memoryBacking/hugepages/page[@size='2048'][@unit='KiB'][@nodeset='0']",),
+        ("vcpu[@cpuset='0,2']",),
+        allocation=Allocation(cells=(cell(0, 4, pages={2048: 128}),)),
+        needs="huge pages",
+    ),
+    "ordinary pages": Sample(
+        {"hw:mem_page_size": "small"},
+        {},
+        ("cpu/numa/cell[@memory='262144']",),
+        ("memoryBacking",),
+        allocation=Allocation(cells=(cell(0, 4, pages={4: 1 << 16}),)),
+    ),
+    "pinned": Sample(
+        {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0,3", "hw:emulator_threads_policy": "isolate"},
+        {"hw_cpu_thread_policy": "prefer"},
+        (
+            "cputune/vcpupin[@vcpu='0'][@cpuset='1']",
+            "cputune/vcpupin[@vcpu='1'][@cpuset='0']",
+            "cputune/vcpupin[@vcpu='3'][@cpuset='5']",
+            "cputune/emulatorpin[@cpuset='7']",
+        ),
+        virt_type="kvm",
+        allocation=Allocation(cells=(cell(0, 2, (1, 5, 7), memory_mb=256),)),
+        needs="more CPUs",
+    ),
+    "pinned by the image": Sample(
+        {"hw:cpu_thread_policy": "require"},
+        {"hw_cpu_policy": "dedicated"},
+        ("cputune/vcpupin[@vcpu='2'][@cpuset='6']", "cputune/emulatorpin[@cpuset='4,5,6,7']"),
+        virt_type="kvm",
+        allocation=Allocation(cells=(cell(1, 0, (4, 5, 6, 7), memory_mb=256),)),
+        needs="more CPUs",
+    ),
     "bounds of disks": Sample(
         {"quota:disk_read_bytes_sec": "1000000", "quota:disk_write_iops_sec": "200", "quota:disk_read_iops_sec": "0"},
         {},
@@ -198,14 +279,15 @@ SAMPLES: dict[str, Sample] = {
 def server(specs: dict[str, str], properties: dict[str, str], vcpus: int = 4) -> Instance:
     """Return a server of a flavor with these extra specs, and of an image with these properties."""
     plain = instance()
-    flavor = msgspec.structs.replace(plain.flavor, vcpus=vcpus, extra_specs=specs)
+    flavor = msgspec.structs.replace(plain.flavor, vcpus=vcpus, memory_mb=256, extra_specs=specs)
     return msgspec.structs.replace(plain, flavor=flavor, image=Image(id="image", properties=properties))
 
 
 def shape_of(sample: Sample, uuid: InstanceUuid = UUID) -> GuestShape:
     """Return the guest of a sample, with one disk."""
     options = Options(virt_type=sample.virt_type, cpu_model=sample.cpu_model)
-    found = wishes(server(sample.specs, sample.properties), options)
+    one = server(sample.specs, sample.properties)
+    found = wishes(one, options)
     return GuestShape(
         label=GuestLabel(instance=uuid, attempt=1, name="sample", resources={}),
         vcpus=4,
@@ -217,4 +299,5 @@ def shape_of(sample: Sample, uuid: InstanceUuid = UUID) -> GuestShape:
         disks=(DiskFile(path="/disk", format="qcow2", bus=found.disk_bus),),
         console_file="/console.log",
         hardware=found.hardware,
+        place=guest_place(one, sample.allocation, CELLS, sample.virt_type, confined=False),
     )

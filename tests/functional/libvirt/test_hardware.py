@@ -9,13 +9,15 @@ import pytest
 
 from skep.compute.drivers.base import Driver, DriverError, HostFacts, ImageDriver
 from skep.compute.drivers.libvirt.domain import guest_xml
+from skep.compute.drivers.libvirt.options import Options
 from skep.domain.guest_keys import asked_of_guest
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, PowerState
+from skep.domain.providers import Allocation
 from tests.support.agents import instance
 from tests.support.libvirt_hosts import PARTS, host_directory, libvirt_driver
-from tests.support.libvirt_samples import SAMPLES, Sample, shape_of
+from tests.support.libvirt_samples import SAMPLES, Sample, cell, shape_of
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
 
@@ -38,6 +40,12 @@ MACHINES = {
         (),
     ),
     "q35 with another IOMMU": Sample({"hw:viommu_model": "auto"}, {"hw_machine_type": "q35"}, ()),
+    "cells": Sample(
+        {"hw:numa_nodes": "1", "hw:mem_page_size": "small"},
+        {},
+        (),
+        allocation=Allocation(cells=(cell(0, 1, pages={4: 96 * 256}),)),
+    ),
     "pc": Sample(
         {"hw:boot_menu": "yes", "hw:usb_model": "nec-xhci", "hw_video:ram_max_mb": "16"},
         {
@@ -90,12 +98,12 @@ async def test_libvirt_finds_every_sample_valid(driver: Driver) -> None:
     tried = 0
     for sample in SAMPLES.values():
         if (sample.virt_type == "kvm" and not has_kvm) or (sample.virt_type == "qemu" and not gives(facts, sample)):
-            assert sample.needs or sample.virt_type == "kvm"
+            assert sample.needs == "uefi" or sample.virt_type == "kvm"
             continue
         xml = guest_xml(shape_of(sample, InstanceUuid(new_uuid())))
         domain = connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
         domain.undefine()
-        if sample.virt_type == "qemu":
+        if sample.virt_type == "qemu" and not sample.needs:
             connection.domainXMLToNative("qemu-argv", xml, 0)
         tried += 1
     assert tried > len(SAMPLES) // 2
@@ -116,7 +124,7 @@ async def test_a_machine_with_many_parts_starts(driver: Driver, name: str) -> No
             await driver.prepare_from(one, 1, resource, image)
         else:
             await driver.prepare(one, 1, resource)
-    assert await driver.spawn(one, 1, one.flavor.resources()) is PowerState.RUNNING
+    assert await driver.spawn(one, 1, one.flavor.resources(), sample.allocation) is PowerState.RUNNING
 
 
 async def test_what_the_host_told_that_it_refuses_it_refuses(driver: Driver) -> None:
@@ -125,3 +133,27 @@ async def test_what_the_host_told_that_it_refuses_it_refuses(driver: Driver) -> 
     assert not gives(facts, sample)
     with pytest.raises(DriverError, match="hw:cpu_policy"):
         driver.plan(server(sample), 1)
+
+
+async def test_the_host_tells_of_its_inside(driver: Driver) -> None:
+    from skep.compute.drivers.libvirt.facts import host_facts
+
+    found = await driver.facts()
+    assert found.topology is not None
+    assert sum(cell.shared_cpus for cell in found.topology.cells) == found.inventory["VCPU"].total
+    assert all(size >= 4 and count for cell in found.topology.cells for size, count in cell.pages.items())
+    assert {"HW_ARCH_X86_64", "COMPUTE_GRAPHICS_MODEL_VGA", "COMPUTE_SOUND_MODEL_ICH9"} <= {*found.traits}
+    assert "PCPU" not in found.inventory
+    import libvirt
+
+    connection = libvirt.open(f"qemu:///embed?root={host_directory()}/libvirt")
+    if "<domain type='kvm'" not in connection.getCapabilities():
+        return
+    options = Options(virt_type="kvm", cpu_model="Nehalem", cpu_dedicated_set="0")
+    pinned = host_facts(connection, "host", options, host_directory())
+    assert pinned.inventory["PCPU"].total == 1
+    assert "VCPU" not in pinned.inventory
+    assert pinned.topology is not None
+    assert [core for cell in pinned.topology.cells for core in cell.cores] == [(0,)]
+    assert {"HW_CPU_X86_SSE42", "HW_CPU_X86_SSE3"} <= {*pinned.traits}
+    assert "HW_CPU_X86_AVX" not in pinned.traits

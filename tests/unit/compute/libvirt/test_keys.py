@@ -12,6 +12,7 @@ from skep.api.extra_specs import KNOWN
 from skep.compute.drivers.libvirt.keys import EXTRA_SPECS, IMAGE_PROPERTIES, KeyEffect, KeyRow, refused_keys, row_of
 from skep.compute.drivers.libvirt.keys_page import render
 from skep.compute.drivers.libvirt.means import HostMeans, host_means, is_q35
+from skep.compute.drivers.libvirt.options import Options
 from skep.domain import guest_keys
 from skep.domain.guest_keys import AskedOfGuest, asked_of_guest
 from tests.support.samples import examples
@@ -22,6 +23,8 @@ EVERYTHING = HostMeans(
     uefi=True,
     secure_boot=True,
     video_models=frozenset({"vga", "ramfb"}),
+    cells=True,
+    dedicated=True,
     virt_type="kvm",
     cpu_model="host-passthrough",
 )
@@ -69,9 +72,9 @@ def test_the_page_is_what_the_tables_say() -> None:
 @pytest.mark.parametrize(
     ("specs", "properties", "refused"),
     [
-        ({"hw:cpu_policy": "dedicated"}, {}, ["hw:cpu_policy"]),
-        ({"hw:cpu_policy": "Shared"}, {}, []),
-        ({"hw:numa_cpus.3": "1"}, {"hw_numa_mem.0": "5"}, ["hw:numa_cpus.3", "hw_numa_mem.0"]),
+        ({"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "isolate", "hw:mem_page_size": "1GB"}, {}, []),
+        ({"hw:numa_cpus.3": "1", "hw:cpu_dedicated_mask": "3"}, {"hw_numa_mem.0": "5", "hw_numa_nodes": "1"}, []),
+        ({"hw:cpu_realtime": "yes", "hw:locked_memory": "1"}, {}, ["hw:cpu_realtime", "hw:locked_memory"]),
         ({"quota:cpu_limit": "5", "quota:cpu_quota": "5"}, {}, ["quota:cpu_quota"]),
         ({"quota:vif_shares_level": "low", "quota:vif_inbound_average": "1"}, {}, ["quota:vif_inbound_average"]),
         ({"hw:watchdog_action": "explode"}, {}, ["hw:watchdog_action"]),
@@ -92,13 +95,17 @@ def test_what_a_host_has_not_it_refuses() -> None:
     asked = asked_of_guest({"os:secure_boot": "required"}, properties)
     assert asked is not None
     assert list(refused_keys(HostMeans()).of(asked)) == ["os:secure_boot", *sorted(properties)]
+    inside = {"hw:cpu_policy": "mixed", "hw:emulator_threads_policy": "isolate", "hw:numa_nodes": "1"}
+    asked = asked_of_guest({**inside, "hw:numa_cpus.0": "0", "hw:cpu_dedicated_mask": "0"}, {"hw_cpu_policy": "shared"})
+    assert asked is not None
+    assert list(refused_keys(HostMeans()).of(asked)) == sorted({*inside, "hw:numa_cpus.0", "hw:cpu_dedicated_mask"})
 
 
 def test_rules_say_what_the_first_row_says() -> None:
     """The rules of a host have no order: no key that is refused may be one of an earlier row that is not."""
     for rows, rules in (
-        (EXTRA_SPECS, refused_keys(EVERYTHING).extra_specs),
-        (IMAGE_PROPERTIES, refused_keys(EVERYTHING).properties),
+        (EXTRA_SPECS, refused_keys(HostMeans()).extra_specs),
+        (IMAGE_PROPERTIES, refused_keys(HostMeans()).properties),
     ):
         told = {rule.keys for rule in rules}
         open_keys = {key for row in rows if row.is_open for key in row.keys}
@@ -123,13 +130,15 @@ def test_means_are_read_from_what_libvirt_says() -> None:
         "</guest></capabilities>"
     )
     plain, efi = domain_capabilities(), domain_capabilities("<value>bios</value><value>efi</value>", "yes", ("qxl",))
-    assert host_means(capabilities, plain, plain, "qemu", "") == HostMeans(
+    assert host_means(capabilities, plain, plain, Options(virt_type="qemu")) == HostMeans(
         machines=frozenset({"pc", "pc-q35-7.2"}), video_models=frozenset({"vga"})
     )
-    found = host_means(capabilities, efi, efi, "kvm", "host-passthrough")
+    options = Options(virt_type="kvm", cpu_model="host-passthrough", cpu_dedicated_set="1")
+    found = host_means(capabilities, efi, efi, options)
     assert (found.uefi, found.secure_boot, found.video_models) == (True, True, frozenset({"qxl"}))
     assert found.address_modes == {"emulate", "passthrough"}
-    assert not host_means(capabilities, efi, plain, "kvm", "").secure_boot
+    assert (found.cells, found.dedicated) == (False, True)
+    assert not host_means(capabilities, efi, plain, Options(virt_type="kvm")).secure_boot
 
 
 def test_machines_with_pci_express() -> None:

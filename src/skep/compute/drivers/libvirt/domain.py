@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
+from skep.compute.drivers.libvirt.guest_cells import ANYWHERE, GuestPlace, add_place, cpu_list
 from skep.compute.drivers.libvirt.hardware import (
     PLAIN,
     Hardware,
@@ -97,6 +98,7 @@ class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which the guest boots from them and sees them."""
     console_file: str
     hardware: Hardware = PLAIN
+    place: GuestPlace = ANYWHERE
     interfaces: tuple[UserInterface, ...] = ()
 
 
@@ -142,7 +144,8 @@ def guest_xml(shape: GuestShape) -> str:
     _text(root, "uuid", shape.label.instance)
     ET.SubElement(root, "metadata").append(_label(shape.label))
     _text(root, "memory", str(shape.memory_mb), unit="MiB")
-    _text(root, "vcpu", str(shape.vcpus))
+    on_cpus = {"cpuset": cpu_list(shape.place.cpus)} if shape.place.cpus else {}
+    _text(root, "vcpu", str(shape.vcpus), **on_cpus)
     _add_firmware(root, shape)
     features = ET.SubElement(root, "features")
     ET.SubElement(features, "acpi")
@@ -213,6 +216,7 @@ def _add_cpu(root: ET.Element, shape: GuestShape) -> None:
     sockets, cores, threads = shape.topology or (shape.vcpus, 1, 1)
     ET.SubElement(cpu, "topology", sockets=str(sockets), cores=str(cores), threads=str(threads))
     add_to_cpu(cpu, shape.hardware)
+    add_place(root, cpu, shape.place)
 
 
 def _add_devices(root: ET.Element, shape: GuestShape) -> None:

@@ -23,6 +23,8 @@ from skep.compute.drivers.libvirt.domain import (
     label_element,
     read_label,
 )
+from skep.compute.drivers.libvirt.guest_cells import guest_place
+from skep.compute.drivers.libvirt.host_cells import host_cells
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.properties import wishes
 from skep.compute.drivers.libvirt.rescues import with_rescue, without_rescue
@@ -195,6 +197,13 @@ class GuestDomains:
             disks=self._disks.files(instance.uuid, label.attempt, wished),
             console_file=str(self._disks.console(instance.uuid, label.attempt)),
             hardware=wished.hardware,
+            place=guest_place(
+                instance,
+                label.allocation,
+                host_cells(self._connection.get().getCapabilities(), options),
+                options.virt_type,
+                confined=bool(options.shared_cpus or options.dedicated_cpus),
+            ),
             interfaces=user_interfaces(instance.vifs, wished.vif_model, label.ssh_port, packed=wished.packed),
         )
 

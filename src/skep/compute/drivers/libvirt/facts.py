@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -12,7 +11,9 @@ import libvirt
 import os_traits
 
 from skep.compute.drivers.base import DriverError, HostFacts
+from skep.compute.drivers.libvirt.cpu_traits import cpu_features, cpu_traits
 from skep.compute.drivers.libvirt.formats import FORMATS
+from skep.compute.drivers.libvirt.host_cells import HostCell, host_cells, topology
 from skep.compute.drivers.libvirt.keys import SOUND, VIOMMU, refused_keys
 from skep.compute.drivers.libvirt.means import ARCHITECTURE, Q35, HostMeans, host_means
 from skep.compute.drivers.libvirt.options import Options
@@ -22,6 +23,7 @@ from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 GIB = 1 << 30
 ADDRESS_TRAITS = {"emulate": "EMULATED", "passthrough": "PASSTHROUGH"}
 UPTIME = Path("/proc/uptime")
+PCPU = "PCPU"
 BUSES = ("virtio", "ide", "sata", "scsi")
 """Those that the driver puts disks on."""
 
@@ -36,29 +38,37 @@ def host_facts(connection: libvirt.virConnect, host: str, options: Options, dire
     disk = os.statvfs(directory)
     capabilities = connection.getDomainCapabilities(None, ARCHITECTURE, options.machine, options.virt_type)
     express = connection.getDomainCapabilities(None, ARCHITECTURE, Q35, options.virt_type)
-    means = host_means(connection.getCapabilities(), capabilities, express, options.virt_type, options.cpu_model)
+    of_host = connection.getCapabilities()
+    cells = host_cells(of_host, options)
+    means = host_means(of_host, capabilities, express, options)
+    features = cpu_features(connection, of_host, options)
     return HostFacts(
         inventory={
-            VCPU: Inventory(total=cpus),
+            **cpu_inventory(cells, options, cpus),
             MEMORY_MB: Inventory(total=memory_kib // 1024),
             DISK_GB: Inventory(total=disk.f_blocks * disk.f_frsize // GIB),
         },
         hypervisor_type=connection.getType(),
         hypervisor_version=connection.getVersion(),
         hypervisor_hostname=host,
-        traits=traits(capabilities, means, options),
+        traits=traits(capabilities, means, features, hyperthreading=any(cell.threads > 1 for cell in cells)),
         refused_keys=refused_keys(means),
-        cpu_info=cpu_info(capabilities, cpus),
+        topology=topology(cells),
+        cpu_info=cpu_info(capabilities, features, cpus),
         uptime=_uptime(),
         supported_instances=((ARCHITECTURE, options.virt_type, "hvm"),),
     )
 
 
 @functools.lru_cache(maxsize=4)
-def traits(capabilities: str, means: HostMeans, options: Options) -> tuple[str, ...]:
+def traits(
+    capabilities: str, means: HostMeans, features: tuple[str, ...], *, hyperthreading: bool = False
+) -> tuple[str, ...]:
     """Return the traits of a host, of the XML of what its guests may be."""
     found = {f"COMPUTE_IMAGE_TYPE_{one.upper()}" for one in FORMATS}
-    found.add("COMPUTE_NODE")
+    found |= {"COMPUTE_NODE", "HW_ARCH_X86_64", "COMPUTE_ARCH_X86_64"}
+    if hyperthreading:
+        found.add("HW_CPU_HYPERTHREADING")
     root = ET.fromstring(capabilities)  # noqa: S314 - of libvirt
     there = {value.text or "" for value in root.findall("devices/disk/enum[@name='bus']/value")}
     found |= {f"COMPUTE_STORAGE_BUS_{bus.upper()}" for bus in BUSES if bus in there}
@@ -70,12 +80,21 @@ def traits(capabilities: str, means: HostMeans, options: Options) -> tuple[str, 
     if means.secure_boot:
         found.add("COMPUTE_SECURITY_UEFI_SECURE_BOOT")
     found |= {f"COMPUTE_ADDRESS_SPACE_{ADDRESS_TRAITS[mode]}" for mode in means.address_modes}
-    if options.virt_type == "kvm" and options.cpu_model in ("", "host-model"):
-        found |= {f"HW_CPU_X86_{name.upper()}" for name in _features(root)}
+    found |= set(cpu_traits(features))
     return tuple(sorted(found & set(os_traits.get_traits())))
 
 
-def cpu_info(capabilities: str, cpus: int) -> dict[str, object]:
+def cpu_inventory(cells: tuple[HostCell, ...], options: Options, cpus: int) -> dict[str, Inventory]:
+    """Return how many CPUs guests float on, and how many may be pinned; `cpus`: all that the host has.
+
+    A class of which there is none is left out.
+    """
+    shared = len(options.shared_cpus) if options.shared_cpus or options.dedicated_cpus else cpus
+    pinned = sum(len(core) for cell in cells for core in cell.cores)
+    return {name: Inventory(total=total) for name, total in ((VCPU, shared), (PCPU, pinned)) if total}
+
+
+def cpu_info(capabilities: str, features: tuple[str, ...], cpus: int) -> dict[str, object]:
     """Return what is known of the CPUs that guests get."""
     root = ET.fromstring(capabilities)  # noqa: S314 - of libvirt
     model, vendor = root.find("cpu/mode[@name='host-model']/model"), root.find("cpu/mode[@name='host-model']/vendor")
@@ -84,14 +103,8 @@ def cpu_info(capabilities: str, cpus: int) -> dict[str, object]:
         "vendor": "" if vendor is None else vendor.text or "",
         "model": "" if model is None else model.text or "",
         "topology": {"sockets": cpus, "cores": 1, "threads": 1},
-        "features": sorted(_features(root)),
+        "features": list(features),
     }
-
-
-def _features(root: ET.Element) -> Iterable[str]:
-    """Return the features that libvirt names beside the model of the host's CPUs; those of the model are not named."""
-    for feature in root.findall("cpu/mode[@name='host-model']/feature[@policy='require']"):
-        yield feature.get("name", "")
 
 
 def _uptime() -> str | None:

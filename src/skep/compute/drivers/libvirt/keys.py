@@ -88,9 +88,14 @@ _VIDEO = frozenset({"vga", "cirrus", "vmvga", "qxl", "virtio", "bochs", "none"})
 
 _TOPOLOGY = "`cpu/topology`. Any of the image's goes before all of the flavor's; what is open is worked out"
 _BOUNDS = "bounds of the topology; the image's may not be above the flavor's"
-_PINS = "pinned CPUs are not given"
-_CELLS = "guests have no NUMA cells"
-_PAGES = "memory has ordinary pages"
+ANY = "*"
+"""A value that stands for all."""
+_PINS = "`cputune/vcpupin`, by what the scheduler gave"
+_PINNED = "where `cpu_dedicated_set` is set"
+_CELLS = "`cpu/numa/cell`, `numatune/memnode`: cells of the host, by what the scheduler gave"
+_PAGES = "`memoryBacking/hugepages`; ordinary pages are not named"
+_WHERE_CELLS = "any, where libvirt knows of NUMA cells"
+_REAL_TIME = "no CPU of a guest is scheduled in real time"
 _LOCKED = "memory is not locked"
 _SECRET = "neither memory nor disks are encrypted"  # noqa: S105 - a sentence
 _TPM = "there is no TPM"
@@ -106,17 +111,38 @@ _UNREAD = "not read"
 _NOVA_TOO = "of no effect in Nova's driver, either"
 _FOREIGN = "for other hypervisors"
 
+
+def _policies(means: HostMeans) -> Iterable[str]:
+    return ("dedicated", "mixed") if means.dedicated else ()
+
+
+def _thread_policies(means: HostMeans) -> Iterable[str]:
+    return ("isolate", "require") if means.dedicated else ()
+
+
+def _emulators(means: HostMeans) -> Iterable[str]:
+    return ("isolate",) if means.dedicated else ()
+
+
+def _any_pinned(means: HostMeans) -> Iterable[str]:
+    return (ANY,) if means.dedicated else ()
+
+
+def _any_cells(means: HostMeans) -> Iterable[str]:
+    return (ANY,) if means.cells else ()
+
+
 EXTRA_SPECS: tuple[KeyRow, ...] = (
     _used("hw:cpu_sockets hw:cpu_cores hw:cpu_threads", _TOPOLOGY),
     _used("hw:cpu_max_sockets hw:cpu_max_cores hw:cpu_max_threads", _BOUNDS),
-    _refused("hw:cpu_policy", _PINS, "shared"),
-    _refused("hw:cpu_thread_policy", _PINS, "prefer"),
-    _refused("hw:cpu_dedicated_mask", _PINS),
-    _refused("hw:cpu_realtime", _PINS, *NO_WORDS),
+    _of_host("hw:cpu_policy", _PINS, f"`dedicated`, `mixed`, {_PINNED}", _policies, "shared"),
+    _of_host("hw:cpu_thread_policy", _PINS, f"`isolate`, `require`, {_PINNED}", _thread_policies, "prefer"),
+    _of_host("hw:cpu_dedicated_mask", _PINS, f"any, {_PINNED}", _any_pinned),
+    _refused("hw:cpu_realtime", _REAL_TIME, *NO_WORDS),
     _none("hw:cpu_realtime_mask", "needs `hw:cpu_realtime`, which is refused"),
-    _refused("hw:emulator_threads_policy", _PINS, "share"),
-    _refused("hw:numa_nodes hw:numa_cpus.* hw:numa_mem.*", _CELLS),
-    _refused("hw:mem_page_size", _PAGES, "small", "any"),
+    _of_host("hw:emulator_threads_policy", "`cputune/emulatorpin`", f"`isolate`, {_PINNED}", _emulators, "share"),
+    _of_host("hw:numa_nodes hw:numa_cpus.* hw:numa_mem.*", _CELLS, _WHERE_CELLS, _any_cells),
+    _of_host("hw:mem_page_size", _PAGES, _WHERE_CELLS, _any_cells),
     _refused("hw:locked_memory", _LOCKED, *NO_WORDS),
     _refused("hw:mem_encryption hw:ephemeral_encryption", _SECRET, *NO_WORDS),
     _refused("hw:mem_encryption_model hw:ephemeral_encryption_format", _SECRET),
@@ -213,11 +239,11 @@ IMAGE_PROPERTIES: tuple[KeyRow, ...] = (
     _used("os_type", "`windows`: the clock has local time, and with `virt_type` `kvm` Hyper-V is offered"),
     _used("hw_architecture", "schedulers read it, too", "x86_64", "amd64"),
     _refused("hw_emulation_architecture", "guests have the architecture of their host", "x86_64"),
-    _refused("hw_cpu_policy", _PINS, "shared"),
-    _refused("hw_cpu_thread_policy", _PINS, "prefer"),
+    _of_host("hw_cpu_policy", _PINS, f"`dedicated`, `mixed`, {_PINNED}", _policies, "shared"),
+    _of_host("hw_cpu_thread_policy", _PINS, f"`isolate`, `require`, {_PINNED}", _thread_policies, "prefer"),
     _none("hw_cpu_realtime_mask", "needs `hw:cpu_realtime`, which is refused"),
-    _refused("hw_numa_nodes hw_numa_cpus* hw_numa_mem*", _CELLS),
-    _refused("hw_mem_page_size", _PAGES, "small", "any"),
+    _of_host("hw_numa_nodes hw_numa_cpus* hw_numa_mem*", _CELLS, _WHERE_CELLS, _any_cells),
+    _of_host("hw_mem_page_size", _PAGES, _WHERE_CELLS, _any_cells),
     _refused("hw_locked_memory", _LOCKED, *NO_WORDS),
     _refused("hw_mem_encryption hw_ephemeral_encryption", _SECRET, *NO_WORDS),
     _refused(
@@ -256,9 +282,7 @@ def refused_keys(means: HostMeans) -> RefusedKeys:
 
 
 def _rules(rows: tuple[KeyRow, ...], means: HostMeans) -> tuple[KeyRule, ...]:
+    closed = ((row, row.taken(means)) for row in rows if not row.is_open)
     return tuple(
-        KeyRule(keys=keys, taken=tuple(sorted(row.taken(means))))
-        for row in rows
-        if not row.is_open
-        for keys in row.keys
+        KeyRule(keys=keys, taken=tuple(sorted(taken))) for row, taken in closed if ANY not in taken for keys in row.keys
     )

@@ -89,6 +89,9 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             instance=instance.uuid, attempt=attempt, name=instance.name, resources=resources, allocation=allocation
         )
         self.plan(instance, attempt)
+        if allocation is not None and allocation.cells:
+            # Its XML names cells and CPUs of the source.
+            raise DriverError(REFUSED, "NUMA cells and pinned CPUs do not go to another host while a guest runs")
         if instance.vifs:
             # Its loopback port is the source's, and may be another's there; QEMU would not start with it.
             raise DriverError(REFUSED, "networks: interfaces in user mode do not go to another host while a guest runs")

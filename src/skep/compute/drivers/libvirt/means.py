@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
 import msgspec
 
-from skep.compute.drivers.libvirt.options import VirtType
+from skep.compute.drivers.libvirt.options import Options, VirtType
 
 ARCHITECTURE = "x86_64"
 Q35 = "q35"
@@ -25,6 +26,10 @@ class HostMeans(msgspec.Struct, frozen=True, kw_only=True):
     secure_boot: bool = False
     """One with secure boot is, for q35."""
     video_models: frozenset[str] = frozenset()
+    cells: bool = False
+    """It knows of its NUMA cells."""
+    dedicated: bool = False
+    """It has CPUs that may be pinned."""
     virt_type: VirtType = "qemu"
     cpu_model: str = ""
 
@@ -41,7 +46,8 @@ def is_q35(machine: str) -> bool:
     return machine == Q35 or machine.startswith(f"pc-{Q35}-")
 
 
-def host_means(capabilities: str, of_machine: str, of_q35: str, virt_type: VirtType, cpu_model: str) -> HostMeans:
+@functools.lru_cache(maxsize=4)
+def host_means(capabilities: str, of_machine: str, of_q35: str, options: Options) -> HostMeans:
     """Return what a host can give: of its capabilities, and those of guests of its default machine and of q35."""
     guests, chosen, express = (ET.fromstring(text) for text in (capabilities, of_machine, of_q35))  # noqa: S314 - of libvirt
     return HostMeans(
@@ -50,8 +56,10 @@ def host_means(capabilities: str, of_machine: str, of_q35: str, virt_type: VirtT
         secure_boot="efi" in _values(express, "os/enum[@name='firmware']")
         and "yes" in _values(express, "os/loader/enum[@name='secure']"),
         video_models=frozenset(_values(chosen, "devices/video/enum[@name='modelType']")),
-        virt_type=virt_type,
-        cpu_model=cpu_model,
+        cells=guests.find("host/topology/cells/cell") is not None,
+        dedicated=bool(options.dedicated_cpus),
+        virt_type=options.virt_type,
+        cpu_model=options.cpu_model,
     )
 
 

@@ -7,6 +7,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from skep.domain.errors import BadRequest
+from skep.domain.nested.cpu_sets import cpu_set
+
 VirtType = Literal["kvm", "qemu"]
 MigrationWay = Literal["tls", "loopback"]
 
@@ -26,6 +29,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The machine type of guests whose image names none."""
     cpu_model: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,64}$")] = ""
     """`host-model`, `host-passthrough`, or the name of a model. Empty: `host-model` with `kvm`, else QEMU's default."""
+    cpu_shared_set: Annotated[str, Meta(max_length=4096)] = ""
+    """CPUs of the host on which guests float, as `0-3,^2`. Empty: all; none where `cpu_dedicated_set` is set."""
+    cpu_dedicated_set: Annotated[str, Meta(max_length=4096)] = ""
+    """CPUs of the host that guests may have for themselves (PCPU); needs `kvm`. Empty: none."""
     shutdown_seconds: Annotated[float, Meta(ge=0, le=500)] = 60.0
     """So long a guest may take to shut itself down when it is stopped or rebooted softly; then it is switched off."""
     ssh_ports: Annotated[str, Meta(pattern=r"^[1-9][0-9]{3,4}-[1-9][0-9]{3,4}$")] = "20000-29999"
@@ -45,13 +52,34 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """MiB that a guest sends in a second at most when it goes to another host. 0: as fast as it goes."""
 
     def __post_init__(self) -> None:
-        """Refuses a range of no ports."""
+        """Refuses a range of no ports, and sets of CPUs that contradict each other."""
         first, last = self.ssh_range
         if not 1024 <= first <= last <= 65535:
             raise ValueError("ssh_ports: expected two ports from 1024 to 65535, the smaller one first")
+        if self.shared_cpus & self.dedicated_cpus:
+            raise ValueError("cpu_dedicated_set: a CPU is in cpu_shared_set, too")
+        if self.cpu_dedicated_set and self.virt_type != "kvm":
+            raise ValueError("cpu_dedicated_set: CPUs are pinned with virt_type kvm only")
+
+    @property
+    def shared_cpus(self) -> frozenset[int]:
+        """Those of `cpu_shared_set`. Raises ValueError."""
+        return _cpus("cpu_shared_set", self.cpu_shared_set)
+
+    @property
+    def dedicated_cpus(self) -> frozenset[int]:
+        """Those of `cpu_dedicated_set`. Raises ValueError."""
+        return _cpus("cpu_dedicated_set", self.cpu_dedicated_set)
 
     @property
     def ssh_range(self) -> tuple[int, int]:
         """The first and the last of the ports."""
         first, _, last = self.ssh_ports.partition("-")
         return int(first), int(last)
+
+
+def _cpus(key: str, text: str) -> frozenset[int]:
+    try:
+        return frozenset(cpu_set(key, text)) if text else frozenset()
+    except BadRequest as error:
+        raise ValueError(str(error)) from error
