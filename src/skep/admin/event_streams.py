@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
@@ -30,7 +29,6 @@ POLL_SECONDS = 0.5
 """Between two looks at the end of the log, while there is a stream."""
 FULL_SECONDS = 10
 """After which who got no stream may ask again."""
-_NAMED = re.compile(rf"{re.escape(MEDIA_TYPE)}\s*(;(?!\s*q\s*=\s*0(\.0*)?\s*(;|$)).*)?")
 COMMENT = ":\n\n"
 """Tells a reader, and what stands between, that the stream goes on."""
 
@@ -168,4 +166,9 @@ def is_wanted(accept: str) -> bool:
     """Tell whether a reader accepts a stream by name: `*/*` is no wish for one, and a weight of zero says no (RFC 9110,
     12.4.2).
     """
-    return any(_NAMED.fullmatch(one.strip().lower()) for one in accept.split(","))
+    return any(_names_stream(*one.split(";")) for one in accept.lower().split(","))
+
+
+def _names_stream(media_type: str, *parameters: str) -> bool:
+    weights = [value.strip() for name, _, value in (one.partition("=") for one in parameters) if name.strip() == "q"]
+    return media_type.strip() == MEDIA_TYPE and not any(one.startswith("0") and not one.strip("0.") for one in weights)
