@@ -174,3 +174,37 @@ async def test_what_a_host_refuses_goes_to_another_or_is_refused_before_anything
             assert server.fault is not None
             assert "hw:watchdog_action" in server.fault.message
         assert await cloud.guests() == []
+
+
+NETWORKED = CORE_ONLY.replace("class CoreOnly:", "class CoreOnly:\n    wants_networks = True\n").replace(
+    "def make(setup):\n    return CoreOnly(",
+    """    def tunnel_address(self):
+        return "192.0.2.7"
+
+    async def networks(self, wanted):
+        ports = [port.server for segment in wanted.segments for port in segment.ports]
+        self.file.write_text(" ".join(ports))
+
+def make(setup):
+    CoreOnly.file = setup.directory / "told"
+    return CoreOnly(""",
+)
+
+
+async def test_a_driver_that_brings_networks_is_told_of_them_before_the_guest(tmp_path: Path, site: Path) -> None:
+    site.joinpath("core_driver.py").write_text(NETWORKED)
+    install(site, "core_driver", {GROUP: {"core": "core_driver:make"}})
+    config = http_config(tmp_path)
+    compute = msgspec.structs.replace(config.compute, driver="core", networks_seconds=3600.0)
+    config = msgspec.structs.replace(config, compute=compute)
+    async with serving_cloud(config, cells=1, hosts=1) as cloud, signed_in(cloud, "demo", "demo") as session:
+        listed = await session.client.get(f"{cloud.images_url}/v2/images", headers={"X-Auth-Token": session.token})
+        image = listed.json()["images"][0]["id"]
+        body = {"server": {"name": "one", "imageRef": image, "flavorRef": "1", "networks": "auto"}}
+        uuid = (await session.ask("POST", "/servers", body, version="2.37")).json()["server"]["id"]
+
+        async def active() -> bool:
+            return bool((await session.ask("GET", f"/servers/{uuid}")).json()["server"]["status"] == "ACTIVE")
+
+        await eventually(active, "the server is active")
+        assert cloud.plane.directory.host("cell1", "cell1-host1").joinpath("told").read_text() == uuid

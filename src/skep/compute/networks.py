@@ -6,13 +6,14 @@ What is there stays as it is while nothing can be asked: networks outlive conduc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Collection
 
 import msgspec
 import structlog
 
-from skep.compute.drivers.base import Driver, NetworksDriver
+from skep.compute.drivers.base import Driver, DriverError, NetworksDriver
 from skep.compute.host import Host
 from skep.domain.builds import BuildFailure
 from skep.domain.errors import SkepError, StaleAgent
@@ -39,13 +40,15 @@ class BroughtNetworks:
 
 
 class HostNetworking:
-    """The networks of one host."""
+    """The networks of one host. One task asks and tells, so that a driver that hangs holds up no build."""
 
     def __init__(self, host: Host, driver: NetworksDriver) -> None:
         self._host = host
         self._driver = driver
         self._told = BroughtNetworks()
-        self._turns = asyncio.Lock()
+        self._waiting: list[asyncio.Future[None]] = []
+        """Builds that wait for the end of a round which has not begun."""
+        self._nudge = asyncio.Event()
         self._brought = True
         """Whether hosts bring the networks of this cloud, as was heard last."""
         self._trouble = ""
@@ -54,50 +57,62 @@ class HostNetworking:
         """Ask and tell until cancelled."""
         while True:
             self._host.work.check()
-            await self._once()
-            await asyncio.sleep(self._host.settings.networks_seconds)
+            self._nudge.clear()
+            waiting, self._waiting = self._waiting, []
+            await self._once(anew=bool(waiting))
+            for one in waiting:
+                if not one.done():
+                    one.set_result(None)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._host.settings.networks_seconds):
+                    await self._nudge.wait()
 
     async def bring(self, instance: Instance) -> None:
         """Have the ports of a server brought before its guest is made; that others bring them is known at once."""
-        clock, pause = self._host.clock, FIRST_PAUSE
-        until = clock.elapsed() + BRING_SECONDS
         wanted = {vif.id for vif in instance.vifs}
+        try:
+            async with asyncio.timeout(BRING_SECONDS):
+                await self._until_there(wanted)
+        except TimeoutError:
+            log.warning("a guest is made before its networks", host=self._host.name, instance=instance.uuid)
+
+    async def _until_there(self, wanted: Collection[str]) -> None:
+        pause = FIRST_PAUSE
         while not self._has(wanted):
-            await self._once(anew=True)
+            await self._round()
             if self._has(wanted) or not self._brought:
-                return
-            if clock.elapsed() >= until:
-                log.warning("a guest is made before its networks", host=self._host.name, instance=instance.uuid)
                 return
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _round(self) -> None:
+        """Wait until it was asked and told once more, from now on."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(over)
+        self._nudge.set()
+        await over
 
     def _has(self, ports: Collection[str]) -> bool:
         there = {port.id for segment in self._told.networks.segments for port in segment.ports}
         return there.issuperset(ports)
 
-    async def _once(self, *, anew: bool = False) -> None:
+    async def _once(self, *, anew: bool) -> None:
         """Ask what is to be brought, and tell the driver if that is something else than before."""
         upcalls = self._host.upcalls
         if not upcalls.takes_networks:
             # Conductors of before 0.11.0 never will; what a new one takes is not known before its first answer.
             self._brought = upcalls.takes_networks is None
             return
-        async with self._turns:
-            asked = ReadNetworks(
-                host=self._host.name,
-                tunnel_address=self._driver.tunnel_address(),
-                version=self._told.said,
-                anew=anew,
-            )
-            try:
-                answer = await upcalls.once(asked)
-            except StaleAgent:
-                upcalls.on_stale()
-                return
-            except SkepError as error:
-                self._note(str(error))
-                return
+        try:
+            tunnel = self._driver.tunnel_address()
+            said = self._told.said
+            asked = ReadNetworks(host=self._host.name, tunnel_address=tunnel, version=said, anew=anew)
+            answer = await upcalls.once(asked)
+        except StaleAgent:
+            upcalls.on_stale()
+        except (SkepError, DriverError) as error:
+            self._note(str(error))
+        else:
             self._brought = answer.brought
             if answer.brought:
                 await self._tell(answer.networks)

@@ -7,8 +7,8 @@ from functools import partial
 
 from skep.config.sections import RetentionSettings
 from skep.database import Connection
+from skep.database.api import host_networks, kept_answers, network_changes
 from skep.database.api import instance_mappings as mappings
-from skep.database.api import kept_answers, network_changes
 from skep.database.api.instance_mappings import Mapping
 from skep.database.cell import builds as cell_builds
 from skep.database.cell import deletes as cell_deletes
@@ -86,8 +86,12 @@ def _sorted_out(
 
 def _purged_of_themselves(connection: Connection, now: int, limit: int) -> int:
     """Purge a batch of each of what is kept for a time of its own, and return how many rows of one at most."""
-    changes = network_changes.purge(connection, now - network_changes.KEPT_SECONDS * SECOND, limit)
-    return max(changes, kept_answers.purge(connection, now, limit))
+    before = now - network_changes.KEPT_SECONDS * SECOND
+    return max(
+        kept_answers.purge(connection, now, limit),
+        network_changes.purge(connection, before, limit),
+        host_networks.purge_tunnels(connection, before, limit),
+    )
 
 
 class Retention:

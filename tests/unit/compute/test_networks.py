@@ -114,6 +114,17 @@ async def test_what_a_driver_could_not_do_is_told_again(brings: AgentStage) -> N
     assert [one.version for one in (await asked(brings, 3))[:3]] == [""] * 3
 
 
+async def test_a_driver_that_hangs_holds_up_no_build(brings: AgentStage) -> None:
+    """The agent goes on waiting for it: nobody knows what it has made."""
+    brings.fake = msgspec.structs.replace(brings.fake, failures=(FailureRule(operation="networks", hangs=True),))
+    await brings.start()
+    await brings.build(vifs=(VIF,))
+    await brings.conductor.hears(Built)
+    assert len(brings.conductor.all(ReadNetworks)) == 1
+    brings.driver.release()
+    await hears(brings, brings.conductor.networks)
+
+
 async def test_what_is_there_stays_while_nobody_answers(brings: AgentStage) -> None:
     await brings.start()
     await hears(brings, wanted())

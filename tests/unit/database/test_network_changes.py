@@ -70,6 +70,14 @@ def test_changes_of_long_ago_are_forgotten_but_for_the_last(api: sa.Connection) 
     assert (left.change, left.subjects) == (4, ("d",))
 
 
+def test_tunnels_of_hosts_that_are_gone_are_forgotten(api: sa.Connection) -> None:
+    for at, host in enumerate(("old", "older", "there"), 1):
+        host_networks.note_tunnel(api, host, "192.0.2.1", at, 0)
+    assert host_networks.purge_tunnels(api, 3, 10) == 2
+    known = [host_networks.tunnel_is_known(api, host, "192.0.2.1", 0) for host in ("old", "older", "there")]
+    assert known == [False, False, True]
+
+
 def test_many_changes_are_not_named(api: sa.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_changes, "MOST_SUBJECTS", 3)
     network_changes.note(api, ["a", "b", "c"], 1)

@@ -91,6 +91,13 @@ def tunnel_is_known(connection: sa.Connection, host: str, address: str | None, s
     return connection.execute(host_tunnels.select().where(*same)).first() is not None
 
 
+def purge_tunnels(connection: sa.Connection, before: int, limit: int) -> int:
+    """Forget the tunnels of hosts that have been silent since `before`, and return how many: they are no peers."""
+    tunnel = host_tunnels.c
+    silent = sa.select(tunnel.host).where(tunnel.said_at < before).limit(limit)
+    return connection.execute(host_tunnels.delete().where(tunnel.host.in_(silent))).rowcount
+
+
 def _bound_twice(connection: sa.Connection) -> list[Port]:
     """Return the ports of servers that are bound to several hosts: those of live migrations under way."""
     few = sa.text(str(BOUND_TWICE[f"{connection.dialect.name}_where"]))

@@ -17,7 +17,8 @@ MOST_SUBJECTS = 5000
 """Of one answer."""
 
 KEPT_SECONDS = 172_800
-"""Changes are forgotten after two days. What was looked at before counts for an hour."""
+"""Changes, and tunnels of silent hosts, are forgotten after two days. What was looked at before counts for an hour, and
+a host that is silent for a day is no peer."""
 
 change = network_changes.c.change
 
