@@ -13,11 +13,12 @@ from skep.compute.drivers.libvirt.domain import DiskFile, GuestLabel, GuestShape
 from skep.compute.drivers.libvirt.guest_cells import guest_place
 from skep.compute.drivers.libvirt.host_cells import HostCell
 from skep.compute.drivers.libvirt.options import Options, VirtType
+from skep.compute.drivers.libvirt.pci_devices import held_devices
 from skep.compute.drivers.libvirt.properties import wishes
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
-from skep.domain.providers import Allocation, CellShare
+from skep.domain.providers import Allocation, CellShare, ProviderShare
 from tests.support.agents import instance
 
 UUID = InstanceUuid("2f8c0a6e-7a0b-4b5c-8c0e-0d9f1c3b7a11")
@@ -254,6 +255,15 @@ SAMPLES: dict[str, Sample] = {
         allocation=Allocation(cells=(cell(0, 2, (1, 5, 7), memory_mb=256),)),
         needs="more CPUs",
     ),
+    "a device": Sample(
+        {"pci_passthrough:alias": "nic:1"},
+        {},
+        ("devices/hostdev[@type='pci']/source/address[@bus='0x81']",),
+        virt_type="kvm",
+        allocation=Allocation(
+            providers=(ProviderShare(provider="nics", resources={"CUSTOM_NIC": 1}, devices=("0000:81:02.1",)),)
+        ),
+    ),
     "pinned by the image": Sample(
         {"hw:cpu_thread_policy": "require"},
         {"hw_cpu_policy": "dedicated"},
@@ -299,5 +309,6 @@ def shape_of(sample: Sample, uuid: InstanceUuid = UUID) -> GuestShape:
         disks=(DiskFile(path="/disk", format="qcow2", bus=found.disk_bus),),
         console_file="/console.log",
         hardware=found.hardware,
+        host_devices=held_devices(sample.allocation),
         place=guest_place(one, sample.allocation, CELLS, sample.virt_type, confined=False),
     )

@@ -25,6 +25,7 @@ EVERYTHING = HostMeans(
     video_models=frozenset({"vga", "ramfb"}),
     cells=True,
     dedicated=True,
+    devices=True,
     virt_type="kvm",
     cpu_model="host-passthrough",
 )

@@ -24,6 +24,7 @@ from skep.compute.drivers.libvirt.hardware import (
     add_to_cpu,
 )
 from skep.compute.drivers.libvirt.options import VirtType
+from skep.compute.drivers.libvirt.pci_devices import add_host_devices
 from skep.compute.drivers.libvirt.user_networks import UserInterface, arguments
 from skep.domain.decoding import json_decoder
 from skep.domain.ids import InstanceUuid
@@ -99,6 +100,8 @@ class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
     console_file: str
     hardware: Hardware = PLAIN
     place: GuestPlace = ANYWHERE
+    host_devices: tuple[str, ...] = ()
+    """Addresses on the PCI bus of the host."""
     interfaces: tuple[UserInterface, ...] = ()
 
 
@@ -223,6 +226,7 @@ def _add_devices(root: ET.Element, shape: GuestShape) -> None:
     devices = ET.SubElement(root, "devices")
     for disk, target in zip(shape.disks, disk_targets(shape.disks), strict=True):
         add_iotune(add_disk(devices, disk, target), shape.hardware)
+    add_host_devices(devices, shape.host_devices)
     add_devices(devices, shape.hardware, scsi=any(disk.bus == "scsi" for disk in shape.disks))
     serial = ET.SubElement(devices, "serial", type="pty")
     ET.SubElement(serial, "log", file=shape.console_file, append="on")

@@ -26,6 +26,7 @@ from skep.compute.drivers.libvirt.domain import (
 from skep.compute.drivers.libvirt.guest_cells import guest_place
 from skep.compute.drivers.libvirt.host_cells import host_cells
 from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.pci_devices import held_devices
 from skep.compute.drivers.libvirt.properties import wishes
 from skep.compute.drivers.libvirt.rescues import with_rescue, without_rescue
 from skep.compute.drivers.libvirt.user_networks import free_port, user_interfaces
@@ -197,6 +198,7 @@ class GuestDomains:
             disks=self._disks.files(instance.uuid, label.attempt, wished),
             console_file=str(self._disks.console(instance.uuid, label.attempt)),
             hardware=wished.hardware,
+            host_devices=held_devices(label.allocation),
             place=guest_place(
                 instance,
                 label.allocation,

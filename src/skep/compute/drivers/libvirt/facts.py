@@ -17,6 +17,7 @@ from skep.compute.drivers.libvirt.host_cells import HostCell, host_cells, topolo
 from skep.compute.drivers.libvirt.keys import SOUND, VIOMMU, refused_keys
 from skep.compute.drivers.libvirt.means import ARCHITECTURE, Q35, HostMeans, host_means
 from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.pci_devices import inventory, pci_devices, pools
 from skep.compute.drivers.libvirt.user_networks import MODELS
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 
@@ -42,9 +43,11 @@ def host_facts(connection: libvirt.virConnect, host: str, options: Options, dire
     cells = host_cells(of_host, options)
     means = host_means(of_host, capabilities, express, options)
     features = cpu_features(connection, of_host, options)
+    devices = pools(options.pci_devices, pci_devices()) if options.pci_devices else ()
     return HostFacts(
         inventory={
             **cpu_inventory(cells, options, cpus),
+            **inventory(devices),
             MEMORY_MB: Inventory(total=memory_kib // 1024),
             DISK_GB: Inventory(total=disk.f_blocks * disk.f_frsize // GIB),
         },
@@ -53,7 +56,7 @@ def host_facts(connection: libvirt.virConnect, host: str, options: Options, dire
         hypervisor_hostname=host,
         traits=traits(capabilities, means, features, hyperthreading=any(cell.threads > 1 for cell in cells)),
         refused_keys=refused_keys(means),
-        topology=topology(cells),
+        topology=topology(cells, devices),
         cpu_info=cpu_info(capabilities, features, cpus),
         uptime=_uptime(),
         supported_instances=((ARCHITECTURE, options.virt_type, "hvm"),),

@@ -10,7 +10,7 @@ import msgspec
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.options import Options
-from skep.domain.providers import NumaCell, Topology
+from skep.domain.providers import NumaCell, Provider, Topology
 
 
 class HostCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,11 +49,12 @@ def host_cells(capabilities: str, options: Options) -> tuple[HostCell, ...]:
     return cells
 
 
-def topology(cells: tuple[HostCell, ...]) -> Topology | None:
-    """Return the cells as schedulers know them."""
-    if not cells:
+def topology(cells: tuple[HostCell, ...], devices: tuple[Provider, ...] = ()) -> Topology | None:
+    """Return the cells as schedulers know them, with pools of devices."""
+    if not cells and not devices:
         return None
     return Topology(
+        providers=devices,
         cells=tuple(
             NumaCell(
                 number=cell.number,
@@ -63,7 +64,7 @@ def topology(cells: tuple[HostCell, ...]) -> Topology | None:
                 socket=cell.socket,
             )
             for cell in cells
-        )
+        ),
     )
 
 

@@ -103,7 +103,6 @@ _LINE = "a guest has one serial line"
 _CPU_GROUPS = "no control group confines guests"
 _USER_MODE = "interfaces in user mode have no bandwidth, and one queue"
 _SPICE = "needs SPICE, which there is not"
-_NEAR = "no device of the host is given, so none is near or far"
 _WIDTH = "`cpu/maxphysaddr`, with `virt_type` `kvm`"
 _MODES = "`emulate`; `passthrough` with the `cpu_model` `host-passthrough`"
 _SCHEDULER = "schedulers read it"
@@ -148,9 +147,14 @@ EXTRA_SPECS: tuple[KeyRow, ...] = (
     _refused("hw:mem_encryption_model hw:ephemeral_encryption_format", _SECRET),
     _refused("hw:tpm_model hw:tpm_version hw:tpm_secret_security", _TPM),
     _refused("hw:pmem", "there is no persistent memory"),
-    _refused("pci_passthrough:alias", "no device of the host is given"),
+    _of_host(
+        "pci_passthrough:alias",
+        "`hostdev`, by what the scheduler gave",
+        "any, where `pci_devices` is set",
+        lambda means: (ANY,) if means.devices else (),
+    ),
     _refused("accel:device_profile", "no accelerator is given"),
-    _none("hw:pci_numa_affinity_policy", _NEAR),
+    _none("hw:pci_numa_affinity_policy", _SCHEDULER),
     _used("hw:boot_menu", "`os/bootmenu`; the image's goes before it"),
     _used("hw:hide_hypervisor_id hide_hypervisor_id", "`features/kvm/hidden`, with `virt_type` `kvm`"),
     _refused("hw:vif_multiqueue_enabled", _USER_MODE, *NO_WORDS),
@@ -251,7 +255,7 @@ IMAGE_PROPERTIES: tuple[KeyRow, ...] = (
         _SECRET,
     ),
     _refused("hw_tpm_model hw_tpm_version", _TPM),
-    _none("hw_pci_numa_affinity_policy", _NEAR),
+    _none("hw_pci_numa_affinity_policy", _SCHEDULER),
     _refused("hw_vif_multiqueue_enabled", _USER_MODE, *NO_WORDS),
     _refused("hw_serial_port_count", _LINE, "0", "1"),
     _refused("hw_redirected_usb_ports", _SPICE, "0"),

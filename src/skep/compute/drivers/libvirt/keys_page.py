@@ -24,9 +24,11 @@ Made by `python -m skep.compute.drivers.libvirt.keys_page`, of the tables in `ke
 
 **When it is refused.** A host tells schedulers what it refuses, so a create, resize, unshelve or evacuation with such a
 key goes to another host; if there is none, nothing is allocated, and the server's fault is `NoValidHost` with the key.
-A rebuild is refused on its host before the guest is touched. So is, with the name of the key, what only several keys
-together show: secure boot without UEFI or without q35, an IOMMU without q35, a topology that is not the flavor's CPUs,
-`total` beside `read` or `write` of `quota:disk_*`; such a server is ERROR, and nothing was made for it on the host.
+A rebuild is refused on its host before the guest is touched: the server goes on as it was, and its fault has the key.
+
+What only several keys together show is refused on the host, with the name of a key: secure boot without UEFI or without
+q35, an IOMMU without q35, a topology that is not the flavor's CPUs, `total` beside `read` or `write` of `quota:disk_*`.
+A new server is ERROR then, and nothing was made for it on the host.
 
 **Where flavor and image say the same thing**, some keys have to agree: otherwise a create, resize or rebuild is
 answered with 400 and the name of the property. They are `pmu`, `sound_model`, `usb_model`, `virtio_packed_ring`,

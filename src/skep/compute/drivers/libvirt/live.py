@@ -40,6 +40,7 @@ from skep.compute.drivers.libvirt.disks import CONSOLE, DISK, EPHEMERAL, SWAP, g
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, mark_whole, state_of
 from skep.compute.drivers.libvirt.driver import LibvirtDriver, named
+from skep.compute.drivers.libvirt.pci_devices import held_devices
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import Instance, PowerState
@@ -89,9 +90,9 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             instance=instance.uuid, attempt=attempt, name=instance.name, resources=resources, allocation=allocation
         )
         self.plan(instance, attempt)
-        if allocation is not None and allocation.cells:
-            # Its XML names cells and CPUs of the source.
-            raise DriverError(REFUSED, "NUMA cells and pinned CPUs do not go to another host while a guest runs")
+        if allocation is not None and (allocation.cells or held_devices(allocation)):
+            # Its XML names parts of the source.
+            raise DriverError(REFUSED, "NUMA cells, own CPUs and devices do not go to another host while a guest runs")
         if instance.vifs:
             # Its loopback port is the source's, and may be another's there; QEMU would not start with it.
             raise DriverError(REFUSED, "networks: interfaces in user mode do not go to another host while a guest runs")

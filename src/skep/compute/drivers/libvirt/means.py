@@ -30,6 +30,8 @@ class HostMeans(msgspec.Struct, frozen=True, kw_only=True):
     """It knows of its NUMA cells."""
     dedicated: bool = False
     """It has CPUs that may be pinned."""
+    devices: bool = False
+    """It has PCI devices that guests may have."""
     virt_type: VirtType = "qemu"
     cpu_model: str = ""
 
@@ -58,6 +60,7 @@ def host_means(capabilities: str, of_machine: str, of_q35: str, options: Options
         video_models=frozenset(_values(chosen, "devices/video/enum[@name='modelType']")),
         cells=guests.find("host/topology/cells/cell") is not None,
         dedicated=bool(options.dedicated_cpus),
+        devices=bool(options.pci_devices),
         virt_type=options.virt_type,
         cpu_model=options.cpu_model,
     )

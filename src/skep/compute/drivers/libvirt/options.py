@@ -14,6 +14,23 @@ VirtType = Literal["kvm", "qemu"]
 MigrationWay = Literal["tls", "loopback"]
 
 
+class PciDevices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Devices that guests may have: an entry of `pci_devices`. What is empty is not looked at."""
+
+    vendor_id: Annotated[str, Meta(pattern=r"^([0-9A-Fa-f]{4})?$")] = ""
+    product_id: Annotated[str, Meta(pattern=r"^([0-9A-Fa-f]{4})?$")] = ""
+    address: Annotated[str, Meta(pattern=r"^[0-9A-Fa-f:.*?]{1,32}$")] = "*"
+    """A shell pattern, as `0000:81:*`."""
+    resource_class: Annotated[str, Meta(pattern=r"^(CUSTOM_[A-Z0-9_]{1,248}|PGPU)?$")] = ""
+    """Empty: `CUSTOM_PCI_VENDOR_PRODUCT`."""
+    traits: tuple[Annotated[str, Meta(pattern=r"^[A-Z0-9_]{1,255}$")], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses an entry that means all devices of the host."""
+        if not self.vendor_id and not self.address.strip("*?:."):
+            raise ValueError("pci_devices: an entry needs a vendor_id, or an address")
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The table `[compute.driver_options]`."""
 
@@ -33,6 +50,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """CPUs of the host on which guests float, as `0-3,^2`. Empty: all; none where `cpu_dedicated_set` is set."""
     cpu_dedicated_set: Annotated[str, Meta(max_length=4096)] = ""
     """CPUs of the host that guests may have for themselves (PCPU); needs `kvm`. Empty: none."""
+    pci_devices: tuple[PciDevices, ...] = ()
+    """PCI devices of the host that guests may have for themselves; needs `kvm`, and an IOMMU."""
     shutdown_seconds: Annotated[float, Meta(ge=0, le=500)] = 60.0
     """So long a guest may take to shut itself down when it is stopped or rebooted softly; then it is switched off."""
     ssh_ports: Annotated[str, Meta(pattern=r"^[1-9][0-9]{3,4}-[1-9][0-9]{3,4}$")] = "20000-29999"
@@ -58,6 +77,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("ssh_ports: expected two ports from 1024 to 65535, the smaller one first")
         if self.shared_cpus & self.dedicated_cpus:
             raise ValueError("cpu_dedicated_set: a CPU is in cpu_shared_set, too")
+        if self.pci_devices and self.virt_type != "kvm":
+            raise ValueError("pci_devices: devices are handed over with virt_type kvm only")
         if self.cpu_dedicated_set and self.virt_type != "kvm":
             raise ValueError("cpu_dedicated_set: CPUs are pinned with virt_type kvm only")
 
