@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from skep.compute.drivers.base import Driver, DriverError, HostFacts, ImageDriver
+from skep.compute.drivers.base import ConsoleOutputDriver, Driver, DriverError, HostFacts, ImageDriver
 from skep.compute.drivers.libvirt.domain import guest_xml
 from skep.compute.drivers.libvirt.options import Options
+from skep.contracts.eventually import eventually
 from skep.domain.guest_keys import asked_of_guest
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.images import Image
@@ -17,7 +18,7 @@ from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation
 from tests.support.agents import instance
 from tests.support.libvirt_hosts import PARTS, host_directory, libvirt_driver
-from tests.support.libvirt_samples import SAMPLES, Sample, cell, shape_of
+from tests.support.libvirt_samples import SAMPLES, UEFI, Sample, cell, shape_of
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
 
@@ -61,6 +62,8 @@ MACHINES = {
     ),
 }
 """Machines with many parts at once: they start."""
+FIRMWARE = pytest.mark.needs_part("/usr/share/qemu/firmware/60-edk2-x86_64.json")
+"""What tests with UEFI need: the package `ovmf`."""
 
 
 @pytest.fixture
@@ -109,22 +112,40 @@ async def test_libvirt_finds_every_sample_valid(driver: Driver) -> None:
     assert tried > len(SAMPLES) // 2
 
 
-@pytest.mark.parametrize("name", MACHINES)
-async def test_a_machine_with_many_parts_starts(driver: Driver, name: str) -> None:
-    sample = MACHINES[name]
+async def start(driver: Driver, sample: Sample) -> Instance:
     assert gives(await driver.facts(), sample)
     one = server(sample)
-    plan = driver.plan(one, 1)
-    assert [resource.name for resource in plan if resource.from_image]
     image = host_directory() / "empty.raw"
     image.write_bytes(bytes(1 << 20))
     assert isinstance(driver, ImageDriver)
-    for resource in plan:
+    for resource in driver.plan(one, 1):
         if resource.from_image:
             await driver.prepare_from(one, 1, resource, image)
         else:
             await driver.prepare(one, 1, resource)
     assert await driver.spawn(one, 1, one.flavor.resources(), sample.allocation) is PowerState.RUNNING
+    return one
+
+
+@pytest.mark.parametrize("name", MACHINES)
+async def test_a_machine_with_many_parts_starts(driver: Driver, name: str) -> None:
+    await start(driver, MACHINES[name])
+
+
+@FIRMWARE
+async def test_a_machine_starts_with_uefi_and_secure_boot(driver: Driver) -> None:
+    assert "COMPUTE_SECURITY_UEFI_SECURE_BOOT" in (await driver.facts()).traits
+    await start(driver, Sample({}, {"hw_firmware_type": "uefi"}, ()))
+    one = await start(driver, Sample({"os:secure_boot": "required"}, UEFI, ()))
+    assert isinstance(driver, ConsoleOutputDriver)
+
+    async def looks() -> bool:
+        return b"BdsDxe" in await driver.console_output(one.uuid, 10_000)
+
+    await eventually(looks, "the firmware looks for a system")
+    assert list(host_directory().rglob(f"*{one.uuid}*VARS*"))
+    await driver.destroy(one.uuid)
+    assert not list(host_directory().rglob(f"*{one.uuid}*VARS*")), "its variables go with the guest"
 
 
 async def test_what_the_host_told_that_it_refuses_it_refuses(driver: Driver) -> None:
