@@ -98,3 +98,57 @@ async def test_a_server_with_a_port_that_user_mode_does_not_have_is_refused_by_n
         uuid = (await session.ask("POST", "/servers", body)).json()["server"]["id"]
         await images.calm(uuid, "ERROR")
         assert "no fixed IPv4 address" in str((await images.server(uuid))["fault"])
+
+
+async def test_parts_of_the_host_are_given_and_what_it_refuses_allocates_nothing(tmp_path: Path) -> None:
+    """A flavor with a NUMA cell has one of the host; a key that no host gives is refused by name, at a rebuild, too."""
+    import libvirt
+
+    async with serving_cloud(with_qemu(tmp_path), cells=1, hosts=1) as cloud, signed_in(cloud) as session:
+        images = Images(cloud, session)
+        flavor = {"id": "7", "name": "cell", "vcpus": 1, "ram": 64, "disk": 1}
+        assert (await session.ask("POST", "/flavors", {"flavor": flavor})).is_success
+        specs = {"extra_specs": {"hw:numa_nodes": "1", "hw:watchdog_action": "pause"}}
+        assert (await session.ask("POST", "/flavors/7/os-extra_specs", specs)).is_success
+        found = []
+        for name, properties in (("plain", {}), ("stateless", {"hw_firmware_stateless": "yes"})):
+            described = {"id": new_uuid(), "name": name, "disk_format": "raw", "container_format": "bare", **properties}
+            assert (await images.glance("POST", "", json=described)).status_code == 201
+            token = {"X-Auth-Token": session.token, "Content-Type": "application/octet-stream"}
+            url = f"{cloud.images_url}/v2/images/{described['id']}/file"
+            assert (await session.client.put(url, content=BOOTS, headers=token)).status_code == 204
+            found.append(described["id"])
+
+        async def create(image: str, status: str) -> str:
+            body = {"server": {"name": "one", "imageRef": image, "flavorRef": "7", "networks": "none"}}
+            answer = await session.ask("POST", "/servers", body, version="2.37")
+            assert answer.status_code == 202, answer.text
+            await images.calm(answer.json()["server"]["id"], status)
+            return str(answer.json()["server"]["id"])
+
+        plain, stateless = found
+        uuid = await create(plain, "ACTIVE")
+        connection = libvirt.open(f"qemu:///embed?root={host_directory()}/libvirt")
+        xml = connection.lookupByUUIDString(uuid).XMLDesc()
+        assert "<memnode cellid='0' mode='strict' nodeset='0'/>" in xml
+        assert "action='pause'" in xml
+
+        await images.act(uuid, {"rebuild": {"imageRef": stateless}})
+        await images.calm(uuid, "ACTIVE")
+        path = f"/servers/{uuid}/os-instance-actions"
+        newest = (await session.ask("GET", path)).json()["instanceActions"][0]["request_id"]
+        [told] = (await session.ask("GET", f"{path}/{newest}", version="2.84")).json()["instanceAction"]["events"][-1:]
+        assert "hw_firmware_stateless" in str(told["details"]), told
+        assert connection.lookupByUUIDString(uuid).isActive()
+        refused = await create(stateless, "ERROR")
+        shown = await images.server(refused)
+        assert "hw_firmware_stateless" in shown["fault"]["message"]
+        assert shown["OS-EXT-SRV-ATTR:host"] is None
+        assert [path.name for path in (host_directory() / "guests").iterdir()] == [f"{uuid}_1"]
+        for one in (uuid, refused):
+            assert (await session.ask("DELETE", f"/servers/{one}")).status_code == 204
+
+        async def nothing_left() -> bool:
+            return list((host_directory() / "guests").iterdir()) == []
+
+        await eventually(nothing_left, "nothing of the servers is left on the host")

@@ -24,7 +24,8 @@ Made by `python -m skep.compute.drivers.libvirt.keys_page`, of the tables in `ke
 
 **When it is refused.** A host tells schedulers what it refuses, so a create, resize, unshelve or evacuation with such a
 key goes to another host; if there is none, nothing is allocated, and the server's fault is `NoValidHost` with the key.
-A rebuild is refused on its host before the guest is touched: the server goes on as it was, and its fault has the key.
+A rebuild is refused on its host before the guest is touched: the server goes on as it was,
+and the event of its action has the key.
 
 What only several keys together show is refused on the host, with the name of a key: secure boot without UEFI or without
 q35, an IOMMU without q35, a topology that is not the flavor's CPUs, `total` beside `read` or `write` of `quota:disk_*`.
