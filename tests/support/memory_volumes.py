@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -80,6 +81,8 @@ class MemoryVolumes(NoVolumes):
         """What happens once, before the attachments of servers are listed."""
         self.before_detach: Callable[[], Awaitable[object]] = _nothing
         """Likewise before attachments are deleted."""
+        self.reached: dict[str, tuple[str, dict[str, Any]]] = {}
+        """How hosts reach volumes: the kind of connection, and its data."""
         self.failing: dict[str, Exception] = {}
         """By the name of a call: what it raises."""
 
@@ -220,7 +223,20 @@ class MemoryVolumes(NoVolumes):
         self._fail("connect")
         for one in wanted:
             self.attachments[one.attachment_id].host = one.connector["host"]
-        return [VolumeConnection(attachment_id=one.attachment_id, driver="memory", data={}) for one in wanted]
+        return [self._connection(self.attachments[one.attachment_id]) for one in wanted]
+
+    async def connections(self, attachments: Sequence[str]) -> list[VolumeConnection | VolumesRefused]:
+        self._fail("connections")
+        found = [self.attachments.get(one) for one in attachments]
+        return [
+            VolumesRefused("it is connected to no host") if one is None or not one.host else self._connection(one)
+            for one in found
+        ]
+
+    def _connection(self, kept: Kept) -> VolumeConnection:
+        driver, data = self.reached.get(kept.volume_id, ("memory", {}))
+        shared = self.volumes[kept.volume_id].multiattach
+        return VolumeConnection(attachment_id=kept.id, driver=driver, data=data, shared=shared)
 
     async def complete(self, attachments: Sequence[str]) -> list[VolumesRefused | None]:
         self._fail("complete")

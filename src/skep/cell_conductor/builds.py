@@ -36,13 +36,15 @@ from skep.messages.to_cell_conductor import (
     MaySpawn,
     Permission,
     ReadContents,
+    RequestConnections,
     RequestTicket,
+    SealedConnections,
     SealedContents,
     SealedTicket,
     Settled,
 )
 from skep.messages.to_compute import build_order
-from skep.messages.to_super_conductor import IssueTicket, OpenContents
+from skep.messages.to_super_conductor import IssueTicket, OpenContents, ReadConnections
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.telemetry.logs import get_logger
 from skep.transport.base import compute, super_conductor_for
@@ -188,6 +190,26 @@ class Builds:
         except BadRequest:
             # They are upgraded first; one that was forgotten does not know the question.
             return SealedTicket(sealed=None, reason="super conductors of before 0.7.0 give no tickets")
+
+    async def connections(self, message: RequestConnections, context: RequestContext | None) -> SealedConnections:
+        """Answer how a host reaches volumes, which only that host can read.
+
+        Raises Unavailable while nobody answers above the cell, or the volume service does not.
+        """
+        parts = self._parts
+        asked = ReadConnections(
+            cell=parts.cell.uuid,
+            instance=message.instance,
+            attempt=message.attempt,
+            host=message.host,
+            attachments=message.attachments,
+        )
+        try:
+            return await parts.above.call(
+                super_conductor_for(parts.cell.uuid), asked, timeout=ABOVE_SECONDS, context=context
+            )
+        except BadRequest:
+            return SealedConnections(sealed=None, reason="super conductors of before 0.11.0 tell of no connections")
 
     async def _permit(
         self, step: str, message: MayBuild | MaySpawn, context: RequestContext | None

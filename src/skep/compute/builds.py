@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from skep.compute import config_drives
+from skep.compute import config_drives, connections
 from skep.compute.attempts import OrderVerdict
 from skep.compute.calls import Change
 from skep.compute.drivers.base import NamedResource
@@ -66,6 +66,7 @@ class Run:
         "replaced",
         "task",
         "touched",
+        "volumes",
         "waiting",
     )
 
@@ -82,6 +83,8 @@ class Run:
         self.replaced = False
         self.contents: GuestContents | None = None
         """The password and files of the guest; they stand nowhere else on the host."""
+        self.volumes: connections.Volumes = ()
+        """How the host reaches the volumes of the guest, likewise."""
         self.waiting = False
         """It waits for its turn or for an answer, so it may be interrupted."""
         self.has_slot = False
@@ -269,7 +272,7 @@ class Builds:
         return None
 
     async def _build(self, run: Run) -> None:
-        permitted = (self._may_build, self._clear, self._prepare, self._open, self._bring)
+        permitted = (self._may_build, self._clear, self._prepare, self._open, self._ask_of_volumes, self._bring)
         for action in (*permitted, self._may_spawn, self._spawn):
             self._host.work.check()
             failed = REPLACED if run.replaced else await action(run)
@@ -393,16 +396,30 @@ class Builds:
         await self._wait(run, self._host.bring(run.order.instance))
         return REPLACED if run.replaced else None
 
+    async def _ask_of_volumes(self, run: Run) -> BuildFailure | None:
+        """Hear how the host reaches the volumes of the server, before the point of no return."""
+        host, order = self._host, run.order
+        if not connections.needed(host, order.instance):
+            return None
+        told = await self._wait(run, connections.asked(host, order.instance, order.attempt, order.context))
+        if told is None or isinstance(told, BuildFailure):
+            return REPLACED if told is None else told
+        run.volumes = told
+        return None
+
     async def _spawn(self, run: Run) -> BuildFailure | None:
         host, order = self._host, run.order
         run.phase = "spawning"
         async with host.step("spawn", run.instance, order.attempt, order.context) as step:
             writing = config_drives.writing(host, order.instance, order.attempt, run.contents)
-            if writing is not None:
-                written = await self._drive(run, "prepare", writing)
-                if isinstance(written, BuildFailure):
-                    step.outcome = written.kind
-                    return written
+            connecting = (
+                connections.connecting(host, order.instance, order.attempt, run.volumes) if run.volumes else None
+            )
+            for preparing in filter(None, (writing, connecting)):
+                prepared = await self._drive(run, "prepare", preparing)
+                if isinstance(prepared, BuildFailure):
+                    step.outcome = prepared.kind
+                    return prepared
             spawning = host.driver.spawn(order.instance, order.attempt, order.resources, order.allocation, run.contents)
             result = await self._drive(run, "spawn", spawning)
             if isinstance(result, BuildFailure):

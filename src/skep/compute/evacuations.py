@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from skep.compute import config_drives
+from skep.compute import config_drives, connections
 from skep.compute.drivers.base import NamedResource, PowerDriver
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.entries import BuildAccepted, GuestBuilt, SpawnGranted
@@ -78,6 +78,8 @@ async def _spawned(host: Host, order: MoveStep, entry: BuildAccepted, *, again: 
     host.journal.note(SpawnGranted(instance=instance.uuid, attempt=attempt))
     contents = await _contents(host, order)
     unwritten = await config_drives.write(host, instance, attempt, contents)
+    if unwritten is None:
+        unwritten = await connections.connect(host, instance, attempt, order.context)
     if unwritten is not None:
         return unwritten
     spawning = host.driver.spawn(instance, attempt, entry.resources, entry.allocation, contents)

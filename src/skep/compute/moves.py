@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from skep.compute import config_drives, evacuations, move_orders
+from skep.compute import config_drives, connections, evacuations, move_orders
 from skep.compute.attempts import OpenAttempt, OrderVerdict
 from skep.compute.drivers.base import (
     DriverError,
@@ -488,6 +488,8 @@ class Moves:
                     return kept
             contents = self._contents.get((server.uuid, attempt))
             failed = await config_drives.write(host, server, attempt, contents)
+            if failed is None:
+                failed = await connections.connect(host, server, attempt, order.context)
             if failed is not None:
                 return failed
             spawning = host.driver.spawn(server, attempt, order.resources, order.allocation, contents)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.compute import config_drives
+from skep.compute import config_drives, connections
 from skep.compute.drivers.base import PowerDriver, RebuildDriver
 from skep.compute.host import Host
 from skep.compute.move_orders import Result
@@ -16,6 +16,8 @@ async def made_guest(host: Host, order: MoveStep) -> Result:
     instance, driver = order.instance, host.driver
     assert isinstance(driver, RebuildDriver)
     failed = await config_drives.write(host, instance, order.attempt)
+    if failed is None:
+        failed = await connections.connect(host, instance, order.attempt, order.context)
     if failed is not None:
         return failed
     taking = driver.take_up(instance, order.attempt, order.resources, order.allocation, start=order.start)

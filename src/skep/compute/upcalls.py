@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,8 +17,9 @@ from skep.domain.context import RequestContext
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import SkepError, StaleAgent, Unavailable
 from skep.domain.ids import InstanceUuid
-from skep.domain.sessions import contents_label
+from skep.domain.sessions import connections_label, contents_label
 from skep.domain.timelines import Moment, later
+from skep.domain.volumes import ConnectedVolume, ConnectedVolumes
 from skep.messages.base import Call, Cast
 from skep.messages.to_cell_conductor import (
     AnswerAboutGuest,
@@ -35,6 +36,7 @@ from skep.messages.to_cell_conductor import (
     ReadNetworks,
     Registration,
     ReportGuests,
+    RequestConnections,
     RequestTicket,
     TaskDone,
 )
@@ -49,6 +51,7 @@ SPOKEN = (
     MaySpawn,
     ReadContents,
     RequestTicket,
+    RequestConnections,
     Built,
     AttemptFailed,
     Destroyed,
@@ -64,6 +67,10 @@ SPOKEN = (
 
 LONGEST_PAUSE = 16
 """Times `resend_seconds`: the pause between two sendings doubles up to it."""
+
+
+class NoConnections(Exception):
+    """This host is not told how it reaches the volumes of a server."""
 
 
 class Upcalls:
@@ -222,6 +229,28 @@ class Upcalls:
             if plain is not None:
                 return json_decoder(ImageTicket).decode(plain)
             log.error("ticket for an image was sealed for another run of this agent", host=self._host)
+            await asyncio.sleep(self._settings.resend_seconds)
+
+    async def connections(
+        self, instance: InstanceUuid, attempt: int, context: RequestContext, attachments: Sequence[str] = ()
+    ) -> tuple[ConnectedVolume, ...]:
+        """Return how this host reaches the volumes of a server, from above the cell; of all, or of these attachments.
+
+        Raises NoConnections where it is not told, Stopping when the agent stops.
+        """
+        call = RequestConnections(instance=instance, attempt=attempt, host=self._host, attachments=tuple(attachments))
+        while True:
+            try:
+                answer = await self.ask(call, context=context, only_when_away=True)
+            except SkepError as error:
+                # Conductors of before 0.11.0 do not know the question.
+                raise NoConnections(str(error)) from error
+            if answer is None or answer.sealed is None:
+                raise NoConnections(answer.reason if answer is not None else "")
+            plain = self._conversation.opened(connections_label(instance, attempt), answer.sealed)
+            if plain is not None:
+                return json_decoder(ConnectedVolumes).decode(plain).volumes
+            log.error("connections of volumes were sealed for another run of this agent", host=self._host)
             await asyncio.sleep(self._settings.resend_seconds)
 
     def registered(self, answer: Registration) -> None:

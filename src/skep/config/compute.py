@@ -43,6 +43,8 @@ DriverOperation = Literal[
     "hand_over",
     "go_on",
     "take_over",
+    "attach_volume",
+    "detach_volume",
     "swap_volume",
     "extend_volume",
     "create_volume_snapshot",
@@ -118,6 +120,7 @@ FakeCapability = Literal[
     "diagnostics",
     "serial_console",
     "config_drive",
+    "attach_volume",
     "swap_volume",
     "extend_volume",
     "assisted_snapshot",
@@ -170,6 +173,12 @@ class FakeDriverSettings(Section, frozen=True, kw_only=True):
         Meta(
             description="Whether the interfaces of each host are its own: where a build that failed on one goes to "
             "another host, its ports are made anew"
+        ),
+    ] = False
+    attaches: Annotated[
+        bool,
+        Meta(
+            description="Whether each host connects volumes, on paper: servers that are there get and lose them by it"
         ),
     ] = False
     failures: Annotated[

@@ -43,6 +43,7 @@ from skep.contracts.live_migrations import LiveMigrationContract
 from skep.contracts.live_migrations import guest_of as _guest
 from skep.contracts.live_migrations import prepare as _prepare
 from skep.contracts.live_migrations import remove as _remove
+from skep.contracts.volumes_of_guests import VolumesOfGuestsContract
 from skep.domain.flavors import Flavor
 from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_uuid
 from skep.domain.images import Image
@@ -53,7 +54,7 @@ from skep.domain.resources import MEMORY_MB, VCPU
 from skep.domain.volumes import AssistSnapshot, ExtendedVolume, SwapVolume
 
 
-class DriverContract(LiveMigrationContract, HostNetworksContract):
+class DriverContract(LiveMigrationContract, HostNetworksContract, VolumesOfGuestsContract):
     """Tests of the port `skep.compute.drivers.base.Driver`."""
 
     @pytest.fixture

@@ -43,6 +43,8 @@ class Capability(enum.StrEnum):
     """Take part in a cold move whose other host is in another cell: `move`, and an agent that knows of cells."""
     ATTACH = "attach"
     """Attach volumes and interfaces to a guest, and detach them."""
+    ATTACH_VOLUME = "attach_volume"
+    """Connect volumes to the host, give them to guests, also to one that runs, and take them away."""
     SWAP_VOLUME = "swap_volume"
     """Copy a volume of a guest that runs to another one, and let the guest go on with that."""
     EXTEND_VOLUME = "extend_volume"

@@ -110,6 +110,11 @@ def contents_label(instance: str, attempt: int, task_id: str) -> tuple[object, .
     return (*build, task_id) if task_id else build
 
 
+def connections_label(instance: str, attempt: int) -> tuple[object, ...]:
+    """Return what `seal_to_run` is told of how a host reaches the volumes of a server."""
+    return ("connections", instance, attempt)
+
+
 def _key_to_run(shared: bytes, theirs: bytes, public: bytes) -> bytes:
     about = msgspec.msgpack.encode(("skep to a run", theirs, public))
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=about).derive(shared)

@@ -142,6 +142,39 @@ class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return self.boot_index == 0
 
 
+class ConnectedVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A volume of a server, and how the host that it is connected to reaches it.
+
+    There may be passwords in the data, so that they are not shown.
+    """
+
+    volume_id: str
+    attachment_id: str
+    device: str
+    """As `ServerVolume.device`."""
+    boot_index: int | None = None
+    driver: str
+    """What kind of connection it is, in the volume service's words: `iscsi`, `rbd` ..."""
+    data: dict[str, Any]
+    shared: bool = False
+    """Whether several servers may have it at a time."""
+
+    def __repr__(self) -> str:
+        """Leaves the data out."""
+        return f"ConnectedVolume(volume_id={self.volume_id!r}, device={self.device!r}, driver={self.driver!r})"
+
+    @property
+    def is_root(self) -> bool:
+        """Whether its server boots from it."""
+        return self.boot_index == 0
+
+
+class ConnectedVolumes(msgspec.Struct, frozen=True):
+    """What the agent of a host is told of the volumes of a server, in the order in which it got them."""
+
+    volumes: tuple[ConnectedVolume, ...]
+
+
 class VolumeEnds(msgspec.Struct, frozen=True):
     """What becomes of the volumes that a server has when it is deleted."""
 
@@ -225,14 +258,20 @@ def taken_names(devices: Sequence[BlockDevice], volumes: Sequence[ServerVolume])
     return local | {one.device for one in volumes} | (set() if booted else {root})
 
 
+def initiator_of(host: str) -> str:
+    """Return the name by which iSCSI knows a host."""
+    return f"iqn.2025-11.org.skep:{host}"
+
+
 def connector(host: str, volume: ServerVolume) -> Mapping[str, Any]:
     """Return what the volume service is told of a host that is to use a volume (os-brick's connector properties).
 
-    No driver reaches volumes yet, so that a host has no initiator of its own: its name stands for it.
+    It is made of the host's name, so that it is known before the host is asked: what a host is by iSCSI has to be set
+    there (`initiator_of`).
     """
     return {
         "host": host,
-        "initiator": f"iqn.2025-11.org.skep:{host}",
+        "initiator": initiator_of(host),
         "ip": "127.0.0.1",
         "multipath": False,
         "os_type": "linux",

@@ -127,6 +127,29 @@ class RequestTicket(Call[SealedTicket], frozen=True, kw_only=True):
     """The run of the host's agent that sends this; a younger run supersedes it."""
 
 
+class SealedConnections(msgspec.Struct, frozen=True, kw_only=True):
+    """How a host reaches the volumes of a server, sealed for the run of the agent that asked."""
+
+    sealed: bytes | None
+    """`ConnectedVolumes` as JSON; None: the host is not told."""
+    reason: str = ""
+    """Why not."""
+
+
+class RequestConnections(Call[SealedConnections], frozen=True, kw_only=True):
+    """The host makes the guest of a server, or changes what it has of volumes: how does it reach them?"""
+
+    wire_name: ClassVar[str] = "RequestConnections"
+    reply_type: ClassVar[Any] = SealedConnections
+    instance: InstanceUuid
+    attempt: int
+    host: str
+    attachments: tuple[str, ...] = ()
+    """Those that are meant; empty: all by which the server has volumes."""
+    incarnation: int | None = None
+    """The run of the host's agent that sends this; a younger run supersedes it."""
+
+
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """A host's outcome is stored. If the attempt was replaced, `current` is False: the host has to undo the attempt."""
 

@@ -9,7 +9,7 @@ import msgspec
 from skep.domain.host_networks import HostNetworkChanges, HostNetworks
 from skep.domain.ids import CellUuid, InstanceUuid, RequestId
 from skep.messages.base import Call, Cast
-from skep.messages.to_cell_conductor import SealedContents, SealedTicket
+from skep.messages.to_cell_conductor import SealedConnections, SealedContents, SealedTicket
 
 
 class ScheduleAndBuildInstances(Cast, frozen=True, kw_only=True):
@@ -102,3 +102,16 @@ class ReadNetworkChanges(Call[HostNetworkChanges], frozen=True, kw_only=True):
     cell: CellUuid
     since: int
     """The last change that it knows of."""
+
+
+class ReadConnections(Call[SealedConnections], frozen=True, kw_only=True):
+    """A host of this cell asks how it reaches the volumes of a server: seal it for the host's agent."""
+
+    wire_name: ClassVar[str] = "ReadConnections"
+    reply_type: ClassVar[Any] = SealedConnections
+    cell: CellUuid
+    instance: InstanceUuid
+    attempt: int
+    host: str
+    attachments: tuple[str, ...] = ()
+    """As `RequestConnections.attachments`."""

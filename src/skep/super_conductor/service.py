@@ -22,6 +22,7 @@ from skep.messages.to_super_conductor import (
     LookAtHostNetworks,
     OpenContents,
     OperatorStateChanged,
+    ReadConnections,
     ReadNetworkChanges,
     ScheduleAndBuildInstances,
 )
@@ -32,6 +33,7 @@ from skep.super_conductor.auditor import Auditor
 from skep.super_conductor.between_cells import BetweenCells
 from skep.super_conductor.builds import Builds
 from skep.super_conductor.charges import Charges
+from skep.super_conductor.connections import Connections
 from skep.super_conductor.contents import Contents
 from skep.super_conductor.deletes import Deletes
 from skep.super_conductor.events import Events
@@ -155,6 +157,7 @@ class SuperConductor:
                     IssueTicket: Tickets(self._parts).issue,
                     LookAtHostNetworks: networks.look,
                     ReadNetworkChanges: networks.changes,
+                    ReadConnections: Connections(self._parts).read,
                 },
             ),
         ]

@@ -60,6 +60,9 @@ class TestFakeDriver(DriverContract):
         self.latest = FakeDriver(self.directory, "host-1")
         return self.latest
 
+    def volumes_of(self, driver: Driver, instance: InstanceUuid) -> set[str]:  # noqa: ARG002
+        return {one.volume_id for one in self.latest.volumes(instance)}
+
     def hanging(self, driver: Driver, instance: Instance) -> Driver:  # noqa: ARG002
         rule = FailureRule(operation="spawn", server=instance.name, hangs=True)
         self.latest.settings = FakeSettings(failures=(rule,))

@@ -25,7 +25,12 @@ from skep.compute.drivers.base import (
     SuspendDriver,
 )
 from skep.compute.drivers.live import LiveMigrationDriver
-from skep.compute.drivers.volumes import AssistedSnapshotDriver, VolumeExtendDriver, VolumeSwapDriver
+from skep.compute.drivers.volumes import (
+    AssistedSnapshotDriver,
+    VolumeDriver,
+    VolumeExtendDriver,
+    VolumeSwapDriver,
+)
 from skep.domain.capabilities import Capability
 
 PROTOCOLS: Mapping[Capability, type] = {
@@ -46,6 +51,7 @@ PROTOCOLS: Mapping[Capability, type] = {
     Capability.SERIAL_CONSOLE: SerialConsoleDriver,
     Capability.SNAPSHOT: SnapshotDriver,
     Capability.LIVE_MIGRATE: LiveMigrationDriver,
+    Capability.ATTACH_VOLUME: VolumeDriver,
     Capability.SWAP_VOLUME: VolumeSwapDriver,
     Capability.EXTEND_VOLUME: VolumeExtendDriver,
     Capability.ASSISTED_SNAPSHOT: AssistedSnapshotDriver,

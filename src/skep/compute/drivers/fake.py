@@ -122,6 +122,7 @@ class FakeDriver(FakeLiveMigration, FakeVolumes, FakeNetworks):
         self._directory = directory
         self._clock = clock or Clock()
         self._log = GuestLog(directory / GUESTS_FILE)
+        self._connected = {}
         self._inside = GuestInsides(directory / INSIDES)
         self._disks = FakeDisks(directory / DISKS)
         self._drives = FakeDrives(directory / DRIVES)
@@ -269,6 +270,7 @@ class FakeDriver(FakeLiveMigration, FakeVolumes, FakeNetworks):
         if contents is not None:
             self._inside.keep(instance.uuid, attempt, contents)
         self._write("spawned", instance.uuid, attempt)
+        self._get_connected(self._log.guests[instance.uuid])
         return PowerState.RUNNING
 
     async def destroy(self, instance: InstanceUuid, attempt: int | None = None) -> None:
@@ -357,6 +359,7 @@ class FakeDriver(FakeLiveMigration, FakeVolumes, FakeNetworks):
         await self._fail("take_up", instance.name)
         self._inside.take_up(instance.uuid, attempt)
         self._write("spawned" if start else "powered_off", instance.uuid, attempt)
+        self._get_connected(self._log.guests[instance.uuid])
         return PowerState.RUNNING if start else PowerState.SHUTDOWN
 
     async def power_on(self, instance: InstanceUuid) -> PowerState:

@@ -23,7 +23,8 @@ def make(setup: DriverSetup) -> FakeDriver:
     """Return the driver of a fake host. Raises Misconfigured for options: `[compute.fake]` holds them."""
     setup.options(NoOptions)
     section = setup.section.fake
-    return lacking(section.lacks)(setup.directory, setup.host, fake_settings(section, setup.has_images), setup.clock)
+    lacks = section.lacks if section.attaches else (*section.lacks, Capability.ATTACH_VOLUME)
+    return lacking(lacks)(setup.directory, setup.host, fake_settings(section, setup.has_images), setup.clock)
 
 
 def lacking(capabilities: Iterable[str]) -> type[FakeDriver]:

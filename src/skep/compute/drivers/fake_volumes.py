@@ -12,15 +12,17 @@ from skep.compute.drivers.guest_log import GuestLog, VolumeOnPaper
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
-from skep.domain.volumes import AssistSnapshot, ExtendedVolume, SwapVolume
+from skep.domain.volumes import AssistSnapshot, ConnectedVolume, ExtendedVolume, SwapVolume
 
 SLICES = 4
 
 
 class FakeVolumes(abc.ABC):
-    """The capabilities `swap_volume`, `extend_volume` and `assisted_snapshot` of fake hosts."""
+    """The capabilities `attach_volume`, `swap_volume`, `extend_volume` and `assisted_snapshot` of fake hosts."""
 
     _log: GuestLog
+    _connected: dict[tuple[InstanceUuid, int], tuple[ConnectedVolume, ...]]
+    """By server and attempt: what its guest is to have once it is there."""
 
     @property
     @abc.abstractmethod
@@ -38,6 +40,45 @@ class FakeVolumes(abc.ABC):
     def uses(self, instance: InstanceUuid, device: str) -> VolumeOnPaper | None:
         """Return the volume that a guest uses by the name of a disk, as far as the driver was told."""
         return self._log.volumes.get(instance, {}).get(device)
+
+    async def connect_volumes(self, instance: InstanceUuid, attempt: int, volumes: Sequence[ConnectedVolume]) -> None:
+        """Keep what is told until the guest is there, which then has them."""
+        guest = self._log.guests.get(instance)
+        if guest is None or not guest.whole:
+            self._connected[instance, attempt] = tuple(volumes)
+
+    async def attach_volume(self, instance: InstanceUuid, attempt: int, volume: ConnectedVolume) -> PowerState:
+        """Write down that the guest has it."""
+        guest = await self._operate("attach_volume", instance)
+        if self._with_attempt(guest, attempt) and self.volume(instance, volume.volume_id) is None:
+            self._write_volume(guest, _on_paper(volume))
+        return guest.power_state
+
+    async def detach_volume(self, instance: InstanceUuid, attempt: int, volume_id: str) -> PowerState:
+        """Write down that the guest has it no more."""
+        guest = await self._operate("detach_volume", instance)
+        there = self.volume(instance, volume_id) if self._with_attempt(guest, attempt) else None
+        if there is not None:
+            self._write_volume(guest, msgspec.structs.replace(there, gone=True))
+        return guest.power_state
+
+    def volume(self, instance: InstanceUuid, volume_id: str) -> VolumeOnPaper | None:
+        """Return a volume that a guest uses, as far as the driver was told."""
+        return next((one for one in self.volumes(instance) if one.volume_id == volume_id), None)
+
+    def volumes(self, instance: InstanceUuid) -> list[VolumeOnPaper]:
+        """Return the volumes that a guest uses, as far as the driver was told."""
+        return [*self._log.volumes.get(instance, {}).values()]
+
+    def _get_connected(self, guest: Guest) -> None:
+        """Write down which volumes a guest has that has just been made."""
+        for one in self._connected.pop((guest.instance, guest.attempt), ()):
+            self._write_volume(guest, _on_paper(one))
+
+    def _with_attempt(self, guest: Guest, attempt: int) -> bool:
+        if guest.attempt != attempt:
+            raise DriverError("InstanceNotFound", f"there is no guest {guest.instance} of attempt {attempt}")
+        return True
 
     async def swap_volume(self, instance: InstanceUuid, swap: SwapVolume, copying: Copying) -> PowerState:
         """Take the time of a copy, in slices; then the guest uses the other volume."""
@@ -91,3 +132,7 @@ class FakeVolumes(abc.ABC):
         if there is not None and there.volume_id == volume.volume_id:
             return msgspec.structs.replace(there, attachment_id=volume.attachment_id)
         return VolumeOnPaper(device=volume.device, volume_id=volume.volume_id, attachment_id=volume.attachment_id)
+
+
+def _on_paper(volume: ConnectedVolume) -> VolumeOnPaper:
+    return VolumeOnPaper(device=volume.device, volume_id=volume.volume_id, attachment_id=volume.attachment_id)

@@ -36,6 +36,8 @@ class VolumeOnPaper(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the file that it writes to, as far as it was told: since a snapshot of the volume was made."""
     snapshots: tuple[str, ...] = ()
     """Ids of those that were made while the guest had it, and not deleted."""
+    gone: bool = False
+    """The guest has let go of it. Releases before 0.11.0 do not see that."""
 
 
 class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -133,6 +135,8 @@ def use(found: dict[InstanceUuid, dict[str, VolumeOnPaper]], event: GuestEvent) 
     """Take into account which volumes guests use, by the names of their disks, as far as that was told."""
     if event.event == "destroyed":
         found.pop(event.instance, None)
+    elif event.volume is not None and event.volume.gone:
+        found.get(event.instance, {}).pop(event.volume.device, None)
     elif event.volume is not None:
         found.setdefault(event.instance, {})[event.volume.device] = event.volume
 

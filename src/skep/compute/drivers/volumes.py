@@ -8,10 +8,38 @@ from typing import Protocol, runtime_checkable
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
-from skep.domain.volumes import AssistSnapshot, ExtendedVolume, SwapVolume
+from skep.domain.volumes import AssistSnapshot, ConnectedVolume, ExtendedVolume, SwapVolume
 
 SWAP_ABORTED = "VolumeSwapAborted"
 """The error of a swap that is to come to nothing."""
+
+
+@runtime_checkable
+class VolumeDriver(Protocol):
+    """The capability `attach_volume`, of a driver that connects volumes to its host."""
+
+    async def connect_volumes(self, instance: InstanceUuid, attempt: int, volumes: Sequence[ConnectedVolume]) -> None:
+        """Connect the volumes of an attempt to this host, in place of all that it had before; the guest of the attempt
+        is made afterwards, and has them among its disks, the one with the boot index 0 first.
+
+        What is connected bears the label of the attempt: `put_aside`, `undo` of any resource of the attempt and
+        `destroy` let go of it. There may be passwords in what is told, which stand in no log and in no file that other
+        users can read. Raises DriverError, `VolumeNotSupported` for a kind of volume that cannot be connected here;
+        nothing of the attempt is connected then.
+        """
+
+    async def attach_volume(self, instance: InstanceUuid, attempt: int, volume: ConnectedVolume) -> PowerState:
+        """Connect one more volume and give it to a guest, at once if that runs; one that it has stays.
+
+        Return how the guest is. Raises DriverError; the volume is not connected then.
+        """
+
+    async def detach_volume(self, instance: InstanceUuid, attempt: int, volume_id: str) -> PowerState:
+        """Take a volume from a guest and let go of it; one that it has not is no error.
+
+        Return how the guest is. Raises DriverError, `VolumeInUse` where the guest does not let go of it in time; it
+        keeps the volume then.
+        """
 
 
 @runtime_checkable

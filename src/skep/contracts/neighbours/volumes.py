@@ -239,8 +239,11 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert await world.attached(server) == [(volume, "reserved")]
         assert await world.status(volume) == "reserved"
         wanted = WantedConnection(attachment_id=attachment, connector=CONNECTOR)
+        [not_yet] = await world.volumes.connections([attachment])
+        assert isinstance(not_yet, VolumesRefused)
         for _ in range(2):
             [connection] = await world.volumes.connect([wanted])
+            assert await world.volumes.connections([attachment]) == [connection]
             assert isinstance(connection, VolumeConnection)
             assert (connection.attachment_id, connection.driver) == (attachment, "iscsi")
             assert connection.data["target_iqn"].endswith(volume)
@@ -405,6 +408,8 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         """They cannot be used; to release them is no mistake."""
         gone = new_uuid()
         [connection] = await world.volumes.connect([WantedConnection(attachment_id=gone, connector=CONNECTOR)])
+        assert isinstance(connection, VolumesRefused)
+        [connection] = await world.volumes.connections([gone])
         assert isinstance(connection, VolumesRefused)
         [completed] = await world.volumes.complete([gone])
         assert isinstance(completed, VolumesRefused)

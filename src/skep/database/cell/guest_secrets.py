@@ -85,6 +85,18 @@ def exchange_key_of_actor(
     return None if found is None else _exchange_key(connection, found.node)
 
 
+def exchange_key_of_host(connection: sa.Connection, host: str) -> bytes | None:
+    """Return the key for what only the agent of a host may read; None for one that has begun no session."""
+    session = sessions.of_host(connection, host)
+    return None if session is None else session.exchange_key
+
+
+def is_open(connection: sa.Connection, instance: InstanceUuid, attempt: int, host: str) -> bool:
+    """Tell whether a host has an attempt of a server that is not over."""
+    mine = (tried.c.instance == instance, tried.c.attempt == attempt, tried.c.host == host, tried.c.open)
+    return connection.execute(sa.select(tried.c.attempt).where(*mine)).first() is not None
+
+
 def _of_evacuation(instance: InstanceUuid, attempt: int, host: str) -> sa.Select[Any]:
     mine = sa.and_(tried.c.instance == instance, tried.c.attempt == attempt, tried.c.host == host, tried.c.open)
     return sa.select(tried.c.node).where(mine, evacuations.is_target(instance, attempt, host))

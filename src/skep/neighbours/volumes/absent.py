@@ -92,6 +92,10 @@ class NoVolumes:
         """There is nothing to connect."""
         return [GONE for _ in wanted]
 
+    async def connections(self, attachments: Sequence[str]) -> list[VolumeConnection | VolumesRefused]:
+        """There is nothing connected."""
+        return [GONE for _ in attachments]
+
     async def complete(self, attachments: Sequence[str]) -> list[VolumesRefused | None]:
         """There is nothing to complete."""
         return [GONE for _ in attachments]

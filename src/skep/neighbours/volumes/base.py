@@ -186,6 +186,8 @@ class VolumeConnection(msgspec.Struct, frozen=True, kw_only=True):
     driver: str
     """What kind of connection it is: `iscsi`, `rbd` ..."""
     data: dict[str, Any]
+    shared: bool = False
+    """Whether several servers may have it at a time; `connections` says it."""
 
     def __repr__(self) -> str:
         """Leaves the data out."""
@@ -259,6 +261,10 @@ class ServerVolumes(Protocol):
         One that was made twice may be refused, so a repeat begins with `reserve`. A volume that another host of the
         server is connected to is refused: that attachment has to go first.
         """
+        ...
+
+    async def connections(self, attachments: Sequence[str]) -> list[VolumeConnection | VolumesRefused]:
+        """Return how hosts reach volumes that were connected to them before. Nothing is changed."""
         ...
 
     async def complete(self, attachments: Sequence[str]) -> list[VolumesRefused | None]:

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+import msgspec
 import structlog
 
 from skep.domain.errors import Unavailable
 from skep.domain.ids import InstanceUuid
 from skep.neighbours.answers import VOLUMES as SERVICE
 from skep.neighbours.answers import nonsense
-from skep.neighbours.volumes.base import ATTACHED, VolumeConnection, VolumesRefused, WantedAttachments, WantedConnection
+from skep.neighbours.volumes.base import (
+    ATTACHED,
+    KEPT,
+    VolumeConnection,
+    VolumesRefused,
+    WantedAttachments,
+    WantedConnection,
+)
 from skep.neighbours.volumes.cinder.calls import CinderCalls, CinderRefused
-from skep.neighbours.volumes.cinder.forms import ATTACHED_FIRST, ATTACHMENTS, RESERVED, CinderAttachment
+from skep.neighbours.volumes.cinder.forms import ATTACHED_FIRST, ATTACHMENTS, RESERVED, VOLUMES, CinderAttachment
 
 log = structlog.get_logger("skep.neighbours")
 
@@ -54,11 +62,18 @@ class AttachedVolumes:
             changed = await self._skep.changed(ATTACHMENTS, wanted.attachment_id, {"connector": wanted.connector})
         except CinderRefused as error:
             return VolumesRefused(str(error))
-        info = changed.connection_info or {}
-        if not isinstance(info.get(DRIVER), str):
-            raise nonsense(SERVICE, f"the connection of attachment {changed.id} has no {DRIVER}")
-        data = {key: value for key, value in info.items() if key != DRIVER}
-        return VolumeConnection(attachment_id=changed.id, driver=info[DRIVER], data=data)
+        return _connection(changed)
+
+    async def connection(self, attachment_id: str) -> VolumeConnection | VolumesRefused:
+        """Return how a host reaches a volume. Raises Unavailable."""
+        try:
+            found = await self._skep.shown(ATTACHMENTS, attachment_id)
+            volume = None if found is None else await self._skep.shown(VOLUMES, found.volume_id)
+        except CinderRefused as error:
+            return VolumesRefused(str(error))
+        if found is None or volume is None or found.status == KEPT:
+            return VolumesRefused(f"attachment {attachment_id} is connected to no host")
+        return msgspec.structs.replace(_connection(found), shared=volume.multiattach)
 
     async def complete(self, attachment_id: str) -> VolumesRefused | None:
         """Tell that a volume is in use. Raises Unavailable."""
@@ -112,6 +127,14 @@ class AttachedVolumes:
         """Delete what was reserved in vain; what a guest uses stays."""
         for attachment_id in {one.id for one in attachments if one.status != ATTACHED}:
             await self.detach(attachment_id)
+
+
+def _connection(attachment: CinderAttachment) -> VolumeConnection:
+    info = attachment.connection_info or {}
+    if not isinstance(info.get(DRIVER), str):
+        raise nonsense(SERVICE, f"the connection of attachment {attachment.id} has no {DRIVER}")
+    data = {key: value for key, value in info.items() if key != DRIVER}
+    return VolumeConnection(attachment_id=attachment.id, driver=info[DRIVER], data=data)
 
 
 def _order(attachment: CinderAttachment) -> tuple[int, str]:

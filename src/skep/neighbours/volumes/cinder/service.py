@@ -77,6 +77,10 @@ class CinderVolumes(CinderProxies):
         """Tell which hosts use attachments."""
         return await at_once(self._attached.connect(one) for one in wanted)
 
+    async def connections(self, attachments: Sequence[str]) -> list[VolumeConnection | VolumesRefused]:
+        """Return how hosts reach volumes."""
+        return await at_once(self._attached.connection(one) for one in attachments)
+
     async def complete(self, attachments: Sequence[str]) -> list[VolumesRefused | None]:
         """Tell that volumes are in use."""
         return await at_once(self._attached.complete(one) for one in attachments)

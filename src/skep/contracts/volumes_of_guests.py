@@ -1,0 +1,91 @@
+"""What drivers with the capability `attach_volume` must do: a part of `skep.contracts.drivers.DriverContract`."""
+
+from __future__ import annotations
+
+import pytest
+
+from skep.compute.drivers.base import Driver, DriverError, RebuildDriver
+from skep.compute.drivers.volumes import VolumeDriver
+from skep.contracts.live_migrations import guest_of, prepare, remove
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance
+from skep.domain.volumes import ConnectedVolume
+
+
+class VolumesOfGuestsContract:
+    """Tests of the protocol `skep.compute.drivers.volumes.VolumeDriver`."""
+
+    def connection(self, number: int) -> ConnectedVolume:
+        """Return a volume that the host can connect, another one for each number."""
+        return ConnectedVolume(
+            volume_id=f"volume-{number}",
+            attachment_id=f"attachment-{number}",
+            device=f"/dev/vd{'abc'[number]}",
+            driver="paper",
+            data={},
+        )
+
+    def volumes_of(self, driver: Driver, instance: InstanceUuid) -> set[str] | None:  # noqa: ARG002
+        """Return the ids of the volumes that a guest has; None where a test cannot look."""
+        return None
+
+    async def test_a_guest_has_the_volumes_that_were_connected_before_it(self, driver: Driver, small: Instance) -> None:
+        """The latest that were told count; with the guest all of them go."""
+        volumes = _volumes(driver)
+        await prepare(driver, small, 1)
+        await volumes.connect_volumes(small.uuid, 1, (self.connection(2),))
+        for _ in range(2):
+            await volumes.connect_volumes(small.uuid, 1, (self.connection(1), self.connection(2)))
+        await driver.spawn(small, 1, small.flavor.resources())
+        self._has(driver, small, 1, 2)
+        await volumes.connect_volumes(small.uuid, 1, ())
+        self._has(driver, small, 1, 2)
+        await remove(driver, small, 1)
+        self._has(driver, small)
+
+    async def test_a_guest_gets_and_loses_volumes(self, driver: Driver, small: Instance) -> None:
+        """Each once more is no error, and the guest is as it was. Only the guest of the attempt is meant."""
+        volumes = _volumes(driver)
+        await prepare(driver, small, 1)
+        left = await driver.spawn(small, 1, small.flavor.resources())
+        before = await driver.guests()
+        for _ in range(2):
+            assert await volumes.attach_volume(small.uuid, 1, self.connection(1)) is left
+        self._has(driver, small, 1)
+        with pytest.raises(DriverError) as raised:
+            await volumes.attach_volume(small.uuid, 2, self.connection(2))
+        assert raised.value.error == "InstanceNotFound"
+        assert await driver.guests() == before
+        await remove(driver, small, 1)
+        with pytest.raises(DriverError) as raised:
+            await volumes.detach_volume(small.uuid, 1, self.connection(1).volume_id)
+        assert raised.value.error == "InstanceNotFound"
+
+    async def test_a_guest_that_is_put_aside_has_no_volumes(self, driver: Driver, small: Instance) -> None:
+        """It is told of them anew before it is taken up."""
+        volumes = _volumes(driver)
+        if not isinstance(driver, RebuildDriver):
+            pytest.skip("this driver lacks the capability `rebuild`")
+        await prepare(driver, small, 1)
+        await volumes.connect_volumes(small.uuid, 1, (self.connection(1),))
+        await driver.spawn(small, 1, small.flavor.resources())
+        await driver.put_aside(small.uuid, 1)
+        self._has(driver, small)
+        await volumes.connect_volumes(small.uuid, 1, (self.connection(2),))
+        await driver.take_up(small, 1, small.flavor.resources(), start=False)
+        self._has(driver, small, 2)
+        assert await volumes.detach_volume(small.uuid, 1, self.connection(2).volume_id)
+        assert await volumes.detach_volume(small.uuid, 1, self.connection(2).volume_id)
+        self._has(driver, small)
+        assert await guest_of(driver, small) is not None
+        await remove(driver, small, 1)
+
+    def _has(self, driver: Driver, small: Instance, *numbers: int) -> None:
+        found = self.volumes_of(driver, small.uuid)
+        assert found in (None, {self.connection(one).volume_id for one in numbers})
+
+
+def _volumes(driver: Driver) -> VolumeDriver:
+    if not isinstance(driver, VolumeDriver):
+        pytest.skip("this driver lacks the capability `attach_volume`")
+    return driver
