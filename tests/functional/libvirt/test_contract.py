@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 
 from skep.compute.drivers.base import Driver
 from skep.contracts.drivers import DriverContract
 from skep.domain.ids import InstanceUuid
+from skep.domain.volumes import ConnectedVolume
 from tests.support.libvirt_hosts import PARTS, host_directory, libvirt_driver, raw_disk
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
@@ -25,12 +29,37 @@ class TestLibvirtDriver(DriverContract):
     async def driver(self, host: Path) -> AsyncIterator[Driver]:
         self.directory = host
         self.latest = libvirt_driver(host)
+        self.volumes = host / "volumes"
+        self.volumes.mkdir(mode=0o711, exist_ok=True)
         yield self.latest
         for guest in await self.latest.guests():
             await self.latest.destroy(guest.instance)
         self.latest.close()
         assert sorted((host / "guests").iterdir()) == [], "each test removes what it made"
         assert sorted((host / "bases").iterdir()) == [], "bytes of images go with the last guest"
+        shutil.rmtree(self.volumes)
+
+    def connection(self, number: int) -> ConnectedVolume:
+        file = self.volumes / str(number)
+        with file.open("ab") as made:
+            made.truncate(1 << 20)
+        connected = super().connection(number)
+        return msgspec.structs.replace(connected, driver="local", data={"device_path": str(file)})
+
+    def volumes_of(self, driver: Driver, instance: InstanceUuid) -> set[str]:  # noqa: ARG002
+        import libvirt
+
+        [domain] = [
+            one
+            for one in libvirt.open(f"qemu:///embed?root={self.directory}/libvirt").listAllDomains()
+            if one.UUIDString() == instance
+        ] or [None]
+        if domain is None:
+            return set()
+        kept, now = (domain.XMLDesc(flag) for flag in (libvirt.VIR_DOMAIN_XML_INACTIVE, 0))
+        found = [{disk.text or "" for disk in ET.fromstring(xml).findall("devices/disk/serial")} for xml in (kept, now)]
+        assert found[0] == found[1]
+        return found[0]
 
     def disk(self, driver: Driver, instance: InstanceUuid, attempt: int) -> bytes | None:  # noqa: ARG002
         path = self.directory / "guests" / f"{instance}_{attempt}" / "disk"

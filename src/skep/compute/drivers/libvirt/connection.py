@@ -85,11 +85,11 @@ class LibvirtConnection:
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.changed = threading.Condition()
-        """Told of each guest that started, stopped, was paused or went on."""
+        """Told of each guest that started, stopped, was paused or went on, or let go of a disk."""
         self._told: Callable[[], None] = lambda: None
         self._opening = threading.Lock()
         self._open: libvirt.virConnect | None = None
-        self._callback = -1
+        self._callbacks: list[int] = []
         self._closed = False
 
     def tell(self, told: Callable[[], None]) -> None:
@@ -126,20 +126,29 @@ class LibvirtConnection:
             opened = libvirt.open(self.uri)
             opened.setKeepAlive(*KEEP_ALIVE)
         self._open = opened
-        self._callback = opened.domainEventRegisterAny(
-            None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_event, None
-        )
+        self._callbacks = [
+            opened.domainEventRegisterAny(None, event, heard, None)
+            for event, heard in (
+                (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_event),
+                (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._on_removed),
+            )
+        ]
 
     def _let_go(self) -> None:
         opened, self._open = self._open, None
         if opened is None:
             return
         try:
-            opened.domainEventDeregisterAny(self._callback)
+            for callback in self._callbacks:
+                opened.domainEventDeregisterAny(callback)
             if EMBEDDED not in self.uri:
                 opened.close()
         except libvirt.libvirtError as error:
             log.info("the connection to libvirt was closed already: %s", error)
+
+    def _on_removed(self, _connection: Any, _domain: Any, _alias: str, _opaque: Any) -> None:
+        with self.changed:
+            self.changed.notify_all()
 
     def _on_event(self, _connection: Any, _domain: Any, event: int, _detail: int, _opaque: Any) -> None:
         if event in _NEWS:

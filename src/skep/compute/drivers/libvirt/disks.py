@@ -6,6 +6,7 @@
 | `base.raw`, `base.qcow2` | what is under it: the bytes of the image, a hard link that all guests of the image share |
 | `ephemeral`, `swap` | raw |
 | `rescue`, `rescue.raw`, `rescue.qcow2` | the rescue disk, as `disk` and what is under it |
+| `volumes` | the volumes that are connected for the guest, and how |
 | `config.iso` | the config drive |
 | `console.log` | what the guest wrote to its serial line |
 
@@ -41,6 +42,7 @@ DISK = "disk"
 EPHEMERAL = "ephemeral"
 SWAP = "swap"
 RESCUE = "rescue"
+VOLUMES = "volumes"
 CONFIG_DRIVE = "config.iso"
 CONSOLE = "console.log"
 BASES = "bases"
@@ -75,7 +77,11 @@ class GuestDisks:
 
     def consoles(self) -> list[Path]:
         """Return the console files of all guests that have one."""
-        return sorted(self._guests.glob(f"*/{CONSOLE}"))
+        return self.files_of(CONSOLE)
+
+    def files_of(self, name: str) -> list[Path]:
+        """Return the files of this name of all attempts that have one."""
+        return sorted(self._guests.glob(f"*/{name}"))
 
     def make_missing(self, instance: Instance, attempt: int, resource: NamedResource) -> None:
         """Make a disk that needs no image; one that is there stays. Raises DriverError."""
@@ -116,18 +122,19 @@ class GuestDisks:
 
         guarded(write)
 
-    def files(self, instance: InstanceUuid, attempt: int, wishes: Wishes) -> tuple[DiskFile, ...]:
-        """Return the disks of an attempt in the order in which its guest has them.
-
-        Raises DriverError `InstanceNotFound` where the root disk is not there.
-        """
+    def root(self, instance: InstanceUuid, attempt: int, wishes: Wishes) -> DiskFile:
+        """Return the root disk of an attempt. Raises DriverError `InstanceNotFound` where it is not there."""
         place = self.place(instance, attempt)
         if not (place / DISK).exists():
-            raise DriverError("InstanceNotFound", f"there is no disk of attempt {attempt} of {instance}")
+            raise _no_disk(instance, attempt)
         base = _base(place)
         backing = None if base is None else BackingFile(path=str(base), format=base.suffix.removeprefix("."))
-        found = [DiskFile(path=str(place / DISK), format="qcow2", bus=wishes.disk_bus, backing=backing)]
-        found += [
+        return DiskFile(path=str(place / DISK), format="qcow2", bus=wishes.disk_bus, backing=backing)
+
+    def others(self, instance: InstanceUuid, attempt: int, wishes: Wishes) -> tuple[DiskFile, ...]:
+        """Return the disks of an attempt besides the root disk in the order in which its guest has them."""
+        place = self.place(instance, attempt)
+        found = [
             DiskFile(path=str(place / name), format="raw", bus=wishes.disk_bus)
             for name in (EPHEMERAL, SWAP)
             if (place / name).exists()
@@ -175,21 +182,18 @@ class GuestDisks:
         if self._owner is None:
             return
         for path in self.place(instance, attempt).iterdir():
-            if not path.name.startswith(("base.", "rescue.")) and path.name != CONSOLE and path.is_file():
+            mine = path.name.startswith(("base.", "rescue.", VOLUMES)) or path.name == CONSOLE
+            if not mine and path.is_file():
                 os.chown(path, self._owner.uid, self._owner.gid)
 
     def kept(self, instance: InstanceUuid, attempt: int) -> dict[str, Path]:
-        """Return the files that have what a guest wrote. Raises DriverError `InstanceNotFound`."""
+        """Return the files that have what a guest wrote, without its volumes. Raises DriverError `InstanceNotFound`."""
         place = self.place(instance, attempt)
-        if not (place / DISK).exists():
-            raise DriverError("InstanceNotFound", f"there is no disk of attempt {attempt} of {instance}")
+        if not place.exists():
+            raise _no_disk(instance, attempt)
         base = _base(place)
-        found = {DISK: place / DISK}
-        if base is not None:
-            found[base.name] = base
-        if (place / EPHEMERAL).exists():
-            found[EPHEMERAL] = place / EPHEMERAL
-        return found
+        names = (DISK, *(() if base is None else (base.name,)), EPHEMERAL)
+        return {name: place / name for name in names if (place / name).exists()}
 
     def receive(self, instance: Instance, attempt: int, files: Mapping[str, Path]) -> None:
         """Make the disks of an attempt as copies, at least as large as the flavor says. Raises DriverError."""
@@ -201,6 +205,8 @@ class GuestDisks:
             self._copy(files[name], place / name, shared=name == base)
         if instance.flavor.ephemeral_gb and EPHEMERAL in files:
             guarded(lambda: _grow(place / EPHEMERAL, instance.flavor.ephemeral_gb * GIB))
+        if instance.is_volume_backed:
+            return
         header = guarded(lambda: read_qcow2(files[DISK]))
         if header.backing != (base or ""):
             raise DriverError("InvalidDiskInfo", f"the disk that was received is over {header.backing or 'nothing'}")
@@ -210,8 +216,8 @@ class GuestDisks:
             run(("qemu-img", "resize", "-q", "-f", "qcow2", f"{DISK}{NEW}", str(wanted)), place, self._owner)
         guarded(lambda: (place / f"{DISK}{NEW}").replace(place / DISK))
 
-    def await_guest(self, instance: InstanceUuid, attempt: int) -> Path:
-        """Make the directory of an attempt whose disks come from another host; return it. Raises DriverError."""
+    def make_place(self, instance: InstanceUuid, attempt: int) -> Path:
+        """Make the directory of an attempt; return it. Raises DriverError."""
         place = self.place(instance, attempt)
         self._make_directory(place)
         return place
@@ -266,9 +272,12 @@ class GuestDisks:
         guarded(move)
 
     def remove_one(self, instance: InstanceUuid, attempt: int, name: str) -> None:
-        """Remove one disk and the config drive of an attempt; with the root disk its directory. Raises DriverError."""
+        """Remove one disk and the config drive of an attempt; with what is planned first its directory.
+
+        Raises DriverError.
+        """
         place = self.place(instance, attempt)
-        if name == DISK:
+        if name in (DISK, VOLUMES):
             self.remove(instance, attempt)
             return
         for one in (name, f"{name}{NEW}", CONFIG_DRIVE, f"{CONFIG_DRIVE}{NEW}"):
@@ -348,6 +357,9 @@ class GuestDisks:
 
         guarded(give)
 
+    def _make_nothing(self, instance: Instance, place: Path) -> None:
+        """Volumes are connected just before the guest is made."""
+
     def _make_blank(self, instance: Instance, place: Path) -> None:
         self._make_overlay(place, max(instance.flavor.root_gb * GIB, BLANK), None)
 
@@ -368,6 +380,7 @@ _MAKERS: dict[str, Callable[[GuestDisks, Instance, Path], None]] = {
     DISK: GuestDisks._make_blank,
     EPHEMERAL: GuestDisks._make_ephemeral,
     SWAP: GuestDisks._make_swap,
+    VOLUMES: GuestDisks._make_nothing,
 }
 
 
@@ -391,6 +404,10 @@ def guarded(work: Callable[[], T]) -> T:
 
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def _no_disk(instance: InstanceUuid, attempt: int) -> DriverError:
+    return DriverError("InstanceNotFound", f"there is no disk of attempt {attempt} of {instance}")
 
 
 def _base(place: Path) -> Path | None:

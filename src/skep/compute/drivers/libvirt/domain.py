@@ -7,11 +7,11 @@ may have control characters) is in the label, which is JSON in plain ASCII.
 from __future__ import annotations
 
 import json
-from typing import Literal
 from xml.etree import ElementTree as ET
 
 import msgspec
 
+from skep.compute.drivers.libvirt.buses import LETTERS, NAMES, DiskBus
 from skep.compute.drivers.libvirt.guest_cells import ANYWHERE, GuestPlace, add_place, cpu_list
 from skep.compute.drivers.libvirt.hardware import (
     PLAIN,
@@ -26,6 +26,7 @@ from skep.compute.drivers.libvirt.hardware import (
 from skep.compute.drivers.libvirt.options import VirtType
 from skep.compute.drivers.libvirt.pci_devices import add_host_devices
 from skep.compute.drivers.libvirt.user_networks import UserInterface, arguments
+from skep.compute.drivers.libvirt.volume_disks import VolumeDisk, add_volume
 from skep.domain.decoding import json_decoder
 from skep.domain.ids import InstanceUuid
 from skep.domain.providers import Allocation
@@ -40,10 +41,6 @@ LABEL = "guest"
 VENDOR = "Skep"
 PRODUCT = "OpenStack Nova"
 """By this word of the firmware guests know which metadata service is theirs (cloud-init, the data source OpenStack)."""
-
-DiskBus = Literal["virtio", "ide", "sata", "scsi"]
-NAMES: dict[str, str] = {"virtio": "vd", "ide": "hd", "sata": "sd", "scsi": "sd"}
-"""How the names of disks on a bus begin."""
 
 ET.register_namespace(PREFIX, NAMESPACE)
 ET.register_namespace("qemu", QEMU)
@@ -95,7 +92,7 @@ class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
     cpu_model: str = ""
     topology: tuple[int, int, int] | None = None
     """Sockets, cores, threads; None: each CPU is a socket."""
-    disks: tuple[DiskFile, ...] = ()
+    disks: tuple[DiskFile | VolumeDisk, ...] = ()
     """In the order in which the guest boots from them and sees them."""
     console_file: str
     hardware: Hardware = PLAIN
@@ -163,7 +160,7 @@ def guest_xml(shape: GuestShape) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
-def disk_targets(disks: tuple[DiskFile, ...]) -> tuple[str, ...]:
+def disk_targets(disks: tuple[DiskFile | VolumeDisk, ...]) -> tuple[str, ...]:
     """Return the names of disks in the guest, in their order: `vda`, `vdb`, `hda`."""
     counts: dict[str, int] = {}
     names = []
@@ -171,7 +168,7 @@ def disk_targets(disks: tuple[DiskFile, ...]) -> tuple[str, ...]:
         prefix = NAMES[disk.bus]
         number = counts.get(prefix, 0)
         counts[prefix] = number + 1
-        names.append(f"{prefix}{'abcdefghijklmnopqrstuvwxyz'[number]}")
+        names.append(f"{prefix}{LETTERS[number]}")
     return tuple(names)
 
 
@@ -225,7 +222,10 @@ def _add_cpu(root: ET.Element, shape: GuestShape) -> None:
 def _add_devices(root: ET.Element, shape: GuestShape) -> None:
     devices = ET.SubElement(root, "devices")
     for disk, target in zip(shape.disks, disk_targets(shape.disks), strict=True):
-        add_iotune(add_disk(devices, disk, target), shape.hardware)
+        if isinstance(disk, VolumeDisk):
+            add_volume(devices, disk, target)
+        else:
+            add_iotune(add_disk(devices, disk, target), shape.hardware)
     add_host_devices(devices, shape.host_devices)
     add_devices(devices, shape.hardware, scsi=any(disk.bus == "scsi" for disk in shape.disks))
     serial = ET.SubElement(devices, "serial", type="pty")

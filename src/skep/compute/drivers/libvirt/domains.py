@@ -17,6 +17,7 @@ from skep.compute.drivers.libvirt.disks import GuestDisks
 from skep.compute.drivers.libvirt.domain import (
     NAMESPACE,
     PREFIX,
+    DiskFile,
     GuestLabel,
     GuestShape,
     guest_xml,
@@ -27,9 +28,11 @@ from skep.compute.drivers.libvirt.guest_cells import guest_place
 from skep.compute.drivers.libvirt.host_cells import host_cells
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.pci_devices import held_devices
-from skep.compute.drivers.libvirt.properties import wishes
+from skep.compute.drivers.libvirt.properties import Wishes, wishes
 from skep.compute.drivers.libvirt.rescues import with_rescue, without_rescue
 from skep.compute.drivers.libvirt.user_networks import free_port, user_interfaces
+from skep.compute.drivers.libvirt.volume_disks import VolumeDisk
+from skep.compute.drivers.libvirt.volumes import GuestVolumes
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.resources import MEMORY_MB, VCPU
@@ -64,9 +67,12 @@ LOOK = 0.5
 class GuestDomains:
     """The guests of one host."""
 
-    def __init__(self, connection: LibvirtConnection, disks: GuestDisks, options: Options) -> None:
+    def __init__(
+        self, connection: LibvirtConnection, disks: GuestDisks, volumes: GuestVolumes, options: Options
+    ) -> None:
         self._connection = connection
         self._disks = disks
+        self._volumes = volumes
         self._options = options
         self._choosing = threading.Lock()
         """Held from the choice of a loopback port until the domain that has it is there."""
@@ -134,6 +140,11 @@ class GuestDomains:
         mark_whole(domain, label)
         return state_of(domain)
 
+    def start(self, domain: libvirt.virDomain, label: GuestLabel, flags: int = 0) -> None:
+        """Start a guest that is off, once its volumes are connected. Raises DriverError, libvirt.libvirtError."""
+        self._volumes.again(label.instance, label.attempt)
+        domain.createWithFlags(flags)
+
     def stop(self, domain: libvirt.virDomain) -> None:
         """Have a guest shut itself down; switch it off when it does not."""
         if domain.hasManagedSaveImage(0):
@@ -160,7 +171,7 @@ class GuestDomains:
             self.stop(domain)
             wanted = msgspec.structs.replace(label, rescued=True)
             domain = self._connection.get().defineXML(with_rescue(before, wanted, disk))
-            domain.create()
+            self.start(domain, wanted)
         except (DriverError, libvirt.libvirtError):
             path = self._disks.rescue_path(instance, label.attempt)
             own = without_rescue(before, msgspec.structs.replace(label, rescued=False), path)
@@ -195,7 +206,7 @@ class GuestDomains:
             machine=wished.machine,
             cpu_model=options.cpu_model,
             topology=wished.topology,
-            disks=self._disks.files(instance.uuid, label.attempt, wished),
+            disks=self._all_disks(instance, label.attempt, wished),
             console_file=str(self._disks.console(instance.uuid, label.attempt)),
             hardware=wished.hardware,
             host_devices=held_devices(label.allocation),
@@ -208,6 +219,19 @@ class GuestDomains:
             ),
             interfaces=user_interfaces(instance.vifs, wished.vif_model, label.ssh_port, packed=wished.packed),
         )
+
+    def _all_disks(self, instance: Instance, attempt: int, wished: Wishes) -> tuple[DiskFile | VolumeDisk, ...]:
+        """Return the disks of a guest in their order: that which it boots from, the others of the host, volumes."""
+        volumes = self._volumes.disks(instance.uuid, attempt, wished.disk_bus)
+        first: list[DiskFile | VolumeDisk]
+        if instance.is_volume_backed:
+            first = [disk for volume, disk in volumes if volume.is_root]
+            if not first:
+                raise DriverError("VolumesNotConnected", f"the volume that {instance.uuid} boots from is not connected")
+        else:
+            first = [self._disks.root(instance.uuid, attempt, wished)]
+        others = self._disks.others(instance.uuid, attempt, wished)
+        return (*first, *others, *(disk for _, disk in volumes if disk not in first))
 
 
 def state_of(domain: libvirt.virDomain) -> PowerState:

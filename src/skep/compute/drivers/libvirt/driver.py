@@ -14,7 +14,7 @@ from skep.compute.drivers.base import DriverError, Guest, HostFacts, NamedResour
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.drivers.libvirt.connection import LibvirtConnection
 from skep.compute.drivers.libvirt.consoles import ConsoleTrimmer, end_of
-from skep.compute.drivers.libvirt.disks import DISK, EPHEMERAL, NEW, SWAP, GuestDisks, guarded, image_format
+from skep.compute.drivers.libvirt.disks import DISK, EPHEMERAL, NEW, SWAP, VOLUMES, GuestDisks, guarded, image_format
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import GuestDomains, remove, state_of, switch_off
 from skep.compute.drivers.libvirt.facts import host_facts
@@ -28,6 +28,8 @@ from skep.compute.drivers.libvirt.serials import ConsoleLine, piece_of, terminal
 from skep.compute.drivers.libvirt.snapshots import copy_live
 from skep.compute.drivers.libvirt.turns import ServerTurns
 from skep.compute.drivers.libvirt.user_networks import user_interfaces
+from skep.compute.drivers.libvirt.volume_calls import LibvirtVolumes
+from skep.compute.drivers.libvirt.volumes import GuestVolumes
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation
@@ -42,18 +44,25 @@ LOOKERS = 4
 """Threads for what only looks: facts, guests, consoles."""
 
 
-class LibvirtDriver:
+class LibvirtDriver(LibvirtVolumes):
     """The core of the port, and the capabilities of its further methods (docs/libvirt.md)."""
 
     def __init__(
-        self, host: str, connection: LibvirtConnection, disks: GuestDisks, options: Options, directory: Path
+        self,
+        host: str,
+        connection: LibvirtConnection,
+        disks: GuestDisks,
+        volumes: GuestVolumes,
+        options: Options,
+        directory: Path,
     ) -> None:
         self._host = host
         self._connection = connection
         self._disks = disks
+        self._volumes = volumes
         self._options = options
         self._directory = directory
-        self._domains = GuestDomains(connection, disks, options)
+        self._domains = GuestDomains(connection, disks, volumes, options)
         self._refused_keys = refused_keys(HostMeans(virt_type=options.virt_type, cpu_model=options.cpu_model))
         """What guests cannot have: until libvirt was asked, all that some hosts cannot give."""
         self._turns = ServerTurns()
@@ -92,18 +101,16 @@ class LibvirtDriver:
         return await self._look(lambda: tuple(self._domains.all()))
 
     def plan(self, instance: Instance, attempt: int) -> tuple[NamedResource, ...]:  # noqa: ARG002 - labels name them
-        """Name the disks of a server, or refuse by name what the driver cannot do."""
-        if (
-            instance.is_volume_backed
-            or instance.volumes
-            or any(device.destination_type == "volume" for device in instance.block_devices)
-        ):
-            raise DriverError("InstanceUnacceptable", "volumes: the driver libvirt attaches none yet")
+        """Name the disks of a server, what makes its directory first, or refuse by name what the driver cannot do."""
         check(instance, self._refused_keys)
         user_interfaces(instance.vifs, wishes(instance, self._options).vif_model)
         if instance.image is not None:
             image_format(instance.image)
-        disks = [NamedResource(name=DISK, kind="root", from_image=instance.image is not None)]
+        disks = []
+        if instance.volumes:
+            disks.append(NamedResource(name=VOLUMES, kind="volumes"))
+        if not instance.is_volume_backed:
+            disks.append(NamedResource(name=DISK, kind="root", from_image=instance.image is not None))
         if instance.flavor.ephemeral_gb:
             disks.append(NamedResource(name=EPHEMERAL, kind="ephemeral"))
         if instance.flavor.swap_mb:
@@ -123,8 +130,13 @@ class LibvirtDriver:
         await self._work(instance, lambda: self._disks.write_drive(instance, attempt, files))
 
     async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:
-        """Remove a disk; with the root disk all files of the attempt."""
-        await self._work(instance, lambda: self._disks.remove_one(instance, attempt, resource.name))
+        """Remove a disk, and let go of volumes; with the root disk all files of the attempt."""
+
+        def work() -> None:
+            self._volumes.let_go(instance, attempt)
+            self._disks.remove_one(instance, attempt, resource.name)
+
+        await self._work(instance, work)
 
     async def spawn(
         self,
@@ -143,6 +155,8 @@ class LibvirtDriver:
         def work() -> None:
             found = self._domains.find(instance)
             if found is not None and attempt in (None, found[1].attempt):
+                switch_off(found[0])
+                self._volumes.let_go(instance, found[1].attempt)
                 remove(found[0])
                 self._disks.remove(instance, found[1].attempt)
 
@@ -152,12 +166,12 @@ class LibvirtDriver:
         """Start a guest; one that is paused goes on, one that is suspended where it was."""
 
         def work() -> PowerState:
-            domain, _ = self._domains.whole(instance)
+            domain, label = self._domains.whole(instance)
             state = state_of(domain)
             if state is PowerState.PAUSED:
                 domain.resume()
             elif state is not PowerState.RUNNING:
-                domain.create()
+                self._domains.start(domain, label)
             return state_of(domain)
 
         return await self._work(instance, work)
@@ -182,7 +196,7 @@ class LibvirtDriver:
                 domain = self._domains.end_rescue(domain, label)
             else:
                 self._domains.stop(domain)
-            domain.createWithFlags(libvirt.VIR_DOMAIN_START_FORCE_BOOT)
+            self._domains.start(domain, label, libvirt.VIR_DOMAIN_START_FORCE_BOOT)
             return state_of(domain)
 
         return await self._work(instance, work)
@@ -224,9 +238,9 @@ class LibvirtDriver:
         """Start a suspended guest where it was; one that runs is left running."""
 
         def work() -> PowerState:
-            domain, _ = self._domains.whole(instance)
+            domain, label = self._domains.whole(instance)
             if not _running(domain, instance, PowerState.SUSPENDED):
-                domain.create()
+                self._domains.start(domain, label)
             return PowerState.RUNNING
 
         return await self._work(instance, work)
@@ -251,7 +265,7 @@ class LibvirtDriver:
             if state_of(domain) is PowerState.PAUSED:
                 domain.resume()
             elif not domain.isActive():
-                domain.create()
+                self._domains.start(domain, label)
             return state_of(domain)
 
         return await self._work(instance, work)
@@ -266,6 +280,7 @@ class LibvirtDriver:
             domain, label = found
             state = state_of(domain) if label.whole else PowerState.NOSTATE
             self._domains.stop(domain)
+            self._volumes.let_go(instance, attempt)
             remove(domain)
             self._disks.remove_rescue(instance, attempt)
             return state

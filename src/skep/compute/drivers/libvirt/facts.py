@@ -11,6 +11,7 @@ import libvirt
 import os_traits
 
 from skep.compute.drivers.base import DriverError, HostFacts
+from skep.compute.drivers.libvirt.buses import BUSES
 from skep.compute.drivers.libvirt.cpu_traits import cpu_features, cpu_traits
 from skep.compute.drivers.libvirt.formats import FORMATS
 from skep.compute.drivers.libvirt.host_cells import HostCell, host_cells, topology
@@ -25,8 +26,6 @@ GIB = 1 << 30
 ADDRESS_TRAITS = {"emulate": "EMULATED", "passthrough": "PASSTHROUGH"}
 UPTIME = Path("/proc/uptime")
 PCPU = "PCPU"
-BUSES = ("virtio", "ide", "sata", "scsi")
-"""Those that the driver puts disks on."""
 
 
 def host_facts(connection: libvirt.virConnect, host: str, options: Options, directory: Path) -> HostFacts:
@@ -70,6 +69,7 @@ def traits(
     """Return the traits of a host, of the XML of what its guests may be."""
     found = {f"COMPUTE_IMAGE_TYPE_{one.upper()}" for one in FORMATS}
     found |= {"COMPUTE_NODE", "HW_ARCH_X86_64", "COMPUTE_ARCH_X86_64"}
+    found |= {"COMPUTE_VOLUME_EXTEND", "COMPUTE_VOLUME_MULTI_ATTACH"}
     if hyperthreading:
         found.add("HW_CPU_HYPERTHREADING")
     root = ET.fromstring(capabilities)  # noqa: S314 - of libvirt

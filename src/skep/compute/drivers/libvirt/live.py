@@ -93,6 +93,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         if allocation is not None and (allocation.cells or held_devices(allocation)):
             # Its XML names parts of the source.
             raise DriverError(REFUSED, "NUMA cells, own CPUs and devices do not go to another host while a guest runs")
+        if instance.volumes:
+            raise DriverError(REFUSED, "volumes: the driver libvirt takes none along while a guest runs")
         if instance.vifs:
             # Its loopback port is the source's, and may be another's there; QEMU would not start with it.
             raise DriverError(REFUSED, "networks: interfaces in user mode do not go to another host while a guest runs")
@@ -101,7 +103,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             found = self._domains.find(instance.uuid)
             if found is not None and found[1].attempt != attempt:
                 raise _in_the_way(found[1])
-            directory = self._disks.await_guest(instance.uuid, attempt)
+            directory = self._disks.make_place(instance.uuid, attempt)
             seen = directory / SEEN
             if not seen.exists():
                 seen.write_text(new_uuid())

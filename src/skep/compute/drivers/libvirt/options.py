@@ -57,6 +57,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ssh_ports: Annotated[str, Meta(pattern=r"^[1-9][0-9]{3,4}-[1-9][0-9]{3,4}$")] = "20000-29999"
     """Loopback ports of the host, of which each guest with interfaces has one: it leads to its port 22. Beside other
     hosts on one machine they may be the same."""
+    detach_seconds: Annotated[float, Meta(ge=1, le=500)] = 160.0
+    """So long a guest that runs may take to let go of a volume; then it keeps it."""
     console_kib: Annotated[int, Meta(ge=16, le=1 << 20)] = 1024
     """KiB that are kept of what a guest writes to its console, at least; twice as much is on the disk at most, and what
     it writes between two looks at it."""

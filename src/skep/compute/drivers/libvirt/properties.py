@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from skep.compute.drivers.base import DriverError
-from skep.compute.drivers.libvirt.domain import DiskBus
+from skep.compute.drivers.libvirt.buses import DiskBus
 from skep.compute.drivers.libvirt.hardware import AddressWidth, Hardware, InputBus, RngRate
 from skep.compute.drivers.libvirt.means import is_q35
 from skep.compute.drivers.libvirt.options import Options

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
+from skep.compute.drivers.libvirt.buses import LETTERS, NAMES
 from skep.compute.drivers.libvirt.domain import (
     LABEL,
-    NAMES,
     NAMESPACE,
     DiskFile,
     GuestLabel,
     add_disk,
     label_text,
 )
-
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+from skep.compute.drivers.libvirt.volume_disks import USERS_ALIAS
 
 
 def with_rescue(domain: str, label: GuestLabel, disk: DiskFile) -> str:
@@ -55,13 +54,14 @@ def _written(root: ET.Element, label: GuestLabel) -> str:
     counts: dict[str, int] = {}
     for disk in root.findall("devices/disk"):
         for gone in (*disk.findall("address"), *disk.findall("alias")):
-            disk.remove(gone)
+            if not gone.get("name", "").startswith(USERS_ALIAS):
+                disk.remove(gone)
         target = disk.find("target")
         assert target is not None, "libvirt gives each disk a target"
         prefix = NAMES[target.get("bus", "virtio")]
         number = counts.get(prefix, 0)
         counts[prefix] = number + 1
-        target.set("dev", f"{prefix}{_LETTERS[number]}")
+        target.set("dev", f"{prefix}{LETTERS[number]}")
     labelled = root.find(f"metadata/{{{NAMESPACE}}}{LABEL}")
     assert labelled is not None, "the domain is ours"
     labelled.text = label_text(label)

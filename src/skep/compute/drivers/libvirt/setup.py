@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.bricks import OsBricks
 from skep.compute.drivers.libvirt.commands import Owner
 from skep.compute.drivers.libvirt.options import MigrationWay, Options
+from skep.compute.drivers.libvirt.volume_kinds import VolumeKinds
 from skep.compute.drivers.registry import DriverSetup
 from skep.domain.errors import Misconfigured
 
@@ -29,6 +31,8 @@ NEEDED = {"libvirt": "libvirt-python", "pycdlib": "pycdlib"}
 """Modules, and the packages that bring them."""
 TABLE = "compute.driver_options"
 KVM = Path("/dev/kvm")
+MOUNTS = "mounts"
+"""Below the directory: where volumes on NFS are mounted."""
 ROOT = "libvirt"
 """Below the directory: the state of the libvirt inside the agent."""
 WAYS: dict[MigrationWay, tuple[str, ...]] = {"tls": ("qemu+tls", "qemu+ssh"), "loopback": ("qemu+unix",)}
@@ -47,6 +51,7 @@ def make(setup: DriverSetup) -> LibvirtDriver:
     from skep.compute.drivers.libvirt.disks import GuestDisks
     from skep.compute.drivers.libvirt.driver import LibvirtDriver
     from skep.compute.drivers.libvirt.live import LiveMigratingLibvirtDriver
+    from skep.compute.drivers.libvirt.volumes import GuestVolumes
 
     _check_migrations(options)
     directory = Path(options.directory or setup.directory).absolute()
@@ -70,7 +75,8 @@ def make(setup: DriverSetup) -> LibvirtDriver:
     except DriverError as error:
         raise Misconfigured(f"{TABLE}.directory: {error.message}") from error
     kind = LiveMigratingLibvirtDriver if options.migration_uri else LibvirtDriver
-    return kind(setup.host, LibvirtConnection(uri), disks, options, directory)
+    volumes = GuestVolumes(disks, VolumeKinds(OsBricks(setup.host, directory / MOUNTS)))
+    return kind(setup.host, LibvirtConnection(uri), disks, volumes, options, directory)
 
 
 def _check_migrations(options: Options) -> None:

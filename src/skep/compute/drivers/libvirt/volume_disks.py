@@ -1,0 +1,147 @@
+"""The XML of a volume among the disks of a guest, made of values and found again by the id of the volume. Pure.
+
+A guest finds a volume by its serial number, which is the id of the volume: `/dev/disk/by-id/virtio-ID`, cut to the 20
+characters that virtio has. libvirt tells of a volume that was taken away by its alias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+from skep.compute.drivers.libvirt.buses import LETTERS, NAMES, DiskBus
+
+USERS_ALIAS = "ua-"
+"""How libvirt wants aliases to begin that it has not chosen itself."""
+
+
+class FileSource(msgspec.Struct, frozen=True, tag="file"):
+    """A file of the host."""
+
+    path: str
+
+
+class BlockSource(msgspec.Struct, frozen=True, tag="block"):
+    """A block device of the host."""
+
+    path: str
+
+
+class RbdSource(msgspec.Struct, frozen=True, tag="rbd"):
+    """An image of a Ceph cluster, which QEMU itself reaches."""
+
+    name: str
+    """Pool and image, with a slash between them."""
+    hosts: tuple[tuple[str, str], ...]
+    """Address and port of each monitor."""
+    user: str = ""
+    """Empty: the cluster asks for no key."""
+    secret: str = ""
+    """The UUID by which libvirt has the user's key."""
+
+
+Source = FileSource | BlockSource | RbdSource
+
+
+class VolumeDisk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One volume of a guest."""
+
+    volume_id: str
+    source: Source
+    format: str = "raw"
+    """Always said and never guessed, as for the files of guests."""
+    bus: DiskBus = "virtio"
+    direct: bool = True
+    """Whether the host's cache is passed by; where the file system cannot do that, what is written is stored all the
+    same as soon as the guest asks for it."""
+    discard: bool = False
+    """Whether what the guest does not need any more is given back to the storage."""
+    readonly: bool = False
+    shareable: bool = False
+    """Whether other guests use it at the same time."""
+    limits: Mapping[str, int] = {}
+    """libvirt's names of limits, and their values."""
+
+    @property
+    def alias(self) -> str:
+        """Its name in libvirt."""
+        return f"{USERS_ALIAS}{self.volume_id}"
+
+
+def add_volume(devices: ET.Element, disk: VolumeDisk, target: str) -> None:
+    """Add the element of a volume that has this name in the guest."""
+    kind = {FileSource: "file", BlockSource: "block", RbdSource: "network"}[type(disk.source)]
+    element = ET.SubElement(devices, "disk", type=kind, device="disk")
+    driver = ET.SubElement(element, "driver", name="qemu", type=disk.format)
+    driver.set("cache", "none" if disk.direct else "writeback")
+    if not isinstance(disk.source, RbdSource):
+        driver.set("io", "native" if disk.direct else "threads")
+    if disk.discard:
+        driver.set("discard", "unmap")
+    _add_source(element, disk.source)
+    ET.SubElement(element, "target", dev=target, bus=disk.bus)
+    if disk.limits:
+        limits = ET.SubElement(element, "iotune")
+        for name, value in sorted(disk.limits.items()):
+            ET.SubElement(limits, name).text = str(value)
+    if disk.readonly:
+        ET.SubElement(element, "readonly")
+    if disk.shareable:
+        ET.SubElement(element, "shareable")
+    ET.SubElement(element, "serial").text = disk.volume_id
+    ET.SubElement(element, "alias", name=disk.alias)
+
+
+def volume_element(disk: VolumeDisk, target: str) -> str:
+    """Return the element of a volume, to be given to a guest that is there."""
+    devices = ET.Element("devices")
+    add_volume(devices, disk, target)
+    return ET.tostring(devices[0], encoding="unicode")
+
+
+def source_element(disk: VolumeDisk) -> str:
+    """Return a disk with nothing but where its content is, as libvirt wants it of what a disk is copied to."""
+    devices = ET.Element("devices")
+    add_volume(devices, disk, "unused")
+    element = devices[0]
+    for part in list(element):
+        if part.tag not in ("source", "driver"):
+            element.remove(part)
+    return ET.tostring(element, encoding="unicode")
+
+
+def found_volume(domain: str, volume_id: str) -> ET.Element | None:
+    """Return the element of a volume in the XML of a domain; None: it is not among its disks."""
+    for disk in ET.fromstring(domain).findall("devices/disk"):  # noqa: S314 - of libvirt
+        if disk.findtext("serial") == volume_id:
+            return disk
+    return None
+
+
+def target_of_volume(domain: str, volume_id: str) -> str | None:
+    """Return the name that a volume has among the disks of a domain; None: it is not among them."""
+    disk = found_volume(domain, volume_id)
+    target = None if disk is None else disk.find("target")
+    return None if target is None else target.get("dev")
+
+
+def free_target(domain: str, bus: DiskBus) -> str | None:
+    """Return the first name that no disk of a domain has on a bus; None: it has too many."""
+    names = {target.get("dev") for target in ET.fromstring(domain).findall("devices/disk/target")}  # noqa: S314
+    return next((name for name in (f"{NAMES[bus]}{letter}" for letter in LETTERS) if name not in names), None)
+
+
+def _add_source(element: ET.Element, source: Source) -> None:
+    if isinstance(source, FileSource):
+        ET.SubElement(element, "source", file=source.path)
+    elif isinstance(source, BlockSource):
+        ET.SubElement(element, "source", dev=source.path)
+    else:
+        if source.user:
+            auth = ET.SubElement(element, "auth", username=source.user)
+            ET.SubElement(auth, "secret", type="ceph", uuid=source.secret)
+        network = ET.SubElement(element, "source", protocol="rbd", name=source.name)
+        for address, port in source.hosts:
+            ET.SubElement(network, "host", name=address, port=port)
