@@ -32,8 +32,8 @@ EVENTS = "/os-server-external-events"
 SNAPSHOTS = "/os-assisted-volume-snapshots"
 ASSISTED = {"volume_id": VOLUME, "create_info": {"snapshot_id": "s", "type": "qcow2", "new_file": "f"}}
 UNDER_COPY = ("live_abort", "live_complete")
-OF_VOLUMES = ("shelve_volume_backed", "snapshot_volume_backed")
-"""Looked at in `test_lives_with_volumes.py`."""
+OF_VOLUMES = ("shelve_volume_backed", "snapshot_volume_backed", "plug_volume", "unplug_volume")
+"""Looked at in `test_lives_with_volumes.py`, and in `neighbours/test_plugged_volumes.py`."""
 
 
 @dataclass(frozen=True)

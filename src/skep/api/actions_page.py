@@ -23,6 +23,8 @@ BY_METHOD = {
     "attach_interface": "`POST .../os-interface`",
     "detach_interface": "`DELETE .../os-interface/ID`",
     "attach_volume": "`POST .../os-volume_attachments`",
+    "plug_volume": "`POST .../os-volume_attachments`, by a host that connects volumes",
+    "unplug_volume": "`DELETE .../os-volume_attachments/ID`, likewise",
     "detach_volume": "`DELETE .../os-volume_attachments/ID`",
     "swap_volume": "`PUT .../os-volume_attachments/ID`",
     "volume_snapshot_create": "`POST /os-assisted-volume-snapshots`",

@@ -29,7 +29,13 @@ from skep.compute.drivers.base import (
 )
 from skep.compute.drivers.capabilities import missing
 from skep.compute.drivers.live import Copying
-from skep.compute.drivers.volumes import SWAP_ABORTED, AssistedSnapshotDriver, VolumeExtendDriver, VolumeSwapDriver
+from skep.compute.drivers.volumes import (
+    SWAP_ABORTED,
+    AssistedSnapshotDriver,
+    VolumeDriver,
+    VolumeExtendDriver,
+    VolumeSwapDriver,
+)
 from skep.compute.entries import Acknowledged, TaskOver, stand_in
 from skep.compute.host import Host
 from skep.compute.image_transfers import Taker
@@ -42,7 +48,7 @@ from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import PowerState, State, Task
-from skep.domain.volumes import AssistSnapshot, ExtendVolumes, SwapVolume
+from skep.domain.volumes import AssistSnapshot, ExtendVolumes, PlugVolume, SwapVolume
 from skep.messages.to_cell_conductor import MayAct, TaskInHand
 from skep.messages.to_compute import OF_CHANGE_POWER, ChangePower, RunAction
 
@@ -94,6 +100,7 @@ def _resume(driver: SuspendDriver, order: RunAction) -> Awaitable[PowerState]:
 
 
 def _set_password(driver: PasswordDriver, order: RunAction, means: Means) -> Awaitable[PowerState]:
+    assert means.contents is not None
     return driver.set_password(order.instance, means.contents.admin_password)
 
 
@@ -137,6 +144,15 @@ def _after_shelve(order: RunAction, *, well: bool) -> Operation | None:
     return _start if was is State.ACTIVE else None
 
 
+def _plug_volume(driver: VolumeDriver, order: RunAction, means: Means) -> Awaitable[PowerState]:
+    [volume] = means.volumes
+    return driver.attach_volume(order.instance, order.attempt, volume)
+
+
+def _unplug_volume(driver: VolumeDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.detach_volume(order.instance, order.attempt, convert(order.arguments, PlugVolume).volume_id)
+
+
 def _swap_volume(driver: VolumeSwapDriver, order: RunAction, copying: Copying) -> Awaitable[PowerState]:
     return driver.swap_volume(order.instance, convert(order.arguments, SwapVolume), copying)
 
@@ -168,6 +184,7 @@ OPERATIONS: dict[str, Operation] = {
     "trigger_crash_dump": _trigger_crash_dump,
     "unshelve": _start,
     "shelve_volume_backed": _stop,
+    "unplug_volume": _unplug_volume,
     "extend_volume": _extend_volume,
     "volume_snapshot_create": _create_volume_snapshot,
     "volume_snapshot_delete": _delete_volume_snapshot,
@@ -177,6 +194,7 @@ OPERATIONS: dict[str, Operation] = {
 TOLD: dict[str, Told] = {
     "change_password": _set_password,
     "rescue": _rescue,
+    "plug_volume": _plug_volume,
 }
 """The name of an action that needs more than its order -> what it is on a host."""
 

@@ -401,7 +401,7 @@ class Builds:
         host, order = self._host, run.order
         if not connections.needed(host, order.instance):
             return None
-        told = await self._wait(run, connections.asked(host, order.instance, order.attempt, order.context))
+        told = await self._wait(run, connections.asked(host, run.instance, order.attempt, order.context))
         if told is None or isinstance(told, BuildFailure):
             return REPLACED if told is None else told
         run.volumes = told

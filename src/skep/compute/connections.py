@@ -13,6 +13,7 @@ from skep.compute.host import Host
 from skep.compute.upcalls import NoConnections
 from skep.domain.builds import BuildFailure, failure
 from skep.domain.context import RequestContext
+from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 from skep.domain.volumes import ConnectedVolume
 
@@ -28,11 +29,11 @@ def needed(host: Host, server: Instance) -> bool:
 
 
 async def asked(
-    host: Host, server: Instance, attempt: int, context: RequestContext, attachments: Sequence[str] = ()
+    host: Host, server: InstanceUuid, attempt: int, context: RequestContext, attachments: Sequence[str] = ()
 ) -> Volumes | BuildFailure:
     """Return how the host reaches the volumes of a server, or those of the attachments. Raises Stopping."""
     try:
-        return await host.upcalls.connections(server.uuid, attempt, context, attachments)
+        return await host.upcalls.connections(server, attempt, context, attachments)
     except NoConnections as error:
         return failure(NOT_CONNECTED, f"it is not known how host {host.name} reaches volumes: {error}")
 
@@ -47,7 +48,7 @@ async def connect(host: Host, server: Instance, attempt: int, context: RequestCo
     """Connect the volumes of a server, if it has any, for a guest that is made after it."""
     if not needed(host, server):
         return None
-    volumes = await asked(host, server, attempt, context)
+    volumes = await asked(host, server.uuid, attempt, context)
     if isinstance(volumes, BuildFailure):
         return volumes
     return await host.calls.change("prepare", connecting(host, server, attempt, volumes), server.uuid)

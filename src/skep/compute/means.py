@@ -1,6 +1,6 @@
-"""What an action needs beside its order: its secret arguments, opened, and the file of an image.
+"""What an action needs beside its order: its secret arguments, opened; the file of an image; the way to a volume.
 
-Both are had before the host asks whether it may begin, so that its yes is not old when the guest is touched.
+All are had before the host asks whether it may begin, so that its yes is not old when the guest is touched.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from skep.compute import connections
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.host import Host
 from skep.compute.image_transfers import Taker
 from skep.compute.images import wrong_format
-from skep.domain.actions import RescueGuest
+from skep.domain.actions import PLUG, RescueGuest
 from skep.domain.builds import BuildFailure
 from skep.domain.decoding import convert, json_decoder
 from skep.domain.images import Image
+from skep.domain.volumes import PlugVolume
 from skep.messages.to_compute import RunAction
 
 SECRETS_SECONDS = 60.0
@@ -31,14 +33,20 @@ CLOSED = "SecretsUnavailable: no key of this host or above its cell opens what t
 class Means:
     """What is there for an action."""
 
-    contents: GuestContents
+    contents: GuestContents | None = None
+    """None: it has no secret arguments."""
     image: Path | None = None
     """None: it needs none, or the host gets no images."""
+    volumes: connections.Volumes = ()
+    """Those that it is about."""
 
 
 @asynccontextmanager
 async def gathered(host: Host, order: RunAction) -> AsyncIterator[Means | str]:
     """Give what an action needs, for as long as it lasts; or the error with which it ends. Raises Stopping."""
+    if order.action == PLUG:
+        yield await _volume(host, order)
+        return
     contents = await _contents(host, order)
     if contents is None:
         yield CLOSED
@@ -73,6 +81,13 @@ async def _contents(host: Host, order: RunAction) -> GuestContents | None:
     asking = partial(host.upcalls.contents, wanted=lambda: host.clock.elapsed() < until, task_id=order.task_id)
     plain = await asking(order.instance, order.attempt, order.context)
     return None if plain is None else json_decoder(GuestContents).decode(plain)
+
+
+async def _volume(host: Host, order: RunAction) -> Means | str:
+    """Return the volume that a guest is to get, as the host reaches it."""
+    attachments = (convert(order.arguments, PlugVolume).attachment_id,)
+    told = await connections.asked(host, order.instance, order.attempt, order.context, attachments)
+    return _said(told) if isinstance(told, BuildFailure) else Means(volumes=told)
 
 
 def _image(order: RunAction) -> Image | None:

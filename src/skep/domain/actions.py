@@ -23,7 +23,7 @@ from skep.domain.images import Image
 from skep.domain.instances import Instance, State, Task
 from skep.domain.key_pairs import KeyPair
 from skep.domain.states import GUEST_ON_HOST
-from skep.domain.volumes import AssistSnapshot, ExtendVolumes, SwapVolume
+from skep.domain.volumes import AssistSnapshot, ExtendVolumes, PlugVolume, SwapVolume
 
 
 class Kind(enum.StrEnum):
@@ -271,6 +271,8 @@ _BEFORE_EVACUATE = _BEFORE_SOFT_DELETE | {
     Task.UNRESCUING,
     Task.EVACUATE_SPAWNING,
     Task.SWAPPING_VOLUME,
+    Task.ATTACHING_VOLUME,
+    Task.DETACHING_VOLUME,
     Task.EXTENDING_VOLUME,
     Task.SNAPSHOTTING_VOLUME,
     Task.DELETING_VOLUME_SNAPSHOT,
@@ -296,6 +298,8 @@ _SWAPPED_IN = frozenset({State.ACTIVE, State.PAUSED, State.RESIZED})
 
 SWAP = "swap_volume"
 """The name of the action that has one stand there."""
+PLUG, UNPLUG = "plug_volume", "unplug_volume"
+"""The names of the actions that give a volume to a guest which is there, and take it away."""
 ASSIST, UNASSIST = "volume_snapshot_create", "volume_snapshot_delete"
 """The names of the actions that make and delete a snapshot of a volume for the volume service."""
 EXTEND = "extend_volume"
@@ -622,6 +626,25 @@ _TABLE = (
         notification="interface_detach",
         begins=True,
     ),
+    *(
+        Action(
+            name=name,
+            record=record,
+            kind=Kind.GUEST,
+            begins_in=_WITH_VOLUMES - {State.SHELVED_OFFLOADED},
+            task=task,
+            arguments=PlugVolume,
+            is_repeated=True,
+            event=f"compute_{record}",
+            notification=notification,
+            capability=Capability.ATTACH_VOLUME,
+            deadline="task_deadline",
+        )
+        for name, record, task, notification in (
+            (PLUG, "attach_volume", Task.ATTACHING_VOLUME, "volume_attach"),
+            (UNPLUG, "detach_volume", Task.DETACHING_VOLUME, "volume_detach"),
+        )
+    ),
     Action(
         name="attach_volume",
         record="attach_volume",
@@ -815,6 +838,8 @@ _TABLE = (
 
 ACTIONS: dict[str, Action] = {action.name: action for action in _TABLE}
 
+PLUGGING = frozenset(ACTIONS[PLUG].tasks | ACTIONS[UNPLUG].tasks)
+"""Tasks of a server whose host gives it a volume, or takes one away."""
 SECRET_TASKS = frozenset(task for action in _TABLE if action.has_secrets for task in action.tasks)
 """Tasks whose actions have secret arguments."""
 

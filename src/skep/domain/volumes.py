@@ -86,6 +86,23 @@ class AssistSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the file into which its content goes; None: the content of what is below goes into the guest's."""
 
 
+class VolumePlug(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A volume that a host gives to a guest which is there, or takes from it, as the row keeps it meanwhile."""
+
+    task_id: str
+    """Of the action."""
+    leaves: bool = False
+    over: bool = False
+    """Whether its host has no more to do with it: what is left is to tell the volume service."""
+
+
+class PlugVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of what gives a guest a volume, and of what takes it away."""
+
+    volume_id: str
+    attachment_id: str
+
+
 class EndedSnapshot(msgspec.Struct, frozen=True):
     """An assisted snapshot whose server was deleted before the volume service was told what came of it."""
 
@@ -123,18 +140,20 @@ class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """While another volume is to stand in its place."""
     snapshot: AssistedSnapshot | None = None
     """While its host makes or deletes one for the volume service."""
+    plug: VolumePlug | None = None
+    """While its host gives it to the guest, or takes it away."""
     leaving: bool = False
     """Whether it is taken from the server: the row has decided it, and the volume service has yet to let go of it."""
 
     @property
     def is_promised(self) -> bool:
-        """Whether the volume service waits to hear what came of a swap, or of a snapshot."""
-        return self.swap is not None or self.snapshot is not None
+        """Whether the volume service waits to hear what came of a swap, of a snapshot, or of a plug."""
+        return any(one is not None for one in (self.swap, self.snapshot, self.plug))
 
     @property
     def is_to_be_told(self) -> bool:
-        """Whether the volume service is to be told what came of a swap, or of a snapshot."""
-        return any(one is not None and one.over for one in (self.swap, self.snapshot))
+        """Whether the volume service is to be told what came of a swap, of a snapshot, or of a plug."""
+        return any(one is not None and one.over for one in (self.swap, self.snapshot, self.plug))
 
     @property
     def is_root(self) -> bool:

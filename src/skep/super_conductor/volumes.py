@@ -25,7 +25,7 @@ from skep.database.cell.volumes import VolumesOfRow
 from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid, ProjectId
-from skep.domain.volumes import NOWHERE, ServerVolume, VolumeEnds, VolumeSwap, connector, staying
+from skep.domain.volumes import NOWHERE, ServerVolume, VolumeEnds, VolumePlug, VolumeSwap, connector, staying
 from skep.neighbours.at_once import at_once
 from skep.neighbours.volumes import leaving
 from skep.neighbours.volumes.base import (
@@ -259,6 +259,8 @@ class VolumesOfServers:
             of = volume.snapshot
             await self._told_of_snapshot(row.instance, of.snapshot_id, deletes=of.deletes, failed=not of.done)
             volume = msgspec.structs.replace(volume, snapshot=None)
+        if volume.plug is not None and volume.plug.over and not row.is_ending:
+            volume = await self._plugged(row, volume, volume.plug)
         volumes, kept = self._parts.volumes, volume
         used: tuple[str, ...] = ()
         if volume.host == row.host and volume.attachment_id:
@@ -278,6 +280,16 @@ class VolumesOfServers:
             return kept
         connected = await self.connect(kept, row.host)
         return self._refused(row, kept, connected) if isinstance(connected, VolumesRefused) else connected
+
+    async def _plugged(self, row: VolumesOfRow, volume: ServerVolume, plug: VolumePlug) -> ServerVolume:
+        """Return a volume as it is once the service knows that its guest has it. Raises Unavailable."""
+        if plug.leaves:
+            await self._parts.volumes.roll_detaching(volume.volume_id)
+        else:
+            [refused] = await self._parts.volumes.complete([volume.attachment_id])
+            if refused is not None:
+                self._refused(row, volume, refused)
+        return msgspec.structs.replace(volume, plug=None)
 
     async def _swapped(
         self, access: CellAccess, row: VolumesOfRow, volume: ServerVolume, swap: VolumeSwap

@@ -22,6 +22,8 @@ def test_every_action_is_asked_for_by_one_key() -> None:
     of_methods = [
         "soft_delete",
         *attached,
+        "plug_volume",
+        "unplug_volume",
         "swap_volume",
         "extend_volume",
         "volume_snapshot_create",

@@ -14,6 +14,7 @@ from skep.api.cells import read_cell, write_cell
 from skep.api.handlers import volume_swaps
 from skep.api.handlers.server_actions import carry_out, check_without_task
 from skep.api.handlers.server_lookup import LocatedServer, find
+from skep.api.handlers.volume_plugs import once_calm, plug, plugs, unplug
 from skep.api.handlers.volume_snapshots import once_free
 from skep.api.handlers.volume_swaps import BODY, give_back, hold
 from skep.api.requests import Answer, ApiRequest
@@ -64,10 +65,11 @@ async def show(request: ApiRequest) -> Answer:
 async def attach(request: ApiRequest) -> Answer:
     """Give a server one more volume: it is kept for the server first, then its row has it.
 
-    A super conductor connects it to the host of the server. A row that does not take it leaves it to others.
+    A super conductor connects it to the host of the server; where that connects volumes itself, it has the guest get
+    the volume. A row that does not take it leaves it to others.
     """
     asked = request.body[BODY]
-    found = await find(request)
+    found = await once_calm(request)
     server, volume_id = found.instance, asked["volumeId"]
     _check(request, server, ATTACH)
     if asked.get("tag") is not None and server.host is None:
@@ -79,7 +81,9 @@ async def attach(request: ApiRequest) -> Answer:
         raise invalid_field(f"{BODY}.volumeId", volume_id, "a volume of one server alone, while the server is shelved")
     wanted = await _kept(request, found, asked)
     try:
-        if not await carry_out(request, found, ATTACH, {"volume": wanted, "volume_id": volume_id}):
+        if await plugs(request, found):
+            await plug(request, found, wanted)
+        elif not await carry_out(request, found, ATTACH, {"volume": wanted, "volume_id": volume_id}):
             raise Conflict(f"Instance {server.uuid} is not ready")
     except OutcomeUnknown:
         # The row may have it: a look finds out.
@@ -140,7 +144,8 @@ async def _completed(request: ApiRequest, found: LocatedServer, volume_id: str, 
 
 
 async def detach(request: ApiRequest) -> Answer:
-    """Take a volume from a server: its row decides that it leaves, and then the volume service lets go of it.
+    """Take a volume from a server: its row decides that it leaves, and then the volume service lets go of it. A host
+    that connects volumes itself takes it from the guest before that.
 
     Before that the service shows it as being detached, so that others are refused meanwhile; what the row refuses is
     in use as before, and a look says so where this process cannot. Once the row has decided, a super conductor does
@@ -156,6 +161,9 @@ async def detach(request: ApiRequest) -> Answer:
     await hold(request, server.uuid)
     has_begun = await _begun(request, server, volume)
     try:
+        if volume.host == server.host and await plugs(request, found):
+            await unplug(request, found, volume)
+            return Answer()
         if not await carry_out(request, found, DETACH, {"volume_id": volume.volume_id}):
             raise Conflict(f"Instance {server.uuid} is not ready")
     except OutcomeUnknown:

@@ -16,7 +16,7 @@ from skep.api.handlers.server_actions import begin_with, check_able, check_witho
 from skep.api.handlers.server_lookup import LocatedServer, look_up
 from skep.api.requests import Answer, ApiRequest
 from skep.database.cell import swaps
-from skep.domain.actions import ACTIONS, ASSIST, UNASSIST
+from skep.domain.actions import ACTIONS, ASSIST, PLUGGING, UNASSIST
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import BadRequest, Conflict, NotFound
 from skep.domain.ids import InstanceUuid
@@ -95,14 +95,15 @@ async def _found(request: ApiRequest, volume_id: str) -> tuple[LocatedServer, Se
 async def once_free(
     look: Callable[[], Awaitable[tuple[LocatedServer, ServerVolume]]],
 ) -> tuple[LocatedServer, ServerVolume]:
-    """Return what `look` finds once no snapshot of the volume is under way.
+    """Return what `look` finds once no snapshot of the volume is under way, and no volume of its server on its way.
 
     One that lasts longer than `PATIENCE_SECONDS` is not waited for.
     """
     end = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while True:
         found, volume = await look()
-        if volume.snapshot is None or asyncio.get_running_loop().time() >= end:
+        is_free = volume.snapshot is None and found.instance.task not in PLUGGING
+        if is_free or asyncio.get_running_loop().time() >= end:
             return found, volume
         await asyncio.sleep(LOOK_SECONDS)
 

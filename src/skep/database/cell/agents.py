@@ -164,6 +164,12 @@ def lacks(connection: sa.Connection, host: str, capability: str) -> bool:
     return able is not None and capability not in able
 
 
+def is_able(connection: sa.Connection, host: str, capability: str) -> bool:
+    """Tell whether the agent of a host has said that its driver can do this."""
+    found = connection.execute(_OF_HOST, {"on": host}).first()
+    return found is not None and capability in (_agent(found).capabilities or ())
+
+
 def having(connection: sa.Connection, nodes: Collection[NodeUuid], capability: str) -> set[NodeUuid]:
     """Return those of `nodes` whose agents have said in their present run that their drivers can do this."""
     found = connection.execute(sa.select(agents).where(row.node.in_(sorted(nodes))))

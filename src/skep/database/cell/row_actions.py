@@ -217,13 +217,17 @@ MOST_DISKS = 26
 
 
 def _attach_volume(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
-    """Write one more volume, under the name that was asked for or the first free one.
+    """Write one more volume, under the name that was asked for or the first free one. Raises as `named_volume`."""
+    _refuse_beside_task(before, request)
+    return volumes.columns([*before.volumes, named_volume(before, request.arguments["volume"])])
+
+
+def named_volume(before: Instance, volume: ServerVolume) -> ServerVolume:
+    """Return one more volume of a server, under the name that was asked for or the first free one.
 
     Raises BadRequest for a volume that the server has, Conflict for a name that another disk has, Forbidden for one
     disk too many.
     """
-    _refuse_beside_task(before, request)
-    volume: ServerVolume = request.arguments["volume"]
     if any(one.volume_id == volume.volume_id for one in before.volumes):
         raise BadRequest(f"Volume {volume.volume_id} is already attached to instance {before.uuid}.")
     taken = taken_names(before.block_devices, before.volumes)
@@ -231,8 +235,7 @@ def _attach_volume(_connection: sa.Connection, before: Instance, request: Action
         raise Conflict(f"Invalid input for field/attribute device. Value: {volume.device}. Another disk has this name.")
     if len(taken) >= MOST_DISKS:
         raise Forbidden(f"Instance {before.uuid} has {len(taken)} disks, and at most {MOST_DISKS} are possible.")
-    named = msgspec.structs.replace(volume, device=volume.device or free_name(taken, root_of(before.block_devices)))
-    return volumes.columns([*before.volumes, named])
+    return msgspec.structs.replace(volume, device=volume.device or free_name(taken, root_of(before.block_devices)))
 
 
 def _detach_volume(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:

@@ -20,7 +20,7 @@ from skep.database.cell.volumes import columns
 from skep.database.stored import load
 from skep.domain.actions import ACTIONS, SWAP
 from skep.domain.ids import InstanceUuid
-from skep.domain.volumes import AssistedSnapshot, ServerVolume, VolumeSwap
+from skep.domain.volumes import AssistedSnapshot, ServerVolume, VolumePlug, VolumeSwap
 
 row = instances.c
 
@@ -35,6 +35,20 @@ def assist(connection: sa.Connection, uuid: InstanceUuid, of: ServerVolume, snap
     return _write_beside(connection, uuid, of, snapshot=snapshot)
 
 
+def plug(connection: sa.Connection, uuid: InstanceUuid, volume: ServerVolume) -> bool:
+    """Write one more volume that the host of a server gives to its guest; False where there is no row to write."""
+    found = connection.execute(sa.select(row.volumes).where(row.uuid == uuid, ~ELSEWHERE)).first()
+    if found is None:
+        return False
+    _write(connection, uuid, [*_read(found.volumes), volume])
+    return True
+
+
+def unplug(connection: sa.Connection, uuid: InstanceUuid, of: ServerVolume, task_id: str) -> bool:
+    """Write that a volume is taken from its guest; False where the volume is not in the row as it was."""
+    return _write_beside(connection, uuid, of, plug=VolumePlug(task_id=task_id, leaves=True))
+
+
 def _write_beside(connection: sa.Connection, uuid: InstanceUuid, volume: ServerVolume, **said: Any) -> bool:
     """Write something of a volume.
 
@@ -42,7 +56,7 @@ def _write_beside(connection: sa.Connection, uuid: InstanceUuid, volume: ServerV
     with it already.
     """
     volumes = _read(connection.execute(sa.select(row.volumes).where(row.uuid == uuid, ~ELSEWHERE)).scalar())
-    mine = msgspec.structs.replace(volume, swap=None, snapshot=None, delete_on_termination=False)
+    mine = msgspec.structs.replace(volume, swap=None, snapshot=None, plug=None, delete_on_termination=False)
     if not any(msgspec.structs.replace(one, delete_on_termination=False) == mine for one in volumes):
         return False
     _write(connection, uuid, [msgspec.structs.replace(one, **said) if one.id == volume.id else one for one in volumes])
@@ -50,7 +64,7 @@ def _write_beside(connection: sa.Connection, uuid: InstanceUuid, volume: ServerV
 
 
 def over(connection: sa.Connection, uuid: InstanceUuid, task_id: str, *, well: bool) -> None:
-    """Write that the host of a server has no more to do with a swap or a snapshot, and whether it went well."""
+    """Write that the host of a server has no more to do with a volume, and whether what it did went well."""
     volumes = _read(connection.execute(sa.select(row.volumes).where(row.uuid == uuid)).scalar())
     told = [_told(one, task_id, well=well) for one in volumes]
     if told != volumes:
@@ -98,7 +112,14 @@ def _told(volume: ServerVolume, task_id: str, *, well: bool) -> ServerVolume:
         swap = msgspec.structs.replace(swap, over=True, copied=well)
     if snapshot is not None and snapshot.task_id == task_id:
         snapshot = msgspec.structs.replace(snapshot, over=True, done=well)
-    return msgspec.structs.replace(volume, swap=swap, snapshot=snapshot)
+    told = msgspec.structs.replace(volume, swap=swap, snapshot=snapshot)
+    plug = volume.plug
+    if plug is None or plug.task_id != task_id:
+        return told
+    if plug.leaves == well:
+        # The guest has it no more, or never got it: nothing keeps it.
+        return msgspec.structs.replace(told, plug=None, leaving=True)
+    return msgspec.structs.replace(told, plug=msgspec.structs.replace(plug, over=True))
 
 
 def _read(stored: bytes | None) -> list[ServerVolume]:

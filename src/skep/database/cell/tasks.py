@@ -27,8 +27,10 @@ from skep.domain.actions import (
     ASSIST,
     BEGUN,
     ON_HOSTS,
+    PLUG,
     SWAP,
     UNASSIST,
+    UNPLUG,
     WITH_GUEST,
     Action,
     ActionRequest,
@@ -72,7 +74,7 @@ _NOT_STORED = sa.or_(*(action_events.c.details.startswith(failure.because("")) f
 
 _BUSY = frozenset(stored(BUILD_STATES | {State.MOVED}))
 
-_OF_VOLUMES = frozenset({SWAP, ASSIST, UNASSIST})
+_OF_VOLUMES = frozenset({SWAP, ASSIST, UNASSIST, PLUG, UNPLUG})
 """Actions of which a volume service waits to hear what came."""
 
 _columns = (row.attempt, row.host, row.task, *COLUMNS)
