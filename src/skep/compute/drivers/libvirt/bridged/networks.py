@@ -1,0 +1,95 @@
+"""The networks of one host: what is wanted of them is kept, so that a host that boots has them before its guests."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import msgspec
+
+from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.bridged.host import ensure_taps, links_of, make_so, numbers_of, remove_taps
+from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
+from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan
+from skep.domain.decoding import json_decoder
+from skep.domain.host_networks import HostNetworks
+
+log = logging.getLogger(__name__)
+
+WANTED = "wanted.json"
+LEASES = "dnsmasq"
+_decoder = json_decoder(HostNetworks)
+
+
+class BridgedNetworks:
+    """Of one host. Everything here may block, and any thread may ask for it."""
+
+    def __init__(self, options: BridgeOptions, directory: Path) -> None:
+        self._options = options
+        self._directory = directory
+        self._lock = threading.Lock()
+        """Held while links are looked at and changed."""
+
+    @property
+    def tunnel_address(self) -> str:
+        """Where other hosts reach this one; empty: they do not."""
+        return self._options.tunnel_address
+
+    def make_so(self, wanted: HostNetworks, kept: Callable[[], Collection[str]]) -> None:
+        """Make the host so, and keep what is wanted; nothing was said yet: leave it.
+
+        `kept` returns the taps of the guests that are there: they stay. Raises DriverError.
+        """
+        if not wanted.version:
+            return
+        with self._lock:
+            try:
+                self._apply(wanted, kept())
+                self._keep(wanted)
+            except ValueError as error:
+                raise DriverError("NetworksRefused", f"networks: {error}") from error
+            except OSError as error:
+                raise DriverError("NetworksUnavailable", f"networks: {error}") from error
+
+    def restore(self, kept: Callable[[], Collection[str]]) -> None:
+        """Make the host as it was when it was last told. Raises DriverError."""
+        try:
+            wanted = _decoder.decode((self._directory / WANTED).read_bytes())
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError) as error:
+            raise DriverError("NetworksUnavailable", f"networks: {WANTED}: {error}") from error
+        self.make_so(wanted, kept)
+
+    def plug(self, taps: Sequence[str]) -> None:
+        """Make the taps of a guest that is about to start; until its network is known nothing goes through them.
+
+        The guest is among those of `kept` already. Raises DriverError.
+        """
+        if taps:
+            with self._lock:
+                ensure_taps(taps)
+
+    def unplug(self, taps: Sequence[str]) -> None:
+        """Remove the taps of a guest that is gone. Raises DriverError."""
+        if taps:
+            with self._lock:
+                remove_taps(taps)
+
+    def _apply(self, wanted: HostNetworks, kept: Collection[str]) -> None:
+        links = links_of()
+        numbers = numbered(owners(wanted), numbers_of(links), most_numbers(self._options))
+        state = plan(wanted, self._options, numbers)
+        make_so(state, links, kept, self._options.outside_interface, self._directory / LEASES)
+
+    def _keep(self, wanted: HostNetworks) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = self._directory / f"{WANTED}.new"
+        with new.open("wb") as file:
+            file.write(msgspec.json.encode(wanted))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._directory / WANTED)

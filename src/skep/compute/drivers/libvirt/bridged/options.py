@@ -1,0 +1,47 @@
+"""What an operator sets of networks on hosts, as values that are checked."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+import msgspec
+
+RESOLVERS = Path("/etc/resolv.conf")
+
+
+class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one host."""
+
+    transit: IPv4Network
+    """Addresses between the host and the namespaces of its routers and networks, which nothing else on the host has."""
+    tunnel_address: str = ""
+    """Where other hosts reach this one by VXLAN. Empty: networks end at this host."""
+    tunnel_port: int = 4789
+    """UDP; the same on all hosts."""
+    outside_interface: str = ""
+    """On which the host answers for floating addresses. Empty: others know that they lead to this host."""
+    closed_to_guests: tuple[IPv4Network, ...] = ()
+    """Blocks of addresses that guests do not reach by way of the host."""
+    resolvers: tuple[str, ...] = ()
+    """Who resolves names for guests."""
+
+    @property
+    def gateway(self) -> IPv4Address:
+        """The host's own address towards its namespaces."""
+        return self.transit[1]
+
+
+def resolvers_of_host(file: Path = RESOLVERS) -> tuple[str, ...]:
+    """Return who resolves names for the host, but for what only the host's own loopback reaches. Raises OSError."""
+    words = [line.split() for line in file.read_text(encoding="utf-8", errors="replace").splitlines()]
+    named = (word[1] for word in words if len(word) > 1 and word[0] == "nameserver")
+    return tuple(one for one in named if _is_reached(one))
+
+
+def _is_reached(text: str) -> bool:
+    try:
+        found = IPv4Address(text)
+    except ValueError:
+        return False
+    return not found.is_loopback

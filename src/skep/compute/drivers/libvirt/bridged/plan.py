@@ -1,0 +1,227 @@
+"""From what is wanted of networks to what a host has to have. Pure: the same question has the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ipaddress import IPv4Address, IPv4Network
+
+from skep.compute.drivers.libvirt.bridged.filters import bridge_rules
+from skep.compute.drivers.libvirt.bridged.leases import configuration
+from skep.compute.drivers.libvirt.bridged.names import (
+    BRIDGE,
+    LEG,
+    LEG_CABLE,
+    OF_NETWORK,
+    OF_ROUTER,
+    OUTSIDE,
+    SERVICE,
+    SERVICE_ADDRESS,
+    SERVICE_CABLE,
+    SERVICE_MAC,
+    TUNNEL,
+    UPLINK,
+    address,
+    block,
+    leg_digest,
+    mac,
+    number,
+    tap,
+    uid,
+)
+from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
+from skep.compute.drivers.libvirt.bridged.routing import host_rules, router_rules, service_rules
+from skep.compute.drivers.libvirt.bridged.state import Bridge, Cable, HostWiring, LinkRoute, NetworkSpace, Tap, Tunnel
+from skep.domain.host_networks import HostNetworks, HostRouter, RouterLeg, Segment, SegmentSubnet
+
+UPLINK_MTU = 1500
+FIRST = 2
+"""The first number of a namespace: the address of the host itself is before it."""
+
+
+def owners(wanted: HostNetworks) -> tuple[str, ...]:
+    """Return the namespaces that have a way to the outside: those of networks, for their DNS, and of routers."""
+    networks = (f"network:{uid(one.network)}" for one in wanted.segments)
+    routers = (f"router:{uid(one.id)}" for one in wanted.routers if one.admin_state_up and one.outside)
+    return (*networks, *routers)
+
+
+def numbered(wanted: Sequence[str], found: Mapping[str, int], most: int) -> dict[str, int]:
+    """Return a number for each owner: the one that it has, else the smallest that is free.
+
+    Raises ValueError where none is left up to `most`.
+    """
+    kept = {owner: found[owner] for owner in wanted if FIRST <= found.get(owner, 0) <= most}
+    taken = set(kept.values())
+    free = (one for one in range(FIRST, most + 1) if one not in taken)
+    for owner in wanted:
+        if owner not in kept:
+            one = next(free, None)
+            if one is None:
+                raise ValueError(f"there are more than {most - FIRST + 1} networks and routers on the host")
+            kept[owner] = one
+    return kept
+
+
+def most_numbers(options: BridgeOptions) -> int:
+    """Return the largest number: each is an address, and a zone of connections (16 bits)."""
+    return min(options.transit.num_addresses - 2, 0xFFFF)
+
+
+def plan(wanted: HostNetworks, options: BridgeOptions, numbers: Mapping[str, int]) -> HostWiring:
+    """Return what a host has to have. Raises ValueError, which names it, for what is no address, id or number."""
+    routers = [one for one in wanted.routers if one.admin_state_up]
+    segments = {one.network: one for one in wanted.segments}
+    uplinks = [_uplink(owner, numbers[owner], options) for owner in owners(wanted)]
+    floating = {
+        str(address(one.address)): numbers[f"router:{router.id}"]
+        for router in routers
+        if router.outside
+        for one in router.floating
+    }
+    tunnels = tuple(_tunnels(wanted.segments, options))
+    sources = [(one.name, str(options.transit[int(one.name.removeprefix(UPLINK))])) for one in uplinks]
+    sources += [(f"{UPLINK}{place}", one) for one, place in floating.items()]
+    rules = host_rules(
+        options,
+        zones={f"{BRIDGE}{one.number}": numbers[f"network:{one.network}"] for one in wanted.segments},
+        sources=sources,
+        floating=floating,
+        peers={peer for one in tunnels for peer in one.peers},
+    )
+    return HostWiring(
+        bridges=tuple(Bridge(name=f"{BRIDGE}{number(one.number)}", mtu=int(one.mtu)) for one in wanted.segments),
+        tunnels=tunnels,
+        taps=tuple(tap for one in wanted.segments for tap in _taps(one)),
+        cables=(
+            *(_service_cable(one) for one in wanted.segments),
+            *(_leg_cable(router, leg, segments) for router in routers for leg in _legs(router)),
+            *uplinks,
+        ),
+        spaces=(
+            *(_network_space(one, options) for one in wanted.segments),
+            *(_router_space(one, options, numbers, segments) for one in routers),
+        ),
+        ruleset=bridge_rules(wanted, options.tunnel_address) + rules,
+        routes=(
+            *(LinkRoute(destination=one, device=cable.name) for cable in uplinks for one in cable.addresses),
+            *(
+                LinkRoute(destination=f"{one}/32", device=f"{UPLINK}{place}", via=str(options.transit[place]))
+                for one, place in floating.items()
+            ),
+        ),
+        proxied=tuple(sorted(floating)) if options.outside_interface else (),
+    )
+
+
+def _taps(segment: Segment) -> Iterator[Tap]:
+    for port in segment.ports:
+        up = segment.admin_state_up and port.admin_state_up
+        yield Tap(name=tap(port.id), bridge=f"{BRIDGE}{segment.number}", mtu=segment.mtu, up=up)
+
+
+def _tunnels(segments: Iterable[Segment], options: BridgeOptions) -> Iterator[Tunnel]:
+    if not options.tunnel_address:
+        return
+    local = address(options.tunnel_address)
+    for one in segments:
+        peers = sorted(str(peer) for peer in map(address, one.peers) if peer.version == local.version)
+        yield Tunnel(
+            name=f"{TUNNEL}{one.number}",
+            number=one.number,
+            bridge=f"{BRIDGE}{one.number}",
+            mtu=one.mtu,
+            local=str(local),
+            port=options.tunnel_port,
+            peers=tuple(peers),
+        )
+
+
+def _uplink(owner: str, place: int, options: BridgeOptions) -> Cable:
+    kind, _, identity = owner.partition(":")
+    return Cable(
+        name=f"{UPLINK}{place}",
+        inner=OUTSIDE,
+        namespace=f"{OF_NETWORK if kind == 'network' else OF_ROUTER}-{identity}",
+        mtu=UPLINK_MTU,
+        addresses=(f"{options.transit[place]}/32",),
+        outer_addresses=(f"{options.gateway}/32",),
+        alias=owner,
+    )
+
+
+def _service_cable(segment: Segment) -> Cable:
+    return Cable(
+        name=f"{SERVICE_CABLE}{segment.number}",
+        inner=SERVICE,
+        namespace=f"{OF_NETWORK}-{segment.network}",
+        mtu=segment.mtu,
+        bridge=f"{BRIDGE}{segment.number}",
+        mac=SERVICE_MAC,
+        addresses=(f"{SERVICE_ADDRESS}/32",),
+    )
+
+
+def _legs(router: HostRouter) -> Iterator[RouterLeg]:
+    """Yield the legs that routers of hosts have: those of IPv4."""
+    return (leg for leg in router.legs if isinstance(address(leg.address), IPv4Address))
+
+
+def _subnet(leg: RouterLeg, segments: Mapping[str, Segment]) -> SegmentSubnet:
+    for one in segments[leg.network].subnets if leg.network in segments else ():
+        if one.id == leg.subnet:
+            return one
+    raise ValueError(f"the subnet {leg.subnet[:80]!r} of a router is not among those of the host")
+
+
+def _leg_cable(router: HostRouter, leg: RouterLeg, segments: Mapping[str, Segment]) -> Cable:
+    length = IPv4Network(_subnet(leg, segments).cidr).prefixlen
+    segment, digest = segments[leg.network], leg_digest(leg)
+    return Cable(
+        name=f"{LEG_CABLE}{digest}",
+        inner=f"{LEG}{digest}",
+        namespace=f"{OF_ROUTER}-{uid(router.id)}",
+        mtu=segment.mtu,
+        bridge=f"{BRIDGE}{segment.number}",
+        mac=mac(leg.mac_address),
+        addresses=(f"{address(leg.address)}/{length}",),
+    )
+
+
+def _network_space(segment: Segment, options: BridgeOptions) -> NetworkSpace:
+    blocks = [IPv4Network(one.cidr) for one in segment.subnets if one.ip_version == 4]
+    service = str(SERVICE_ADDRESS)
+    leases = any(one.enable_dhcp and one.ip_version == 4 for one in segment.subnets)
+    return NetworkSpace(
+        name=f"{OF_NETWORK}-{segment.network}",
+        forwards=False,
+        routes=(
+            *(LinkRoute(destination=str(one), device=SERVICE, source=service) for one in blocks),
+            LinkRoute(destination="0.0.0.0/0", device=OUTSIDE, via=str(options.gateway)),
+        ),
+        ruleset=service_rules(),
+        dnsmasq=configuration(segment, options.resolvers) if leases else None,
+    )
+
+
+def _router_space(
+    router: HostRouter, options: BridgeOptions, numbers: Mapping[str, int], segments: Mapping[str, Segment]
+) -> NetworkSpace:
+    place = numbers.get(f"router:{router.id}")
+    outside = [] if place is None else [LinkRoute(destination="0.0.0.0/0", device=OUTSIDE, via=str(options.gateway))]
+    routes = {one.destination: one for one in outside}
+    legs = [(IPv4Network(_subnet(leg, segments).cidr), leg) for leg in _legs(router)]
+    for one in router.routes:
+        hop = address(one.nexthop)
+        # What no leg leads to leads nowhere.
+        devices = (f"{LEG}{leg_digest(leg)}" for cidr, leg in legs if isinstance(hop, IPv4Address) and hop in cidr)
+        device = next(devices, None)
+        if device is not None:
+            destination = str(block(one.destination))
+            routes[destination] = LinkRoute(destination=destination, device=device, via=str(hop))
+    transit = options.gateway if place is None else options.transit[place]
+    return NetworkSpace(
+        name=f"{OF_ROUTER}-{uid(router.id)}",
+        forwards=True,
+        routes=tuple(routes.values()),
+        ruleset=router_rules(router, str(transit)),
+    )

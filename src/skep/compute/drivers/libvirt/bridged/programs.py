@@ -1,0 +1,119 @@
+"""The programs `ip`, `nft` and `dnsmasq`: started without a shell, with limits of time, and read as JSON."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.commands import PATH
+from skep.domain.decoding import json_decoder
+
+SECONDS = 30.0
+"""So long a program may take."""
+PACKAGES = {"ip": "iproute2", "nft": "nftables", "dnsmasq": "dnsmasq-base"}
+"""Programs, and the distribution's packages that bring them."""
+FILTERS = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+STATUS = Path("/proc/self/status")
+NEEDED = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
+"""Rights, and their bits: of links and rules, and of network namespaces."""
+_WORD = re.compile(r"[A-Za-z0-9:./_-]+")
+_MOST_OF_AN_ERROR = 500
+_decoder = json_decoder(list[dict[str, Any]])
+
+
+def missing() -> tuple[str, ...]:
+    """Return what the host lacks for networks of its own, and how to get it."""
+    lacks = []
+    status = re.search(r"^CapEff:\s*([0-9a-f]+)$", STATUS.read_text(), re.MULTILINE)
+    rights = int(status[1], 16) if status else 0
+    absent = [name for name, bit in NEEDED.items() if not rights >> bit & 1]
+    if absent:
+        lacks.append(f"the right {' and '.join(absent)} (run the agent as root)")
+    packages = [package for program, package in PACKAGES.items() if shutil.which(program, path=PATH) is None]
+    if packages:
+        lacks.append(f"{', '.join(packages)} (apt-get install {' '.join(packages)})")
+    if not FILTERS.exists():
+        lacks.append("the kernel's br_netfilter (modprobe br_netfilter)")
+    return tuple(lacks)
+
+
+def ip(commands: Sequence[Sequence[str]], space: str | None = None) -> None:
+    """Have `ip` do several things, in order, in a namespace. Raises DriverError at the first that it cannot."""
+    if not commands:
+        return
+    for words in commands:
+        for word in words:
+            if not _WORD.fullmatch(word):
+                raise DriverError("NetworksUnavailable", f"ip: {word!r} is no word")
+    _run([*_ip(space), "-batch", "-"], "".join(f"{' '.join(words)}\n" for words in commands))
+
+
+def look(words: Sequence[str], space: str | None = None) -> list[dict[str, Any]]:
+    """Return what `ip` says of links, addresses or routes. Raises DriverError."""
+    said = _run([*_ip(space), "-json", *words])
+    return _read(said)
+
+
+def forwarding_entries(link: str) -> list[dict[str, Any]]:
+    """Return what is known to be behind a link. Raises DriverError."""
+    said = _run(["bridge", "-json", "fdb", "show", "dev", link])
+    return _read(said)
+
+
+def bridge(commands: Sequence[Sequence[str]]) -> None:
+    """Have `bridge` do several things, in order. Raises DriverError."""
+    if commands:
+        _run(["bridge", "-batch", "-"], "".join(f"{' '.join(words)}\n" for words in commands))
+
+
+def nft(ruleset: str, space: str | None = None) -> None:
+    """Apply rules, all or none. Raises DriverError."""
+    _run([*_within(space), "nft", "-f", "-"], ruleset)
+
+
+def set_kernel(values: Mapping[str, str], space: str | None = None) -> None:
+    """Set values below `/proc/sys/net`. Raises DriverError."""
+    for value in sorted(set(values.values())):
+        files = [f"/proc/sys/net/{name}" for name, wanted in values.items() if wanted == value]
+        _run([*_within(space), "tee", *files], value)
+
+
+def start_dnsmasq(space: str, file: Path) -> None:
+    """Start a dnsmasq in a namespace; it goes on by itself. Raises DriverError where its configuration is refused."""
+    _run([*_within(space), "dnsmasq", f"--conf-file={file}"])
+
+
+def _read(said: bytes) -> list[dict[str, Any]]:
+    # Of nothing some programs say nothing, and not an empty list.
+    return _decoder.decode(said) if said.strip() else []
+
+
+def _ip(space: str | None) -> list[str]:
+    return ["ip", *([] if space is None else ["-netns", space])]
+
+
+def _within(space: str | None) -> list[str]:
+    return [] if space is None else ["ip", "netns", "exec", space]
+
+
+def _run(arguments: Sequence[str], told: str = "") -> bytes:
+    try:
+        done = subprocess.run(  # noqa: S603 - programs and options are words of this package
+            arguments,
+            input=told.encode(),
+            env={"PATH": PATH, "LC_ALL": "C"},
+            capture_output=True,
+            check=False,
+            timeout=SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DriverError("NetworksUnavailable", f"{arguments[0]}: {error}") from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip()[-_MOST_OF_AN_ERROR:]
+        raise DriverError("NetworksUnavailable", f"{' '.join(arguments[:6])} ended with {done.returncode}: {said}")
+    return done.stdout

@@ -1,0 +1,239 @@
+"""What a host has to have for its networks, as data: links, rules, leases; and that no text breaks out of them."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skep.compute.drivers.libvirt.bridged.filters import bridge_rules
+from skep.compute.drivers.libvirt.bridged.leases import configuration
+from skep.compute.drivers.libvirt.bridged.names import host_name, leg_alias
+from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, resolvers_of_host
+from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan
+from skep.compute.drivers.libvirt.bridged.state import Bridge, HostWiring, LinkRoute, Tap, Tunnel
+from skep.domain.host_networks import (
+    FloatingAddress,
+    Group,
+    GroupRule,
+    HostNetworks,
+    HostRouter,
+    PluggedPort,
+    RouterLeg,
+    Segment,
+    SegmentSubnet,
+)
+from skep.domain.networking import AddressPair, HostRoute
+
+PORT, SERVER, NETWORK, SUBNET, GROUP, ROUTER = (f"{one:08x}-0000-4000-8000-000000000000" for one in range(1, 7))
+OPTIONS = BridgeOptions(transit=IPv4Network("100.127.0.0/24"), tunnel_address="198.51.100.1", resolvers=("192.0.2.53",))
+GUEST = PluggedPort(
+    id=PORT, server=SERVER, mac_address="FA:16:3e:00:00:01", addresses=("10.7.0.11",), host_name="one", groups=(GROUP,)
+)
+BLOCK = SegmentSubnet(id=SUBNET, cidr="10.7.0.0/24", ip_version=4, gateway_ip="10.7.0.1")
+INSIDE = Segment(
+    network=NETWORK, number=7, mtu=1400, subnets=(BLOCK,), ports=(GUEST,), peers=("198.51.100.2", "fd00::2")
+)
+LEG = RouterLeg(network=NETWORK, subnet=SUBNET, address="10.7.0.1", mac_address="fa:16:3e:00:01:01")
+LEADING_OUT = HostRouter(
+    id=ROUTER,
+    legs=(LEG,),
+    outside=True,
+    floating=(FloatingAddress(address="203.0.113.5", fixed_address="10.7.0.11", port=PORT),),
+)
+WANTED = HostNetworks(version="1", segments=(INSIDE,), groups=(Group(id=GROUP),), routers=(LEADING_OUT,))
+
+
+def planned(wanted: HostNetworks = WANTED) -> HostWiring:
+    return plan(wanted, OPTIONS, numbered(owners(wanted), {}, most_numbers(OPTIONS)))
+
+
+def rules_of(wanted: HostNetworks, chain: str) -> list[str]:
+    """Return the rules of a chain."""
+    text = bridge_rules(wanted, OPTIONS.tunnel_address)
+    found = re.search(rf"^ chain {chain} {{\n(.*?)^ }}$", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, text
+    return [line.strip() for line in found[1].splitlines()]
+
+
+def test_the_links_of_a_network_and_its_router() -> None:
+    state = planned()
+    assert state.bridges == (Bridge(name="sk-b7", mtu=1400),)
+    assert state.tunnels == (
+        Tunnel(
+            name="sk-x7", number=7, bridge="sk-b7", mtu=1400, local="198.51.100.1", port=4789, peers=("198.51.100.2",)
+        ),
+    )
+    assert state.taps == (Tap(name="tap00000001-00", bridge="sk-b7", mtu=1400, up=True),)
+    ends = {one.name: (one.bridge, one.namespace, one.addresses) for one in state.cables if one.bridge}
+    leg = next(name for name in ends if name.startswith("sk-l"))
+    assert ends == {
+        "sk-d7": ("sk-b7", f"sk-n-{NETWORK}", ("169.254.169.254/32",)),
+        leg: ("sk-b7", f"sk-r-{ROUTER}", ("10.7.0.1/24",)),
+    }
+    assert {one.alias: (one.name, one.addresses) for one in state.cables if not one.bridge} == {
+        f"network:{NETWORK}": ("sk-u2", ("100.127.0.2/32",)),
+        f"router:{ROUTER}": ("sk-u3", ("100.127.0.3/32",)),
+    }
+    assert LinkRoute(destination="203.0.113.5/32", device="sk-u3", via="100.127.0.3") in state.routes
+    names = [one.name for one in state.cables] + [one.inner for one in state.cables]
+    assert max(map(len, names)) <= 15, "the kernel's longest name"
+
+
+def test_nothing_is_had_of_a_router_that_is_off_or_of_ports_that_are() -> None:
+    off = msgspec.structs.replace(LEADING_OUT, admin_state_up=False)
+    down = msgspec.structs.replace(INSIDE, ports=(msgspec.structs.replace(GUEST, admin_state_up=False),))
+    state = planned(msgspec.structs.replace(WANTED, segments=(down,), routers=(off,)))
+    assert [one.name for one in state.spaces] == [f"sk-n-{NETWORK}"]
+    assert [one.up for one in state.taps] == [False]
+    assert "tap00000001-00" not in state.ruleset
+
+
+def test_a_router_has_the_routes_that_a_leg_leads_to() -> None:
+    routes = (
+        HostRoute(destination="10.9.0.0/16", nexthop="10.7.0.254"),
+        HostRoute(destination="10.10.0.0/16", nexthop="192.0.2.1"),
+        HostRoute(destination="0.0.0.0/0", nexthop="10.7.0.253"),
+    )
+    router = msgspec.structs.replace(LEADING_OUT, routes=routes)
+    [space] = [one for one in planned(msgspec.structs.replace(WANTED, routers=(router,))).spaces if one.forwards]
+    assert {one.destination: one.via for one in space.routes} == {
+        "10.9.0.0/16": "10.7.0.254",
+        "0.0.0.0/0": "10.7.0.253",
+    }
+
+
+def test_who_has_a_number_keeps_it_and_a_new_one_has_the_smallest_that_is_free() -> None:
+    found = {"network:a": 3, "network:gone": 2, "network:odd": 1}
+    assert numbered(("network:new", "network:a", "network:odd"), found, 9) == {
+        "network:a": 3,
+        "network:new": 2,
+        "network:odd": 4,
+    }
+    with pytest.raises(ValueError, match="more than 2 networks"):
+        numbered(("a", "b", "c"), {}, 3)
+    assert most_numbers(msgspec.structs.replace(OPTIONS, transit=IPv4Network("100.64.0.0/10"))) == 65535
+
+
+def test_what_dnsmasq_is_told() -> None:
+    told = configuration(INSIDE, OPTIONS.resolvers)
+    assert told.splitlines()[-8:] == [
+        "server=192.0.2.53",
+        "dhcp-range=set:s0,10.7.0.0,static,255.255.255.0,86400",
+        "shared-network=svc,10.7.0.0",
+        "dhcp-option=tag:s0,option:router,10.7.0.1",
+        "dhcp-option=tag:s0,option:dns-server,169.254.169.254",
+        "dhcp-option=tag:s0,option:mtu,1400",
+        "dhcp-option=tag:s0,option:classless-static-route,169.254.169.254/32,0.0.0.0,0.0.0.0/0,10.7.0.1",
+        "dhcp-host=fa:16:3e:00:00:01,10.7.0.11,one",
+    ]
+
+
+def test_a_subnet_without_a_gateway_names_none() -> None:
+    bare = msgspec.structs.replace(INSIDE, subnets=(msgspec.structs.replace(BLOCK, gateway_ip=None),))
+    told = configuration(bare, ())
+    assert "dhcp-option=tag:s0,option:router\n" in told
+    assert "0.0.0.0/0" not in told
+
+
+@pytest.mark.parametrize(
+    ("rule", "match"),
+    [
+        ({"ethertype": "IPv4"}, "ether type ip"),
+        (
+            {"protocol": "tcp", "port_range_min": 22, "port_range_max": 23},
+            "ether type ip meta l4proto 6 th dport 22-23",
+        ),
+        ({"protocol": "6", "remote_ip_prefix": "10.1.2.3/8"}, "ether type ip ip saddr 10.0.0.0/8 meta l4proto 6"),
+        ({"direction": "egress", "remote_ip_prefix": "10.0.0.0/8"}, "ether type ip ip daddr 10.0.0.0/8"),
+        ({"remote_group": GROUP}, f"ether type ip ip saddr @m4_{GROUP}"),
+        ({"ethertype": "IPv6", "remote_group": GROUP}, f"ether type ip6 ip6 saddr @m6_{GROUP}"),
+        (
+            {"protocol": "icmp", "port_range_min": 8, "port_range_max": 0},
+            "ether type ip meta l4proto 1 icmp type 8 icmp code 0",
+        ),
+        (
+            {"ethertype": "IPv6", "protocol": "icmp", "port_range_min": 128},
+            "ether type ip6 meta l4proto 58 icmpv6 type 128",
+        ),
+        ({"protocol": "VRRP"}, "ether type ip meta l4proto 112"),
+    ],
+)
+def test_what_a_rule_lets_through(rule: dict[str, object], match: str) -> None:
+    known = msgspec.convert({"direction": "ingress", "ethertype": "IPv4", **rule}, GroupRule)
+    wanted = HostNetworks(version="1", groups=(Group(id=GROUP, rules=(known,)),))
+    side = "i" if known.direction == "ingress" else "o"
+    assert rules_of(wanted, f"{side}_{GROUP}") == [f"{match} accept"]
+
+
+def test_a_port_without_groups_reaches_nothing_and_one_without_security_everything() -> None:
+    alone = msgspec.structs.replace(GUEST, groups=())
+    segments = (msgspec.structs.replace(INSIDE, ports=(alone,)),)
+    assert rules_of(msgspec.structs.replace(WANTED, segments=segments), f"out_{PORT}") == ["drop"]
+    bare = msgspec.structs.replace(GUEST, port_security_enabled=False)
+    segments = (msgspec.structs.replace(INSIDE, ports=(bare,)),)
+    for chain in ("s", "in", "out"):
+        assert rules_of(msgspec.structs.replace(WANTED, segments=segments), f"{chain}_{PORT}") == ["accept"]
+
+
+def test_a_port_sends_by_its_further_pairs_too() -> None:
+    pairs = (AddressPair("10.7.0.0/28"), AddressPair("fd00::5", "02:00:00:00:00:05"))
+    more = msgspec.structs.replace(GUEST, allowed_address_pairs=pairs)
+    rules = rules_of(
+        msgspec.structs.replace(WANTED, segments=(msgspec.structs.replace(INSIDE, ports=(more,)),)), f"s_{PORT}"
+    )
+    assert rules[0] == "ether saddr != { 02:00:00:00:00:05, fa:16:3e:00:00:01 } drop"
+    assert "ether saddr fa:16:3e:00:00:01 ip saddr { 10.7.0.0/28 } accept" in rules
+    assert "ether saddr 02:00:00:00:00:05 ip6 saddr { fd00::5/128, fe80::ff:fe00:5/128 } accept" in rules
+    assert rules[-1] == "drop"
+
+
+def test_a_leg_has_another_address_on_each_host() -> None:
+    known = {leg_alias(LEG, host) for host in ("198.51.100.1", "198.51.100.2")}
+    assert len(known) == 2
+    assert all(re.fullmatch(r"02(:[0-9a-f]{2}){5}", one) for one in known)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"id": 'x"; flush ruleset; '},
+        {"mac_address": "fa:16:3e:00:00:01\n"},
+        {"addresses": ("10.7.0.11 } accept",)},
+        {"addresses": ("fe80::1%eth0",)},
+        {"groups": ("../../etc",)},
+        {"allowed_address_pairs": (AddressPair("10.0.0.0/8", "x"),)},
+    ],
+)
+def test_a_port_that_is_none_is_refused(changes: dict[str, object]) -> None:
+    odd = msgspec.structs.replace(GUEST, **changes)
+    with pytest.raises(ValueError, match=r"UUID|MAC|appear|zone"):
+        planned(msgspec.structs.replace(WANTED, segments=(msgspec.structs.replace(INSIDE, ports=(odd,)),)))
+
+
+@given(st.text())
+def test_no_text_of_a_user_adds_a_word_to_what_programs_are_told(text: str) -> None:
+    """By host names, which are free text, and by the fields that have to be addresses, ids and protocols."""
+    assert re.fullmatch(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?", host_name(text))
+    plain = configuration(msgspec.structs.replace(INSIDE, ports=()), ())
+    named = configuration(msgspec.structs.replace(INSIDE, ports=(msgspec.structs.replace(GUEST, host_name=text),)), ())
+    assert re.fullmatch(r"dhcp-host=fa:16:3e:00:00:01,10\.7\.0\.11(,[a-z0-9-]+)?\n", named.removeprefix(plain))
+    rule = GroupRule(direction="ingress", ethertype="IPv4", protocol=text)
+    try:
+        [match] = rules_of(HostNetworks(version="1", groups=(Group(id=GROUP, rules=(rule,)),)), f"i_{GROUP}")
+    except ValueError:
+        return
+    assert re.fullmatch(r"ether type ip meta l4proto \d{1,3} accept", match)
+
+
+def test_resolvers_are_those_of_the_host_that_others_reach(tmp_path: Path) -> None:
+    file = tmp_path / "resolv.conf"
+    file.write_text(
+        "# nameserver 192.0.2.9\nsearch example\nnameserver 127.0.0.53\nnameserver 192.0.2.53\nnameserver x\n"
+    )
+    assert resolvers_of_host(file) == ("192.0.2.53",)
