@@ -33,7 +33,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What a host is to be made to."""
 
     options: BridgeOptions
-    wanted: HostNetworks
+    wanted: HostNetworks | None
+    """None: what it was when it was last told."""
     kept: tuple[str, ...] = ()
 
 
@@ -62,7 +63,7 @@ class BridgedHost:
         assert status == 0, f"{words}: {said}"
         return said
 
-    def make_so(self, wanted: HostNetworks, kept: Sequence[str] = (), *, dies_at: int = 0) -> bool:
+    def make_so(self, wanted: HostNetworks | None, kept: Sequence[str] = (), *, dies_at: int = 0) -> bool:
         """Make the host so; tell whether that came to its end."""
         task = msgspec.json.encode(Task(options=self.options, wanted=wanted, kept=tuple(kept)), enc_hook=str).decode()
         command = (sys.executable, "-m", "tests.support.bridged_hosts", self.directory, str(dies_at))
@@ -126,7 +127,11 @@ def main(directory: Path, dies_at: int) -> None:
             return plain(arguments, told)
 
         programs._run = run
-    BridgedNetworks(task.options, directory).make_so(task.wanted, lambda: task.kept)
+    networks = BridgedNetworks(task.options, directory)
+    if task.wanted is None:
+        networks.restore()
+    else:
+        networks.make_so(task.wanted, lambda: task.kept)
 
 
 if __name__ == "__main__":

@@ -283,3 +283,18 @@ async def test_what_is_cut_at_any_point_is_made_whole_and_then_nothing_is_left(t
         assert (host.run("ip", "-br", "link"), host.run("ip", "route")) == before
         assert host.run("ip", "netns").strip() == ""
         assert list((tmp_path / "host" / "dnsmasq").iterdir()) == []
+
+
+async def test_a_host_that_boots_has_its_networks_before_it_is_told(tmp_path: Path) -> None:
+    one, two = port(1, "10.7.0.11", OPEN), port(2, "10.7.0.12", OPEN)
+    with bridged_host(tmp_path / "host") as host:
+        host.make_so(wanted(segment(one, two), groups=(group(OPEN, PING),)))
+    with bridged_host(tmp_path / "host") as host:
+        for name, its, address in (("one", one, "10.7.0.11"), ("two", two, "10.7.0.12")):
+            host.add_guest(name, its)
+            give_address(host, name, address, "10.7.0.1")
+        assert not pings(host, "one", "10.7.0.12")
+        host.make_so(None)
+        await reaches(host, "one", "10.7.0.12")
+        host.make_so(HostNetworks())
+        assert pings(host, "one", "10.7.0.12"), "nothing was said yet, which changes nothing"

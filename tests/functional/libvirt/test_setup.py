@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from skep.compute.drivers.libvirt.bridged import programs
 from skep.compute.drivers.registry import DriverSetup, make_driver
 from skep.config.compute import ComputeSettings
 from skep.domain.clock import Clock
@@ -95,3 +96,20 @@ class TestWithItsParts:
     def test_the_user_of_qemu_is_there_and_not_root(self, short: Path, user: str, said: str) -> None:
         with pytest.raises(Misconfigured, match=rf"driver_options\.user: .*{said}"):
             make(short, {"virt_type": "qemu", "user": user})
+
+    def test_bridges_need_rights_and_programs_which_are_named(
+        self, short: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        without = short / "status"
+        without.write_text("CapEff:\t0000000000000000\n")
+        monkeypatch.setattr(programs, "STATUS", without)
+        monkeypatch.setattr(programs, "PATH", str(short))
+        monkeypatch.setattr(programs, "FILTERS", short / "none")
+        said = (
+            r"driver_options\.networks: bridge needs the right CAP_NET_ADMIN and CAP_SYS_ADMIN "
+            r"\(run the agent as root\); "
+            r"iproute2, nftables, dnsmasq-base \(apt-get install iproute2 nftables dnsmasq-base\); "
+            r"the kernel's br_netfilter \(modprobe br_netfilter\)"
+        )
+        with pytest.raises(Misconfigured, match=said):
+            make(short, {"virt_type": "qemu", "networks": "bridge"})

@@ -11,12 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.bridged.filters import bridge_rules
+from skep.compute.drivers.libvirt.bridged.interfaces import tap_interfaces
 from skep.compute.drivers.libvirt.bridged.leases import configuration
 from skep.compute.drivers.libvirt.bridged.names import host_name, leg_alias
-from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, resolvers_of_host
+from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, bridge_options, resolvers_of_host
 from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan
 from skep.compute.drivers.libvirt.bridged.state import Bridge, HostWiring, LinkRoute, Tap, Tunnel
+from skep.compute.drivers.libvirt.domain import GuestLabel, GuestShape, guest_xml, taps_of
+from skep.compute.drivers.libvirt.options import Options
 from skep.domain.host_networks import (
     FloatingAddress,
     Group,
@@ -28,7 +32,9 @@ from skep.domain.host_networks import (
     Segment,
     SegmentSubnet,
 )
+from skep.domain.ids import InstanceUuid
 from skep.domain.networking import AddressPair, HostRoute
+from skep.domain.vifs import Vif
 
 PORT, SERVER, NETWORK, SUBNET, GROUP, ROUTER = (f"{one:08x}-0000-4000-8000-000000000000" for one in range(1, 7))
 OPTIONS = BridgeOptions(transit=IPv4Network("100.127.0.0/24"), tunnel_address="198.51.100.1", resolvers=("192.0.2.53",))
@@ -229,6 +235,50 @@ def test_no_text_of_a_user_adds_a_word_to_what_programs_are_told(text: str) -> N
     except ValueError:
         return
     assert re.fullmatch(r"ether type ip meta l4proto \d{1,3} accept", match)
+
+
+def test_a_guest_has_links_of_the_host_for_interfaces() -> None:
+    vif = Vif(id=PORT, mac_address="FA:16:3e:00:00:01", network_id=NETWORK, network_name="inside", mtu=1400)
+    taps = tap_interfaces((vif,), "e1000")
+    label = GuestLabel(instance=InstanceUuid(SERVER), attempt=1, name="one", resources={})
+    shape = GuestShape(label=label, vcpus=1, memory_mb=64, virt_type="qemu", machine="pc", console_file="/c", taps=taps)
+    xml = guest_xml(shape)
+    assert (
+        '<interface type="ethernet"><mac address="fa:16:3e:00:00:01" />'
+        '<target dev="tap00000001-00" managed="no" /><model type="e1000" /><mtu size="1400" /><rom enabled="no" />'
+        "</interface>"
+    ) in xml
+    assert taps_of(xml) == (vif.device_name,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"type": "ovs"}, "ovs"),
+        ({"vnic_type": "direct"}, "direct"),
+        ({"mac_address": "x"}, "MAC"),
+        ({"id": "p"}, "UUID"),
+    ],
+)
+def test_a_port_that_no_bridge_has_is_refused(changes: dict[str, str], why: str) -> None:
+    vif = Vif(id=PORT, mac_address="fa:16:3e:00:00:01", network_id=NETWORK, network_name="inside", mtu=1400)
+    with pytest.raises(DriverError, match=why):
+        tap_interfaces((msgspec.structs.replace(vif, **changes),), "virtio")
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"transit": "100.127.0.1/16"}, "transit: .*host bits"),
+        ({"transit": "100.127.0.0/30"}, "transit: .*too small"),
+        ({"tunnel_address": "host2"}, "tunnel_address: 'host2'"),
+        ({"closed_to_guests": ["x"]}, "closed_to_guests: .*'x'"),
+        ({"resolvers": ["127.0.0.1; x"]}, "resolvers: .*'127"),
+    ],
+)
+def test_an_option_that_is_wrong_is_named(option: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        bridge_options(msgspec.convert({"virt_type": "qemu", **option}, Options))
 
 
 def test_resolvers_are_those_of_the_host_that_others_reach(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
+from skep.compute.drivers.libvirt.bridged.interfaces import TapInterface
+from skep.compute.drivers.libvirt.bridged.names import TAP
 from skep.compute.drivers.libvirt.buses import LETTERS, NAMES, DiskBus
 from skep.compute.drivers.libvirt.guest_cells import ANYWHERE, GuestPlace, add_place, cpu_list
 from skep.compute.drivers.libvirt.hardware import (
@@ -100,6 +102,9 @@ class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
     host_devices: tuple[str, ...] = ()
     """Addresses on the PCI bus of the host."""
     interfaces: tuple[UserInterface, ...] = ()
+    """Those that end inside QEMU."""
+    taps: tuple[TapInterface, ...] = ()
+    """Those that are plugged into networks of the host."""
 
 
 _decoder = json_decoder(GuestLabel)
@@ -228,6 +233,8 @@ def _add_devices(root: ET.Element, shape: GuestShape) -> None:
             add_iotune(add_disk(devices, disk, target), shape.hardware)
     add_host_devices(devices, shape.host_devices)
     add_devices(devices, shape.hardware, scsi=any(disk.bus == "scsi" for disk in shape.disks))
+    for tap in shape.taps:
+        _add_tap(devices, tap)
     serial = ET.SubElement(devices, "serial", type="pty")
     ET.SubElement(serial, "log", file=shape.console_file, append="on")
     ET.SubElement(serial, "target", port="0")
@@ -240,6 +247,26 @@ def _add_interfaces(root: ET.Element, shape: GuestShape) -> None:
         command = ET.SubElement(root, f"{{{QEMU}}}commandline")
         for argument in arguments(shape.interfaces):
             ET.SubElement(command, f"{{{QEMU}}}arg", value=argument)
+
+
+def _add_tap(devices: ET.Element, tap: TapInterface) -> None:
+    """Add an interface that ends in a link which is there before the guest is."""
+    interface = ET.SubElement(devices, "interface", type="ethernet")
+    ET.SubElement(interface, "mac", address=tap.mac)
+    ET.SubElement(interface, "target", dev=tap.device, managed="no")
+    ET.SubElement(interface, "model", type=tap.model)
+    if tap.packed:
+        ET.SubElement(interface, "driver", packed="on")
+    ET.SubElement(interface, "mtu", size=str(tap.mtu))
+    # No guest boots from its network.
+    ET.SubElement(interface, "rom", enabled="no")
+
+
+def taps_of(domain: str) -> tuple[str, ...]:
+    """Return the links of the host that a domain's XML names for its interfaces."""
+    targets = ET.fromstring(domain).iterfind("devices/interface[@type='ethernet']/target")  # noqa: S314 - of libvirt
+    names = (target.get("dev", "") for target in targets)
+    return tuple(name for name in names if TAP.fullmatch(name))
 
 
 def add_disk(devices: ET.Element, disk: DiskFile, target: str) -> ET.Element:

@@ -12,6 +12,8 @@ import msgspec
 import structlog
 
 from skep.compute.drivers.base import DriverError, Guest
+from skep.compute.drivers.libvirt.bridged.interfaces import tap_interfaces
+from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
 from skep.compute.drivers.libvirt.connection import LibvirtConnection
 from skep.compute.drivers.libvirt.disks import GuestDisks
 from skep.compute.drivers.libvirt.domain import (
@@ -23,6 +25,7 @@ from skep.compute.drivers.libvirt.domain import (
     guest_xml,
     label_element,
     read_label,
+    taps_of,
 )
 from skep.compute.drivers.libvirt.guest_cells import guest_place
 from skep.compute.drivers.libvirt.host_cells import host_cells
@@ -68,12 +71,19 @@ class GuestDomains:
     """The guests of one host."""
 
     def __init__(
-        self, connection: LibvirtConnection, disks: GuestDisks, volumes: GuestVolumes, options: Options
+        self,
+        connection: LibvirtConnection,
+        disks: GuestDisks,
+        volumes: GuestVolumes,
+        options: Options,
+        bridged: BridgedNetworks | None,
     ) -> None:
         self._connection = connection
         self._disks = disks
         self._volumes = volumes
         self._options = options
+        self._bridged = bridged
+        """The networks that guests are plugged into; None: their interfaces end inside QEMU."""
         self._choosing = threading.Lock()
         """Held from the choice of a loopback port until the domain that has it is there."""
 
@@ -124,26 +134,59 @@ class GuestDomains:
             raise DriverError("InstanceExists", f"{instance} is there already, made by attempt {label.attempt}")
         if label.whole:
             return state_of(domain)
-        remove(domain)
+        self.remove(domain)
         return None
+
+    def check_interfaces(self, instance: Instance) -> None:
+        """Look whether a server can have its interfaces here. Raises DriverError `InstanceUnacceptable`."""
+        model = wishes(instance, self._options).vif_model
+        if self._bridged is None:
+            user_interfaces(instance.vifs, model)
+        else:
+            tap_interfaces(instance.vifs, model)
+
+    def taps(self) -> frozenset[str]:
+        """Return the links of all guests, whole or not. Raises libvirt.libvirtError."""
+        found: set[str] = set()
+        for domain in self._connection.get().listAllDomains():
+            try:
+                found.update(taps_of(domain.XMLDesc(INACTIVE)))
+            except libvirt.libvirtError as error:
+                if not _is_gone(error):
+                    raise
+        return frozenset(found)
+
+    def start(self, domain: libvirt.virDomain, label: GuestLabel, flags: int = 0) -> None:
+        """Start a guest that is off, once its links are there and its volumes connected.
+
+        Raises DriverError, libvirt.libvirtError.
+        """
+        self._plug(domain)
+        self._volumes.again(label.instance, label.attempt)
+        domain.createWithFlags(flags)
+
+    def remove(self, domain: libvirt.virDomain) -> None:
+        """End a guest and remove it from libvirt, with its links. Raises DriverError, libvirt.libvirtError."""
+        taps: tuple[str, ...] = ()
+        if self._bridged is not None and domain_is_there(domain):
+            taps = taps_of(domain.XMLDesc(INACTIVE))
+        remove(domain)
+        if self._bridged is not None:
+            self._bridged.unplug(taps)
 
     def make(self, instance: Instance, label: GuestLabel, *, start: bool) -> PowerState:
         """Make a guest over its disks, labelled first, and start it. Raises DriverError, libvirt.libvirtError."""
         with self._choosing:
-            if instance.vifs:
+            if instance.vifs and self._bridged is None:
                 label = msgspec.structs.replace(label, ssh_port=self._free_port(instance.uuid))
             domain = self._connection.get().defineXML(guest_xml(self._shape(instance, label)))
         if start:
+            self._plug(domain)
             began = time.monotonic()
             domain.create()
             log.info("guest started", instance=instance.uuid, seconds=round(time.monotonic() - began, 4))
         mark_whole(domain, label)
         return state_of(domain)
-
-    def start(self, domain: libvirt.virDomain, label: GuestLabel, flags: int = 0) -> None:
-        """Start a guest that is off, once its volumes are connected. Raises DriverError, libvirt.libvirtError."""
-        self._volumes.again(label.instance, label.attempt)
-        domain.createWithFlags(flags)
 
     def stop(self, domain: libvirt.virDomain) -> None:
         """Have a guest shut itself down; switch it off when it does not."""
@@ -177,7 +220,7 @@ class GuestDomains:
             own = without_rescue(before, msgspec.structs.replace(label, rescued=False), path)
             restored = self._connection.get().defineXML(own)
             if runs and not restored.isActive():
-                restored.create()
+                self.start(restored, label)
             self._disks.remove_rescue(instance, label.attempt)
             raise
         return state_of(domain)
@@ -190,6 +233,10 @@ class GuestDomains:
             domain = self._connection.get().defineXML(without_rescue(domain.XMLDesc(INACTIVE), plain, path))
         self._disks.remove_rescue(label.instance, label.attempt)
         return domain
+
+    def _plug(self, domain: libvirt.virDomain) -> None:
+        if self._bridged is not None:
+            self._bridged.plug(taps_of(domain.XMLDesc(INACTIVE)))
 
     def _free_port(self, instance: InstanceUuid) -> int:
         labels = map(label_of, self._connection.get().listAllDomains())
@@ -217,7 +264,14 @@ class GuestDomains:
                 options.virt_type,
                 confined=bool(options.shared_cpus or options.dedicated_cpus),
             ),
-            interfaces=user_interfaces(instance.vifs, wished.vif_model, label.ssh_port, packed=wished.packed),
+            interfaces=(
+                user_interfaces(instance.vifs, wished.vif_model, label.ssh_port, packed=wished.packed)
+                if self._bridged is None
+                else ()
+            ),
+            taps=(
+                () if self._bridged is None else tap_interfaces(instance.vifs, wished.vif_model, packed=wished.packed)
+            ),
         )
 
     def _all_disks(self, instance: Instance, attempt: int, wished: Wishes) -> tuple[DiskFile | VolumeDisk, ...]:

@@ -12,22 +12,22 @@ import libvirt
 
 from skep.compute.drivers.base import DriverError, Guest, HostFacts, NamedResource
 from skep.compute.drivers.contents import GuestContents
+from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
 from skep.compute.drivers.libvirt.connection import LibvirtConnection
 from skep.compute.drivers.libvirt.consoles import ConsoleTrimmer, end_of
 from skep.compute.drivers.libvirt.disks import DISK, EPHEMERAL, NEW, SWAP, VOLUMES, GuestDisks, guarded, image_format
 from skep.compute.drivers.libvirt.domain import GuestLabel
-from skep.compute.drivers.libvirt.domains import GuestDomains, remove, state_of, switch_off
+from skep.compute.drivers.libvirt.domains import GuestDomains, state_of, switch_off
 from skep.compute.drivers.libvirt.facts import host_facts
 from skep.compute.drivers.libvirt.formats import FORMATS
 from skep.compute.drivers.libvirt.keys import refused_keys
 from skep.compute.drivers.libvirt.means import HostMeans
 from skep.compute.drivers.libvirt.measures import diagnostics
 from skep.compute.drivers.libvirt.options import Options
-from skep.compute.drivers.libvirt.properties import check, wishes
+from skep.compute.drivers.libvirt.properties import check
 from skep.compute.drivers.libvirt.serials import ConsoleLine, piece_of, terminal_of
 from skep.compute.drivers.libvirt.snapshots import copy_live
 from skep.compute.drivers.libvirt.turns import ServerTurns
-from skep.compute.drivers.libvirt.user_networks import user_interfaces
 from skep.compute.drivers.libvirt.volume_calls import LibvirtVolumes
 from skep.compute.drivers.libvirt.volumes import GuestVolumes
 from skep.domain.ids import InstanceUuid
@@ -55,6 +55,7 @@ class LibvirtDriver(LibvirtVolumes):
         volumes: GuestVolumes,
         options: Options,
         directory: Path,
+        bridged: BridgedNetworks | None = None,
     ) -> None:
         self._host = host
         self._connection = connection
@@ -62,7 +63,8 @@ class LibvirtDriver(LibvirtVolumes):
         self._volumes = volumes
         self._options = options
         self._directory = directory
-        self._domains = GuestDomains(connection, disks, volumes, options)
+        self._bridged = bridged
+        self._domains = GuestDomains(connection, disks, volumes, options, bridged)
         self._refused_keys = refused_keys(HostMeans(virt_type=options.virt_type, cpu_model=options.cpu_model))
         """What guests cannot have: until libvirt was asked, all that some hosts cannot give."""
         self._turns = ServerTurns()
@@ -89,6 +91,8 @@ class LibvirtDriver(LibvirtVolumes):
         self._connection.close()
         for pool in (self._workers, self._lookers):
             pool.shutdown(wait=False, cancel_futures=True)
+        if self._bridged is not None:
+            self._bridged.close()
 
     async def facts(self) -> HostFacts:
         """Describe the host."""
@@ -103,7 +107,7 @@ class LibvirtDriver(LibvirtVolumes):
     def plan(self, instance: Instance, attempt: int) -> tuple[NamedResource, ...]:  # noqa: ARG002 - labels name them
         """Name the disks of a server, what makes its directory first, or refuse by name what the driver cannot do."""
         check(instance, self._refused_keys)
-        user_interfaces(instance.vifs, wishes(instance, self._options).vif_model)
+        self._domains.check_interfaces(instance)
         if instance.image is not None:
             image_format(instance.image)
         disks = []
@@ -157,7 +161,7 @@ class LibvirtDriver(LibvirtVolumes):
             if found is not None and attempt in (None, found[1].attempt):
                 switch_off(found[0])
                 self._volumes.let_go(instance, found[1].attempt)
-                remove(found[0])
+                self._domains.remove(found[0])
                 self._disks.remove(instance, found[1].attempt)
 
         await self._work(instance, work)
@@ -281,7 +285,7 @@ class LibvirtDriver(LibvirtVolumes):
             state = state_of(domain) if label.whole else PowerState.NOSTATE
             self._domains.stop(domain)
             self._volumes.let_go(instance, attempt)
-            remove(domain)
+            self._domains.remove(domain)
             self._disks.remove_rescue(instance, attempt)
             return state
 

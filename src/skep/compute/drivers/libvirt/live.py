@@ -96,8 +96,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         if instance.volumes:
             raise DriverError(REFUSED, "volumes: the driver libvirt takes none along while a guest runs")
         if instance.vifs:
-            # Its loopback port is the source's, and may be another's there; QEMU would not start with it.
-            raise DriverError(REFUSED, "networks: interfaces in user mode do not go to another host while a guest runs")
+            # In user mode its loopback port is the source's, and may be another's there; QEMU would not start with it.
+            raise DriverError(REFUSED, "networks: interfaces do not go to another host yet while a guest runs")
 
         def work() -> None:
             found = self._domains.find(instance.uuid)

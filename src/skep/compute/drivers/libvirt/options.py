@@ -12,6 +12,7 @@ from skep.domain.nested.cpu_sets import cpu_set
 
 VirtType = Literal["kvm", "qemu"]
 MigrationWay = Literal["tls", "loopback"]
+NetworksMode = Literal["user", "bridge"]
 
 
 class PciDevices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +72,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     of one machine."""
     migration_mib_per_second: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
     """MiB that a guest sends in a second at most when it goes to another host. 0: as fast as it goes."""
+
+    networks: NetworksMode = "user"
+    """Where interfaces end: inside QEMU, which needs no rights, or in networks of the host: `bridge`."""
+    tunnel_address: str = ""
+    """With `bridge`: where other hosts reach this one by VXLAN. Empty: networks end at this host."""
+    tunnel_port: Annotated[int, Meta(ge=1, le=65535)] = 4789
+    """With `bridge`: the UDP port of VXLAN, the same on all hosts."""
+    transit: str = "100.127.0.0/16"
+    """With `bridge`: addresses between the host and its routers, which nothing else that the host reaches has."""
+    outside_interface: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,15}$")] = ""
+    """With `bridge`: on which the host answers for floating addresses. Empty: others know that they lead here."""
+    closed_to_guests: tuple[str, ...] = ()
+    """With `bridge`: blocks of addresses that guests do not reach by way of the host, as those of the control plane."""
+    resolvers: tuple[str, ...] = ()
+    """With `bridge`: addresses of who resolves names for guests. Empty: those of the host's `/etc/resolv.conf`, but for
+    its loopback."""
 
     def __post_init__(self) -> None:
         """Refuses a range of no ports, and sets of CPUs that contradict each other."""

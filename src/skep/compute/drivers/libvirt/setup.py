@@ -9,6 +9,7 @@ from __future__ import annotations
 import grp
 import importlib.util
 import ipaddress
+import logging
 import os
 import pwd
 import stat
@@ -18,6 +19,9 @@ from urllib.parse import urlsplit
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.bricks import OsBricks
+from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
+from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, bridge_options
+from skep.compute.drivers.libvirt.bridged.programs import missing
 from skep.compute.drivers.libvirt.commands import Owner
 from skep.compute.drivers.libvirt.options import MigrationWay, Options
 from skep.compute.drivers.libvirt.volume_kinds import VolumeKinds
@@ -27,12 +31,16 @@ from skep.domain.errors import Misconfigured
 if TYPE_CHECKING:
     from skep.compute.drivers.libvirt.driver import LibvirtDriver
 
+log = logging.getLogger(__name__)
+
 NEEDED = {"libvirt": "libvirt-python", "pycdlib": "pycdlib"}
 """Modules, and the packages that bring them."""
 TABLE = "compute.driver_options"
 KVM = Path("/dev/kvm")
 MOUNTS = "mounts"
 """Below the directory: where volumes on NFS are mounted."""
+NETWORKS = "networks"
+"""Below the directory: what was wanted of the host's networks, and files of dnsmasq."""
 ROOT = "libvirt"
 """Below the directory: the state of the libvirt inside the agent."""
 WAYS: dict[MigrationWay, tuple[str, ...]] = {"tls": ("qemu+tls", "qemu+ssh"), "loopback": ("qemu+unix",)}
@@ -47,6 +55,7 @@ def make(setup: DriverSetup) -> LibvirtDriver:
     options = setup.options(Options)
     check_client()
     # What these import is there only where it is needed.
+    from skep.compute.drivers.libvirt.bridged.driver import BridgedLibvirtDriver, BridgedLiveMigratingLibvirtDriver
     from skep.compute.drivers.libvirt.connection import LibvirtConnection, embedded
     from skep.compute.drivers.libvirt.disks import GuestDisks
     from skep.compute.drivers.libvirt.driver import LibvirtDriver
@@ -74,9 +83,41 @@ def make(setup: DriverSetup) -> LibvirtDriver:
         raise Misconfigured(f"{TABLE}.directory: {error}") from error
     except DriverError as error:
         raise Misconfigured(f"{TABLE}.directory: {error.message}") from error
-    kind = LiveMigratingLibvirtDriver if options.migration_uri else LibvirtDriver
+    bridged = _bridged(options, directory / NETWORKS) if options.networks == "bridge" else None
+    kinds: dict[tuple[bool, bool], type[LibvirtDriver]] = {
+        (False, False): LibvirtDriver,
+        (False, True): LiveMigratingLibvirtDriver,
+        (True, False): BridgedLibvirtDriver,
+        (True, True): BridgedLiveMigratingLibvirtDriver,
+    }
+    kind = kinds[bridged is not None, bool(options.migration_uri)]
     volumes = GuestVolumes(disks, VolumeKinds(OsBricks(setup.host, directory / MOUNTS)))
-    return kind(setup.host, LibvirtConnection(uri), disks, volumes, options, directory)
+    return kind(setup.host, LibvirtConnection(uri), disks, volumes, options, directory, bridged)
+
+
+def _bridged(options: Options, directory: Path) -> BridgedNetworks:
+    """Return the networks of the host, as they were when it was last told. Raises Misconfigured for what is missing."""
+    lacks = missing()
+    if lacks:
+        raise Misconfigured(f"{TABLE}.networks: bridge needs {'; '.join(lacks)}")
+    bridged = BridgedNetworks(_bridge_options(options), directory)
+    try:
+        bridged.claim()
+    except OSError as error:
+        raise Misconfigured(f"{TABLE}.networks: another host of this machine has bridges ({error})") from error
+    try:
+        bridged.restore()
+    except DriverError as error:
+        # The agent soon asks what is wanted, and says again what fails.
+        log.error("the networks of the host are not what they were: %s", error)
+    return bridged
+
+
+def _bridge_options(options: Options) -> BridgeOptions:
+    try:
+        return bridge_options(options)
+    except (ValueError, OSError) as error:
+        raise Misconfigured(f"{TABLE}.{error}") from error
 
 
 def _check_migrations(options: Options) -> None:

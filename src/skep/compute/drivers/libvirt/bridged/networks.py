@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import socket
 import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -17,10 +17,10 @@ from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, ow
 from skep.domain.decoding import json_decoder
 from skep.domain.host_networks import HostNetworks
 
-log = logging.getLogger(__name__)
-
 WANTED = "wanted.json"
 LEASES = "dnsmasq"
+CLAIM = b"\0skep-networks"
+"""An address of sockets that the kernel has once in each network namespace, and frees when its process dies."""
 _decoder = json_decoder(HostNetworks)
 
 
@@ -32,6 +32,15 @@ class BridgedNetworks:
         self._directory = directory
         self._lock = threading.Lock()
         """Held while links are looked at and changed."""
+        self._claim = socket.socket(socket.AF_UNIX)
+
+    def claim(self) -> None:
+        """Have the networks of this machine, which one host at a time has. Raises OSError where another has them."""
+        self._claim.bind(CLAIM)
+
+    def close(self) -> None:
+        """Let go of the networks; they stay as they are."""
+        self._claim.close()
 
     @property
     def tunnel_address(self) -> str:
@@ -54,15 +63,15 @@ class BridgedNetworks:
             except OSError as error:
                 raise DriverError("NetworksUnavailable", f"networks: {error}") from error
 
-    def restore(self, kept: Callable[[], Collection[str]]) -> None:
-        """Make the host as it was when it was last told. Raises DriverError."""
+    def restore(self) -> None:
+        """Make the host as it was when it was last told; taps that are there stay. Raises DriverError."""
         try:
             wanted = _decoder.decode((self._directory / WANTED).read_bytes())
         except FileNotFoundError:
             return
         except (OSError, msgspec.DecodeError) as error:
             raise DriverError("NetworksUnavailable", f"networks: {WANTED}: {error}") from error
-        self.make_so(wanted, kept)
+        self.make_so(wanted, lambda: links_of().keys())
 
     def plug(self, taps: Sequence[str]) -> None:
         """Make the taps of a guest that is about to start; until its network is known nothing goes through them.

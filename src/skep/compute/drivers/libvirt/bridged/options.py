@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
+
+from skep.compute.drivers.libvirt.bridged.names import address
+from skep.compute.drivers.libvirt.options import Options
+
+T = TypeVar("T")
 
 RESOLVERS = Path("/etc/resolv.conf")
 
@@ -30,6 +37,32 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     def gateway(self) -> IPv4Address:
         """The host's own address towards its namespaces."""
         return self.transit[1]
+
+
+def bridge_options(options: Options) -> BridgeOptions:
+    """Return the options of a host's networks. Raises ValueError, which begins with the name of the option; OSError."""
+    [transit] = _read("transit", IPv4Network, [options.transit])
+    if transit.num_addresses < 16:
+        raise ValueError(f"transit: {transit} is too small")
+    local = [
+        str(one) for one in _read("tunnel_address", address, [options.tunnel_address] if options.tunnel_address else [])
+    ]
+    named = [str(one) for one in _read("resolvers", address, options.resolvers)]
+    return BridgeOptions(
+        transit=transit,
+        tunnel_address=next(iter(local), ""),
+        tunnel_port=options.tunnel_port,
+        outside_interface=options.outside_interface,
+        closed_to_guests=tuple(_read("closed_to_guests", IPv4Network, options.closed_to_guests)),
+        resolvers=tuple(named) or resolvers_of_host(),
+    )
+
+
+def _read(name: str, kind: Callable[[str], T], told: Iterable[str]) -> list[T]:
+    try:
+        return [kind(one) for one in told]
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def resolvers_of_host(file: Path = RESOLVERS) -> tuple[str, ...]:

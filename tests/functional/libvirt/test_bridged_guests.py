@@ -1,0 +1,148 @@
+"""A real guest of QEMU in a network of its host: what it has, what it reaches, and what it does not.
+
+Host, guest and the machine outside are in namespaces that the test makes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from skep.contracts.eventually import eventually
+from skep.domain.host_networks import FloatingAddress, GroupRule, HostRouter
+from tests.functional.libvirt.test_bridged_networks import (
+    FLOATING,
+    LEGS,
+    OPEN,
+    ROUTER,
+    group,
+    leave_outside,
+    port,
+    segment,
+    wanted,
+)
+from tests.support import bridged_hosts, libvirt_hosts, tiny_guests
+from tests.support.bridged_guest import GuestTask
+from tests.support.bridged_hosts import BridgedHost, bridged_host
+from tests.support.libvirt_hosts import host_directory
+from tests.support.tiny_guests import make_key, tiny_image
+
+pytestmark = [*libvirt_hosts.PARTS, *tiny_guests.PARTS, *bridged_hosts.PARTS, pytest.mark.timeout(300)]
+
+OUTSIDE = "192.0.2.2"
+OPTIONS = {"networks": "bridge", "outside_interface": "out", "resolvers": [OUTSIDE], "transit": "100.127.0.0/24"}
+OF_THE_HOST = ("192.0.2.1", "100.127.0.1", "169.254.169.254")
+SSH = GroupRule(direction="ingress", ethertype="IPv4", protocol="tcp", port_range_min=22, port_range_max=22)
+
+
+class Agent:
+    """The process with the driver."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def do(self, task: GuestTask) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(msgspec.json.encode(task).decode() + "\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "done\n"
+
+
+@contextmanager
+def agent(host: BridgedHost) -> Iterator[Agent]:
+    """Have the driver on the host; the guest ends with it."""
+    words = ("-m", "tests.support.bridged_guest", host_directory(), tiny_image(), json.dumps(OPTIONS))
+    command = host.command(sys.executable, *words)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Agent(process)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            status = process.wait(timeout=60)
+        assert status == 0
+
+
+@contextmanager
+def running(host: BridgedHost, *words: str | Path, guest: str | None = None) -> Iterator[None]:
+    """Have a program that runs on the host, or in a namespace of it."""
+    with subprocess.Popen(host.command(*words, guest=guest), stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def asking(address: str) -> str:
+    """Return what asks for a page with the programs of the guest."""
+    return f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | timeout 3 nc {address} 8080"
+
+
+LOOKS = (
+    "hostname",
+    "cat /sys/class/net/eth0/mtu",
+    "ip -o addr show eth0",
+    "nslookup name.example",
+    asking(OUTSIDE),
+    "ping -c 1 -W 2 10.7.0.1 && echo gateway answers",
+    "ip addr add 10.7.0.99/24 dev eth0",
+    "ping -c 1 -W 2 -I 10.7.0.99 10.7.0.1 && echo sent as another",
+)
+
+
+async def test_a_guest_is_in_a_network_of_its_host(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    public = make_key(key)
+    one = port(1, "10.7.0.11", OPEN)
+    floating = (FloatingAddress(address=FLOATING, fixed_address="10.7.0.11", port=one.id),)
+    router = HostRouter(id=ROUTER, legs=LEGS[:1], outside=True, floating=floating)
+    networks = wanted(segment(one), groups=(group(OPEN, SSH),), routers=(router,))
+    (tmp_path / "index.html").write_text("reached\n")
+    with bridged_host(tmp_path / "host") as host:
+        leave_outside(host)
+        names = ("--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--pid-file")
+        with (
+            running(host, "dnsmasq", *names, f"--address=/name.example/{OUTSIDE}", guest="outside"),
+            running(host, sys.executable, "-m", "http.server", "-d", tmp_path, "8080", guest="outside"),
+            running(host, sys.executable, "-m", "http.server", "-d", tmp_path, "8080"),
+            agent(host) as driver,
+        ):
+            driver.do(GuestTask(do="boot", port=one, key=public))
+            driver.do(GuestTask(do="networks", networks=networks))
+
+            async def says(command: str) -> str:
+                """Run a command in the guest, by its floating address and from outside."""
+                words = tiny_guests.ssh_command(key, 22, f"{command}; echo status=$?")
+                words[words.index("root@127.0.0.1")] = f"root@{FLOATING}"
+                said = ""
+
+                async def let_in() -> bool:
+                    nonlocal said
+                    status, said = host.ask(*words, guest="outside")
+                    return status == 0
+
+                await eventually(let_in, f"the guest runs {command}", seconds=60)
+                return said
+
+            said = await says("; ".join(LOOKS))
+            assert said.startswith("guest-1\n1400\n")
+            assert "10.7.0.11/24" in said
+            assert f"Address: {OUTSIDE}\n" in said, "names are resolved"
+            assert "\nreached\n" in said, "by NAT"
+            assert "gateway answers" in said
+            assert "sent as another" not in said
+            closed = await says("; ".join(map(asking, OF_THE_HOST)))
+            assert "reached" not in closed, "a guest reaches its host"
+            # The host's loopback is heard from the host, so that the test could fail.
+            assert host.run("busybox", "wget", "-q", "-O", "-", "http://192.0.2.1:8080/") == "reached\n"
+            driver.do(GuestTask(do="reboot", port=one))
+            assert await says("cat /state/boots") == "2\nstatus=0\n"
+        assert "tap" not in host.run("ip", "-br", "link"), "its link went with it"

@@ -1,0 +1,78 @@
+"""A process with the driver of a host that has networks of its own, as an agent has it:
+`python -m tests.support.bridged_guest DIRECTORY IMAGE`.
+
+Each line of standard input is a task, and is answered by a line; at its end the guest is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skep.compute.drivers.base import ConfigDriveDriver, ImageDriver, PowerDriver
+from skep.compute.drivers.libvirt.bridged.driver import BridgedLibvirtDriver
+from skep.domain.host_networks import HostNetworks, PluggedPort
+from skep.domain.ids import InstanceUuid
+from skep.domain.images import Image
+from skep.domain.vifs import Vif
+from tests.support.agents import instance
+from tests.support.libvirt_hosts import libvirt_driver
+
+
+class GuestTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done: `boot`, `networks` or `reboot`."""
+
+    do: str
+    port: PluggedPort | None = None
+    key: str = ""
+    networks: HostNetworks | None = None
+
+
+async def do(driver: BridgedLibvirtDriver, image: Path, task: GuestTask) -> None:
+    """Do one task."""
+    if task.networks is not None:
+        await driver.networks(task.networks)
+    if task.port is not None and task.do == "boot":
+        await boot(driver, image, task.port, task.key)
+    if task.port is not None and task.do == "reboot":
+        assert isinstance(driver, PowerDriver)
+        await driver.reboot(InstanceUuid(task.port.server), hard=True)
+
+
+async def boot(driver: BridgedLibvirtDriver, image: Path, port: PluggedPort, key: str) -> None:
+    """Have a guest with one port."""
+    assert isinstance(driver, ImageDriver)
+    assert isinstance(driver, ConfigDriveDriver)
+    flavor = msgspec.structs.replace(instance().flavor, memory_mb=128, vcpus=1, root_gb=1)
+    vif = Vif(id=port.id, mac_address=port.mac_address, network_id="n", network_name="inside", mtu=1400)
+    described = Image(id="i", disk_format="qcow2")
+    server = msgspec.structs.replace(
+        instance(), uuid=InstanceUuid(port.server), flavor=flavor, vifs=(vif,), image=described
+    )
+    for resource in driver.plan(server, 1):
+        await driver.prepare_from(server, 1, resource, image)
+    facts: dict[str, Any] = {"hostname": port.host_name, "public_keys": {"mine": key}}
+    await driver.write_config_drive(server.uuid, 1, {"openstack/latest/meta_data.json": json.dumps(facts).encode()})
+    await driver.spawn(server, 1, flavor.resources())
+
+
+async def main(directory: Path, image: Path, options: dict[str, Any]) -> None:
+    """Do tasks until there are no more."""
+    driver = libvirt_driver(directory, options)
+    assert isinstance(driver, BridgedLibvirtDriver)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        await do(driver, image, msgspec.json.decode(line, type=GuestTask))
+        sys.stdout.write("done\n")
+        sys.stdout.flush()
+    for guest in await driver.guests():
+        await driver.destroy(guest.instance, guest.attempt)
+    driver.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])))
