@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from skep.compute.drivers.base import ConfigDriveDriver, ImageDriver, PowerDriver
-from skep.compute.drivers.libvirt.bridged.driver import BridgedLibvirtDriver
+from skep.compute.drivers.base import ConfigDriveDriver, ImageDriver, NetworksDriver, PowerDriver
+from skep.compute.drivers.libvirt.driver import LibvirtDriver
 from skep.domain.host_networks import HostNetworks, PluggedPort
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
@@ -33,7 +33,7 @@ class GuestTask(msgspec.Struct, frozen=True, kw_only=True):
     networks: HostNetworks | None = None
 
 
-async def do(driver: BridgedLibvirtDriver, image: Path, task: GuestTask) -> None:
+async def do(driver: LibvirtDriver, image: Path, task: GuestTask) -> None:
     """Do one task."""
     if task.networks is not None:
         await driver.networks(task.networks)
@@ -44,7 +44,7 @@ async def do(driver: BridgedLibvirtDriver, image: Path, task: GuestTask) -> None
         await driver.reboot(InstanceUuid(task.port.server), hard=True)
 
 
-async def boot(driver: BridgedLibvirtDriver, image: Path, port: PluggedPort, key: str) -> None:
+async def boot(driver: LibvirtDriver, image: Path, port: PluggedPort, key: str) -> None:
     """Have a guest with one port."""
     assert isinstance(driver, ImageDriver)
     assert isinstance(driver, ConfigDriveDriver)
@@ -64,7 +64,9 @@ async def boot(driver: BridgedLibvirtDriver, image: Path, port: PluggedPort, key
 async def main(directory: Path, image: Path, options: dict[str, Any]) -> None:
     """Do tasks until there are no more."""
     driver = libvirt_driver(directory, options)
-    assert isinstance(driver, BridgedLibvirtDriver)
+    assert isinstance(driver, LibvirtDriver)
+    assert isinstance(driver, NetworksDriver)
+    assert driver.wants_networks
     while line := await asyncio.to_thread(sys.stdin.readline):
         await do(driver, image, msgspec.json.decode(line, type=GuestTask))
         sys.stdout.write("done\n")

@@ -30,6 +30,7 @@ from skep.compute.drivers.libvirt.snapshots import copy_live
 from skep.compute.drivers.libvirt.turns import ServerTurns
 from skep.compute.drivers.libvirt.volume_calls import LibvirtVolumes
 from skep.compute.drivers.libvirt.volumes import GuestVolumes
+from skep.domain.host_networks import HostNetworks
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation
@@ -93,6 +94,29 @@ class LibvirtDriver(LibvirtVolumes):
             pool.shutdown(wait=False, cancel_futures=True)
         if self._bridged is not None:
             self._bridged.close()
+
+    @property
+    def wants_networks(self) -> bool:
+        """Whether guests are plugged into networks of the host."""
+        return self._bridged is not None
+
+    def tunnel_address(self) -> str | None:
+        """Return where other hosts reach this one by VXLAN."""
+        return None if self._bridged is None else self._bridged.tunnel_address or None
+
+    async def networks(self, wanted: HostNetworks) -> None:
+        """Make the host so. Cut at any point, the next call makes it whole.
+
+        Raises DriverError: `NetworksRefused` for what is no address or id, `NetworksUnavailable`.
+        """
+        bridged = self._bridged
+        if bridged is None:
+            raise DriverError("NetworksUnavailable", "interfaces of this host end inside QEMU")
+
+        def work() -> None:
+            named(lambda: bridged.make_so(wanted, self._domains.taps), "NetworksUnavailable")
+
+        await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
     async def facts(self) -> HostFacts:
         """Describe the host."""

@@ -55,7 +55,6 @@ def make(setup: DriverSetup) -> LibvirtDriver:
     options = setup.options(Options)
     check_client()
     # What these import is there only where it is needed.
-    from skep.compute.drivers.libvirt.bridged.driver import BridgedLibvirtDriver, BridgedLiveMigratingLibvirtDriver
     from skep.compute.drivers.libvirt.connection import LibvirtConnection, embedded
     from skep.compute.drivers.libvirt.disks import GuestDisks
     from skep.compute.drivers.libvirt.driver import LibvirtDriver
@@ -84,13 +83,7 @@ def make(setup: DriverSetup) -> LibvirtDriver:
     except DriverError as error:
         raise Misconfigured(f"{TABLE}.directory: {error.message}") from error
     bridged = _bridged(options, directory / NETWORKS) if options.networks == "bridge" else None
-    kinds: dict[tuple[bool, bool], type[LibvirtDriver]] = {
-        (False, False): LibvirtDriver,
-        (False, True): LiveMigratingLibvirtDriver,
-        (True, False): BridgedLibvirtDriver,
-        (True, True): BridgedLiveMigratingLibvirtDriver,
-    }
-    kind = kinds[bridged is not None, bool(options.migration_uri)]
+    kind = LiveMigratingLibvirtDriver if options.migration_uri else LibvirtDriver
     volumes = GuestVolumes(disks, VolumeKinds(OsBricks(setup.host, directory / MOUNTS)))
     return kind(setup.host, LibvirtConnection(uri), disks, volumes, options, directory, bridged)
 
