@@ -5,8 +5,12 @@ Guests are namespaces with one link. Each test has hosts of its own, in namespac
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import pytest
@@ -298,3 +302,60 @@ async def test_a_host_that_boots_has_its_networks_before_it_is_told(tmp_path: Pa
         await reaches(host, "one", "10.7.0.12")
         host.make_so(HostNetworks())
         assert pings(host, "one", "10.7.0.12"), "nothing was said yet, which changes nothing"
+
+
+LISTENING = """
+import socket, sys
+server = socket.create_server(("10.7.0.12", 80))
+print("listens", flush=True)
+connection = server.accept()[0]
+connection.sendall(b"here")
+sys.stdin.read()
+"""
+CONNECTING = """
+import socket, sys
+try:
+    connection = socket.create_connection(("10.7.0.12", 80), 3, ("10.7.0.11", 7000))
+    print(connection.recv(9).decode(), flush=True)
+except TimeoutError:
+    print("nothing", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def talking(host: BridgedHost, guest: str, program: str) -> Iterator[IO[str]]:
+    """Have a program that runs in a guest; give what it says."""
+    command = host.command(sys.executable, "-c", program, guest=guest)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout
+        finally:
+            process.kill()
+
+
+async def test_networks_with_the_same_addresses_are_apart(tmp_path: Path) -> None:
+    """Also for what is known of connections: one that is let through in one network opens none in the other."""
+    mine = (port(1, "10.7.0.11", OPEN), port(2, "10.7.0.12", OPEN))
+    yours = (port(3, "10.7.0.11", OPEN), port(4, "10.7.0.12", CLOSED))
+    other = msgspec.structs.replace(segment(*yours, network=OTHER), subnets=(SUBNET,))
+    with bridged_host(tmp_path / "host") as host:
+        for its in (*mine, *yours):
+            host.add_guest(its.host_name, its)
+            give_address(host, its.host_name, its.addresses[0], "10.7.0.1")
+        host.make_so(wanted(segment(*mine), other, groups=(group(OPEN, PING), group(CLOSED))))
+        await reaches(host, "guest-1", "10.7.0.12")
+        assert not pings(host, "guest-3", "10.7.0.12")
+        letting = GroupRule(direction="ingress", ethertype="IPv4", protocol="tcp", port_range_min=80, port_range_max=80)
+        host.make_so(wanted(segment(*mine), other, groups=(group(OPEN, letting), group(CLOSED))))
+        with (
+            talking(host, "guest-2", LISTENING) as first,
+            talking(host, "guest-4", LISTENING) as second,
+        ):
+            assert (first.readline(), second.readline()) == ("listens\n", "listens\n")
+            with talking(host, "guest-1", CONNECTING) as client:
+                assert client.readline() == "here\n"
+                # That connection is there still, and has the same addresses and ports.
+                with talking(host, "guest-3", CONNECTING) as stranger:
+                    assert stranger.readline() == "nothing\n"
