@@ -21,7 +21,12 @@ from tests.support.agents import AgentStage, uuid_of
 SNAPSHOT = {"device": "/dev/vdb", "volume_id": "v", "attachment_id": "a", "snapshot_id": "s", "new_file": "f"}
 
 
+PLUG = {"volume_id": "v", "attachment_id": "a"}
+
+
 def arguments_of(action: str) -> dict[str, Any] | None:
+    if action == "unplug_volume":
+        return PLUG
     return SNAPSHOT if action.startswith("volume_snapshot") else None
 
 

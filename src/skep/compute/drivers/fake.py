@@ -26,7 +26,7 @@ from skep.compute.drivers.fake_networks import FakeNetworks
 from skep.compute.drivers.fake_serial import FakeSerialLine, running
 from skep.compute.drivers.fake_topology import FakeTopology
 from skep.compute.drivers.fake_volumes import FakeVolumes
-from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog, VolumeOnPaper, read_events
+from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog, read_events
 from skep.domain.clock import SECOND, Clock
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
@@ -547,19 +547,6 @@ class FakeDriver(FakeLiveMigration, FakeVolumes, FakeNetworks):
             left=left,
             rescued=rescued,
             memory=memory,
-        )
-        self._append(happened)
-
-    def _write_volume(self, guest: Guest, volume: VolumeOnPaper) -> None:
-        off = guest.power_state in (PowerState.SHUTDOWN, PowerState.PAUSED, PowerState.SUSPENDED)
-        happened = GuestEvent(
-            at=self._clock.now(),
-            event="powered_off" if off else "powered_on",
-            instance=guest.instance,
-            attempt=guest.attempt,
-            left=guest.power_state,
-            rescued=guest.rescued,
-            volume=volume,
         )
         self._append(happened)
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import msgspec
 
 from skep.compute.drivers.base import DriverError, Guest
-from skep.compute.drivers.guest_log import GuestLog, VolumeOnPaper
+from skep.compute.drivers.guest_log import GuestEvent, GuestLog, VolumeOnPaper
 from skep.compute.drivers.live import Copying
+from skep.domain.clock import Clock
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
 from skep.domain.volumes import AssistSnapshot, ConnectedVolume, ExtendedVolume, SwapVolume
@@ -21,6 +22,7 @@ class FakeVolumes(abc.ABC):
     """The capabilities `attach_volume`, `swap_volume`, `extend_volume` and `assisted_snapshot` of fake hosts."""
 
     _log: GuestLog
+    _clock: Clock
     _connected: dict[tuple[InstanceUuid, int], tuple[ConnectedVolume, ...]]
     """By server and attempt: what its guest is to have once it is there."""
 
@@ -34,8 +36,8 @@ class FakeVolumes(abc.ABC):
         """Take the operation's time and return the guest that it is about."""
 
     @abc.abstractmethod
-    def _write_volume(self, guest: Guest, volume: VolumeOnPaper) -> None:
-        """Write down which volume a guest uses from now on."""
+    def _append(self, happened: GuestEvent) -> None:
+        """Write down what happened to a guest."""
 
     def uses(self, instance: InstanceUuid, device: str) -> VolumeOnPaper | None:
         """Return the volume that a guest uses by the name of a disk, as far as the driver was told."""
@@ -69,6 +71,20 @@ class FakeVolumes(abc.ABC):
     def volumes(self, instance: InstanceUuid) -> list[VolumeOnPaper]:
         """Return the volumes that a guest uses, as far as the driver was told."""
         return [*self._log.volumes.get(instance, {}).values()]
+
+    def _write_volume(self, guest: Guest, volume: VolumeOnPaper) -> None:
+        """Write down which volume a guest uses from now on."""
+        off = guest.power_state in (PowerState.SHUTDOWN, PowerState.PAUSED, PowerState.SUSPENDED)
+        happened = GuestEvent(
+            at=self._clock.now(),
+            event="powered_off" if off else "powered_on",
+            instance=guest.instance,
+            attempt=guest.attempt,
+            left=guest.power_state,
+            rescued=guest.rescued,
+            volume=volume,
+        )
+        self._append(happened)
 
     def _get_connected(self, guest: Guest) -> None:
         """Write down which volumes a guest has that has just been made."""
