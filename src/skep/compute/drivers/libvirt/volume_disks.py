@@ -101,17 +101,6 @@ def volume_element(disk: VolumeDisk, target: str) -> str:
     return ET.tostring(devices[0], encoding="unicode")
 
 
-def source_element(disk: VolumeDisk) -> str:
-    """Return a disk with nothing but where its content is, as libvirt wants it of what a disk is copied to."""
-    devices = ET.Element("devices")
-    add_volume(devices, disk, "unused")
-    element = devices[0]
-    for part in list(element):
-        if part.tag not in ("source", "driver"):
-            element.remove(part)
-    return ET.tostring(element, encoding="unicode")
-
-
 def found_volume(domain: str, volume_id: str) -> ET.Element | None:
     """Return the element of a volume in the XML of a domain; None: it is not among its disks."""
     for disk in ET.fromstring(domain).findall("devices/disk"):  # noqa: S314 - of libvirt
