@@ -16,7 +16,7 @@ from skep.config.compute import FakeFailure
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
 from skep.database.api import awaited_images
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import InstanceUuid, new_uuid
 from skep.processes.all_in_one import AllInOneCloud
 
 HANGS = FakeFailure(operation="snapshot", server="hangs*", hangs=True)
@@ -34,6 +34,21 @@ class Images:
     async def glance(self, method: str, path: str, **more: Any) -> Any:
         url = f"{self.cloud.images_url}/v2/images{path}"
         return await self.session.client.request(method, url, headers={"X-Auth-Token": self.session.token}, **more)
+
+    async def upload(self, image: bytes, **properties: str) -> str:
+        """Store an image and return its id."""
+        described = {
+            "id": new_uuid(),
+            "name": "guest",
+            "disk_format": "raw",
+            "container_format": "bare",
+            **properties,
+        }
+        assert (await self.glance("POST", "", json=described)).status_code == 201
+        headers = {"X-Auth-Token": self.session.token, "Content-Type": "application/octet-stream"}
+        url = f"{self.cloud.images_url}/v2/images/{described['id']}/file"
+        assert (await self.session.client.put(url, content=image, headers=headers)).status_code == 204
+        return described["id"]
 
     async def all(self) -> dict[str, dict[str, Any]]:
         """Return all images but that of the installation, by name."""

@@ -6,6 +6,7 @@ a session daemon, which finds them by its environment.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import select
 import shutil
@@ -18,17 +19,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from skep.compute.drivers.base import Driver
+from skep.compute.drivers.registry import DriverSetup, make_driver
 from skep.contracts.eventually import PATIENCE
+from skep.processes import hosts
 from skep.processes.ports import free_port
-from tests.support.libvirt_hosts import PARTS, is_root, libvirt_driver
+from tests.support.libvirt_hosts import OPTIONS, PARTS, is_root, libvirt_driver
 
 DAEMON_PARTS = (*PARTS, *(pytest.mark.needs_part(part) for part in ("libvirtd", *(("unshare",) if is_root() else ()))))
 """What tests with daemons need: `make install-libvirt`."""
 FIXED = {"run": "/run/libvirt", "lib": "/var/lib/libvirt", "cache": "/var/cache/libvirt", "etc": "/etc/libvirt"}
 """Directories of libvirt, by their names below the root of a daemon."""
+HOSTS = ("cell1-host1", "cell1-host2")
 LOOPBACK = "127.0.0.1"
 QEMU = """\
 security_driver = "none"
@@ -156,6 +161,26 @@ def two_daemons(*certificates: Path) -> Iterator[tuple[LibvirtDaemon, LibvirtDae
             running.callback(daemon.stop)
             made.append(daemon)
         yield made[0], made[1]
+
+
+@contextmanager
+def two_hosts(monkeypatch: pytest.MonkeyPatch, options: Mapping[str, Any]) -> Iterator[dict[str, Path]]:
+    """Have the two hosts of a cloud of this process each use a daemon of its own; give the directories of their guests.
+
+    Each has the options of its own, as an agent that is a process has them.
+    """
+    with two_daemons() as daemons:
+        directories = {host: daemon.root / "own" for host, daemon in zip(HOSTS, daemons, strict=True)}
+        uris = {host: daemon.uri for host, daemon in zip(HOSTS, daemons, strict=True)}
+
+        def make_own(setup: DriverSetup) -> Driver:
+            own: dict[str, Any] = {**OPTIONS, **on_loopback(uris[setup.host]), **options}
+            given = {**own, "directory": str(directories[setup.host])}
+            section = msgspec.structs.replace(setup.section, driver="libvirt", driver_options=given)
+            return make_driver(dataclasses.replace(setup, section=section))
+
+        monkeypatch.setattr(hosts, "make_driver", make_own)
+        yield directories
 
 
 def make_passable(path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from skep.config.sections import Config
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
-from skep.domain.ids import new_uuid
 from tests.functional.test_images_of_servers import Images
 from tests.support.libvirt_hosts import OPTIONS, PARTS, host_directory
 
@@ -44,11 +43,7 @@ def with_qemu(root: Path) -> Config:
 async def test_a_server_boots_its_image_and_so_does_an_image_of_it(tmp_path: Path) -> None:
     async with serving_cloud(with_qemu(tmp_path), cells=1, hosts=1) as cloud, signed_in(cloud) as session:
         images = Images(cloud, session)
-        described = {"id": new_uuid(), "name": "boots", "disk_format": "qcow2", "container_format": "bare"}
-        assert (await images.glance("POST", "", json=described)).status_code == 201
-        token = {"X-Auth-Token": session.token, "Content-Type": "application/octet-stream"}
-        url = f"{cloud.images_url}/v2/images/{described['id']}/file"
-        assert (await session.client.put(url, content=image(tmp_path), headers=token)).status_code == 204
+        boots = await images.upload(image(tmp_path), disk_format="qcow2")
 
         async def says(uuid: str, times: int) -> None:
             async def so() -> bool:
@@ -57,9 +52,9 @@ async def test_a_server_boots_its_image_and_so_does_an_image_of_it(tmp_path: Pat
 
             await eventually(so, f"the guest has booted {times} times")
 
-        uuid = await images.create("one", described["id"])
+        uuid = await images.create("one", boots)
         await says(uuid, 1)
-        for halt, status, before, go_on, boots in (
+        for halt, status, before, go_on, times in (
             ("os-stop", "SHUTOFF", 1, {"os-start": None}, 2),
             ("pause", "PAUSED", 2, {"unpause": None}, 2),
             ("suspend", "SUSPENDED", 2, {"resume": None}, 2),
@@ -71,7 +66,7 @@ async def test_a_server_boots_its_image_and_so_does_an_image_of_it(tmp_path: Pat
             await says(uuid, before)
             await images.act(uuid, go_on)
             await images.calm(uuid, "ACTIVE")
-            await says(uuid, boots)
+            await says(uuid, times)
         made = await images.image(uuid)
         await images.calm(uuid, "ACTIVE")
         other = await images.create("other", made)
@@ -112,12 +107,7 @@ async def test_parts_of_the_host_are_given_and_what_it_refuses_allocates_nothing
         assert (await session.ask("POST", "/flavors/7/os-extra_specs", specs)).is_success
         found = []
         for name, properties in (("plain", {}), ("stateless", {"hw_firmware_stateless": "yes"})):
-            described = {"id": new_uuid(), "name": name, "disk_format": "raw", "container_format": "bare", **properties}
-            assert (await images.glance("POST", "", json=described)).status_code == 201
-            token = {"X-Auth-Token": session.token, "Content-Type": "application/octet-stream"}
-            url = f"{cloud.images_url}/v2/images/{described['id']}/file"
-            assert (await session.client.put(url, content=BOOTS, headers=token)).status_code == 204
-            found.append(described["id"])
+            found.append(await images.upload(BOOTS, name=name, **properties))
 
         async def create(image: str, status: str) -> str:
             body = {"server": {"name": "one", "imageRef": image, "flavorRef": "7", "networks": "none"}}

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
-from skep.compute.drivers.base import Driver
-from skep.compute.drivers.registry import DriverSetup, make_driver
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
-from skep.domain.ids import new_uuid
-from skep.processes import hosts
 from tests.functional.test_images_of_servers import Images
 from tests.support.counting_guests import COUNTS, counted
-from tests.support.libvirt_daemons import DAEMON_PARTS, on_loopback, two_daemons
-from tests.support.libvirt_hosts import OPTIONS
+from tests.support.libvirt_daemons import DAEMON_PARTS, two_hosts
 
 pytestmark = [*DAEMON_PARTS, pytest.mark.timeout(600)]
 
 VERSION = "2.65"
-HOSTS = ("cell1-host1", "cell1-host2")
 
 
 class Counting(Images):
@@ -68,29 +59,14 @@ class Counting(Images):
 
 @pytest.fixture
 async def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Counting]:
-    with two_daemons() as daemons:
-        directories = {host: daemon.root / "own" for host, daemon in zip(HOSTS, daemons, strict=True)}
-        uris = {host: daemon.uri for host, daemon in zip(HOSTS, daemons, strict=True)}
-
-        def make_own(setup: DriverSetup) -> Driver:
-            """Make the driver of each host with the options of its own, as an agent that is a process has them."""
-            own: dict[str, Any] = {**OPTIONS, **on_loopback(uris[setup.host]), "migration_mib_per_second": 1}
-            options = {**own, "directory": str(directories[setup.host])}
-            section = msgspec.structs.replace(setup.section, driver="libvirt", driver_options=options)
-            return make_driver(dataclasses.replace(setup, section=section))
-
-        monkeypatch.setattr(hosts, "make_driver", make_own)
+    with two_hosts(monkeypatch, {"migration_mib_per_second": 1}) as directories:
         async with serving_cloud(http_config(tmp_path), cells=1, hosts=2) as cloud, signed_in(cloud) as session:
             images = Counting(cloud, session)
             images.directories = directories
-            described = {"id": new_uuid(), "name": "counts", "disk_format": "raw", "container_format": "bare"}
-            assert (await images.glance("POST", "", json=described)).status_code == 201
-            token = {"X-Auth-Token": session.token, "Content-Type": "application/octet-stream"}
-            url = f"{cloud.images_url}/v2/images/{described['id']}/file"
-            assert (await session.client.put(url, content=COUNTS, headers=token)).status_code == 204
+            image = await images.upload(COUNTS)
             flavor = {"id": "counts", "name": "counts", "ram": 64, "vcpus": 1, "disk": 0}
             assert (await session.ask("POST", "/flavors", {"flavor": flavor})).status_code == 200
-            body = {"name": "one", "imageRef": described["id"], "flavorRef": "counts", "networks": "none"}
+            body = {"name": "one", "imageRef": image, "flavorRef": "counts", "networks": "none"}
             made = await session.ask("POST", "/servers", {"server": body}, version="2.37")
             images.uuid = str(made.json()["server"]["id"])
             await images.calm(images.uuid, "ACTIVE")

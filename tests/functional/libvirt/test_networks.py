@@ -14,7 +14,6 @@ import pytest
 
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import serving_cloud, signed_in
-from skep.domain.ids import new_uuid
 from skep.processes.all_in_one import AllInOneCloud
 from tests.functional.libvirt.test_cloud import with_qemu
 from tests.functional.test_images_of_servers import Images
@@ -33,18 +32,7 @@ class Guests(Images):
     """A cloud whose host runs QEMU, and its user."""
 
     async def upload(self, image: bytes, **properties: str) -> str:
-        described = {
-            "id": new_uuid(),
-            "name": "guest",
-            "disk_format": "qcow2",
-            "container_format": "bare",
-            **properties,
-        }
-        assert (await self.glance("POST", "", json=described)).status_code == 201
-        headers = {"X-Auth-Token": self.session.token, "Content-Type": "application/octet-stream"}
-        url = f"{self.cloud.images_url}/v2/images/{described['id']}/file"
-        assert (await self.session.client.put(url, content=image, headers=headers)).status_code == 204
-        return described["id"]
+        return await super().upload(image, **{"disk_format": "qcow2", **properties})
 
     async def make(self, kind: str, **said: Any) -> dict[str, Any]:
         """Make something of the network service."""
