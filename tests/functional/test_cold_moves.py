@@ -1,7 +1,7 @@
 """Cold moves in a whole cell: a server is on its source or on its target, once, with its disk, whatever happens.
 
 `migrate` goes to another host, `resize` to another host and another flavor, `resize_here` to another flavor where the
-server is.
+server is. `_wired`: hosts share no directory, disks go from agent to agent.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from skep.audit.difference import Difference
 from skep.audit.look import look_twice
+from skep.compute.agent import ARRIVALS
 from skep.compute.drivers.fake import DISKS, FailureRule, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks, RootDisk
 from skep.config.sections import ConductorSettings
@@ -52,15 +53,16 @@ class _Stopped(Exception):
 QUICK = quick_config(conductor=ConductorSettings(lease_seconds=2.0, resend_seconds=0.1, move_deadline=30.0))
 CONTENT = b"written by the guest"
 BIG = Flavor(flavorid="big", name="m1.big", vcpus=2, memory_mb=1024, root_gb=3)
-KINDS = ("migrate", "resize", "resize_here")
+KINDS = ("migrate", "resize", "resize_here", "migrate_wired")
+WIRED = msgspec.structs.replace(QUICK, compute=msgspec.structs.replace(QUICK.compute, move_address="127.0.0.1"))
 
 
 @asynccontextmanager
 async def cloud_for(tmp_path: Path, kind: str) -> AsyncIterator[Cloud]:
     """Run a cloud in which a move of this kind has one host to go to."""
-    here = kind == "resize_here"
+    here = kind.startswith("resize_here")
     conductor = msgspec.structs.replace(QUICK.conductor, allow_resize_to_same_host=here)
-    config = msgspec.structs.replace(QUICK, conductor=conductor)
+    config = msgspec.structs.replace(WIRED if kind.endswith("_wired") else QUICK, conductor=conductor)
     async with running_cloud(tmp_path, config, cells=1, hosts=1 if here else 2) as cloud:
         yield cloud
 
@@ -87,9 +89,10 @@ def disk_of(cloud: Cloud, server: Instance) -> bytes:
 
 
 def disks(cloud: Cloud) -> int:
-    """Return how many disks there are on all hosts."""
-    homes = (cloud.directory.host("cell1", host) for host in cloud.fakes)
-    return sum(len(FakeDisks(home / DISKS).labels()) for home in homes)
+    """Return how many disks there are on all hosts, those that are on their way included."""
+    homes = [cloud.directory.host("cell1", host) for host in cloud.fakes]
+    coming = sum(len(list((home / ARRIVALS).glob("*"))) for home in homes)
+    return coming + sum(len(FakeDisks(home / DISKS).labels()) for home in homes)
 
 
 async def asked(cloud: Cloud, unit: Callable[[Connection], object]) -> object:
@@ -105,7 +108,7 @@ async def told(cloud: Cloud) -> None:
 
 async def move(cloud: Cloud, server: Instance, kind: str = "migrate", *, flavor: Flavor = BIG) -> RequestContext:
     """Ask for a move as the API does."""
-    who, size = context(), None if kind == "migrate" else Size(flavor=flavor)
+    who, size = context(), None if kind.startswith("migrate") else Size(flavor=flavor)
     if size is not None:
         charge = partial(task_charges.charge_larger, server=server, flavor=flavor, task_id=who.request_id)
         await cloud.plane.databases.api.write(partial(charge, now=cloud.clock.now(), limits=NO_LIMITS), intake=True)
@@ -331,7 +334,7 @@ async def test_a_target_that_cannot_start_it_is_error_until_it_can(tmp_path: Pat
 
 POINTS = [
     (kind, step, when)
-    for kind in KINDS
+    for kind in (*KINDS, "resize_wired", "resize_here_wired")
     for step in (
         "move_select",
         "move_prepare",
@@ -386,7 +389,7 @@ async def test_a_restart_at_any_point_goes_on(tmp_path: Path, kind: str, step: s
         moved = await becomes(cloud, server.uuid, State.RESIZED)
         assert disk_of(cloud, moved) == CONTENT
         assert [guest.attempt for guest in await cloud.guests()] == [moved.attempt]
-        assert moved.flavor == (SMALL if kind == "migrate" else BIG)
+        assert moved.flavor == (SMALL if kind.startswith("migrate") else BIG)
         await confirm(cloud, server.uuid)
         await only_attempt(cloud, await becomes(cloud, server.uuid, State.ACTIVE))
 
@@ -407,7 +410,7 @@ async def listed_by_flavor(cloud: Cloud, flavor: Flavor) -> list[InstanceUuid]:
     return [one.uuid for one in await cloud.plane.databases.cells["cell1"].read(query)]
 
 
-@pytest.mark.parametrize("kind", ["resize", "resize_here"])
+@pytest.mark.parametrize("kind", ["resize", "resize_here", "resize_wired"])
 async def test_a_server_gets_another_flavor_and_is_confirmed(tmp_path: Path, kind: str) -> None:
     async with cloud_for(tmp_path, kind) as cloud:
         before = await server_with_disk(cloud)
@@ -440,7 +443,7 @@ async def test_a_server_gets_another_flavor_and_is_confirmed(tmp_path: Path, kin
         assert await differences(cloud) == []
 
 
-@pytest.mark.parametrize("kind", ["resize", "resize_here"])
+@pytest.mark.parametrize("kind", ["resize", "resize_here", "resize_wired"])
 async def test_a_resized_server_goes_back_to_its_flavor(tmp_path: Path, kind: str) -> None:
     async with cloud_for(tmp_path, kind) as cloud:
         before = await server_with_disk(cloud)

@@ -385,6 +385,7 @@ class AgentStage:
         kept: int = 0,
         target: int = 0,
         wish: str = "",
+        by_wire: bool = False,
     ) -> None:
         """Send an order to take a step of a move of the first server."""
         made = instance(1, flavor=Flavor(flavorid="moved", name="moved", vcpus=vcpus, memory_mb=512, root_gb=1))
@@ -402,6 +403,7 @@ class AgentStage:
                 kept=kept,
                 target=target,
                 wish=wish,
+                by_wire=by_wire,
             ),
         )
 

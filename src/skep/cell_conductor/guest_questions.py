@@ -1,4 +1,7 @@
-"""The story of questions about guests: hosts are told of them, and their answers wait in rows for whoever asked."""
+"""The story of questions about guests: hosts are told of them, and their answers wait in rows for whoever asked.
+
+Users ask most of them; the target of a cold move asks the source where it gets the disks.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from functools import partial
 
 from skep.cell_conductor.parts import Parts
 from skep.database import Connection
-from skep.database.cell import agents, guest_questions
+from skep.database.cell import agents, disk_questions, guest_questions
 from skep.domain.context import RequestContext
 from skep.domain.questions import MOST_BYTES, MOST_CHARACTERS, GuestAnswer, GuestQuestion
 from skep.messages.base import Done
-from skep.messages.to_cell_conductor import AnswerAboutGuest, QuestionsAsked
+from skep.messages.to_cell_conductor import AnswerAboutGuest, QuestionsAsked, RequestDisks, SealedDisks
 from skep.messages.to_compute import AskAboutGuest
 from skep.reconciler.loop import Loop
 from skep.transport.base import compute
@@ -38,6 +41,14 @@ class GuestQuestions:
         unit = partial(guest_questions.answer, question=message.question, host=message.host, said=said)
         await self._parts.database.write(unit)
         return Done()
+
+    async def disks(self, message: RequestDisks, context: RequestContext | None) -> SealedDisks:
+        """Tell the target of a cold move what the source says of its disks."""
+        unit = partial(disk_questions.answer, asked=message, context=context, now=self._parts.clock.now())
+        said: SealedDisks = await self._parts.database.write(unit)
+        if said.waits:
+            self.telling.nudge()
+        return said
 
     async def _run(self) -> bool:
         parts = self._parts

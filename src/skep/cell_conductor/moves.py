@@ -298,6 +298,7 @@ class Moves:
             secrets=order.secrets,
             target=known.dest_attempt or 0,
             between_cells=known.is_between_cells and known.step in MEETING,
+            by_wire=order.by_wire,
             wish=known.wish or "",
         )
         await parts.transport.cast(compute(parts.cell.uuid, held.host), message, known.context)

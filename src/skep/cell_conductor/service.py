@@ -53,6 +53,7 @@ from skep.messages.to_cell_conductor import (
     ReportHost,
     ReportProgress,
     RequestConnections,
+    RequestDisks,
     RequestTicket,
     SignedReport,
     TaskDone,
@@ -168,6 +169,7 @@ class CellConductor:
             GuestsFound: self._recovery.found,
             AnswerAboutGuest: self._questions.answered,
             ReadNetworks: CellNetworks(self._parts).read,
+            RequestDisks: looked(self._questions.disks),
         }
         of_any_run: Handlers = {
             ReportHost: self._hosts.report,

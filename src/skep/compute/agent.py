@@ -11,10 +11,14 @@ import structlog
 
 from skep.compute import former_driver
 from skep.compute.actions import GuestActions
+from skep.compute.arrivals import Arrivals
 from skep.compute.builds import Builds
 from skep.compute.calls import DriverCalls
 from skep.compute.conversation import Conversation
 from skep.compute.deletes import Deletes
+from skep.compute.disk_doors import DiskDoors
+from skep.compute.disk_fetching import DiskFetching
+from skep.compute.disk_wire import Pace, RunProof
 from skep.compute.drivers.base import Driver, DriverError, Guest, HostFacts
 from skep.compute.drivers.capabilities import able
 from skep.compute.drivers.contents import Opener, keeps_closed
@@ -43,6 +47,7 @@ from skep.compute.snapshots import Snapshots
 from skep.compute.steps import Steps, UnwatchedSteps
 from skep.compute.upcalls import Upcalls
 from skep.compute.work import AgentWork
+from skep.domain.capabilities import Capability
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
@@ -64,6 +69,8 @@ from skep.transport.base import Handlers, Subscription, Transport, compute
 log = structlog.get_logger("skep.compute")
 
 JOURNAL_FILE = "journal.jsonl"
+ARRIVALS = "arrivals"
+"""The directory of disks that come from other agents, in that of the host."""
 
 
 def _ignore(_ahead: float) -> None:
@@ -103,7 +110,8 @@ class Agent:
         on_hung: Callable[[str, int], None] = _ignore_calls,
     ) -> None:
         """`images` gives the bytes of images to a driver that makes disks from them; whoever gives it closes it.
-        `exchange` is where the disks of moves go from host to host; None: the host takes part in none.
+        `exchange` is where the disks of moves go from host to host; None: they go from agent to agent, if the settings
+        name an address for that.
 
         `snapshots` stores disks as images. `vendors` say what config drives hold besides; whoever gives it closes it.
 
@@ -137,6 +145,7 @@ class Agent:
         self._work = AgentWork()
         self._host: Host | None = None
         self._lines: SerialLines | None = None
+        self._doors: DiskDoors | None = None
         self._subscription: Subscription | None = None
         self._stopped = asyncio.Event()
         self._stop: asyncio.Task[None] | None = None
@@ -183,6 +192,8 @@ class Agent:
             await subscription.close()
         if self._lines is not None:
             await self._lines.close()
+        if self._doors is not None:
+            await self._doors.close()
         await self._work.stop(self.settings.drain_seconds if drain_seconds is None else drain_seconds)
         await self._journal.compacted()
         await self._flusher.run(self._journal.close)
@@ -221,7 +232,10 @@ class Agent:
 
     async def _begin(self, identity: HostIdentity, facts: HostFacts, guests: tuple[Guest, ...]) -> None:
         capabilities = able(
-            self._driver, stores_images=self._snapshots is not None, exchanges=self._exchange is not None
+            self._driver,
+            stores_images=self._snapshots is not None,
+            exchanges=self._exchange is not None,
+            wired=bool(self.settings.move_address),
         )
         usage = idle_usage(self.name, facts, self.settings, self._clock.now(), capabilities)
         own_clock = OwnClock(self._clock, self.name, self.cell_name, self._on_clock)
@@ -243,6 +257,10 @@ class Agent:
             self._driver, self.name, self.settings.limits, self.settings.max_hung_calls, self._work, self._clock
         )
         calls.on_hung, calls.on_change = self._on_hung, reports.changed
+        upcalls = Upcalls(conversation, self.name, self.settings, self._work, self._clock)
+        arrivals = Arrivals(self._directory / ARRIVALS)
+        await self._flusher.run(partial(arrivals.sweep, self._journal.attempts.records))
+        proof = RunProof(self.name) if Capability.MOVE_BY_WIRE in capabilities else None
         host = self._host = Host(
             name=self.name,
             node=identity.node,
@@ -255,13 +273,14 @@ class Agent:
             steps=self._steps,
             journal=self._journal,
             ledger=ledger,
-            upcalls=Upcalls(conversation, self.name, self.settings, self._work, self._clock),
+            upcalls=upcalls,
             work=self._work,
             reports=reports,
             open_contents=self._open_contents,
             images=self._images,
             image_formats=formats_of(facts.traits),
             exchange=self._exchange,
+            fetching=None if proof is None else DiskFetching(upcalls, proof, arrivals),
             snapshots=self._snapshots,
             vendors=self._vendors,
             capabilities=capabilities,
@@ -275,7 +294,10 @@ class Agent:
         actions = GuestActions(host, outcomes)
         moves = Moves(host, outcomes)
         self._lines = SerialLines(host, self.settings.console_address)
-        questions = GuestQuestions(host, self._lines)
+        if proof is not None:
+            pace = Pace(self.settings.move_mib_per_second)
+            self._doors = DiskDoors(host, proof, self.settings.move_address, pace)
+        questions = GuestQuestions(host, self._lines, self._doors)
         restart = Restart(host, builds, deletes, outcomes, guests)
         restart.count()
         restart.go_on()

@@ -45,6 +45,10 @@ class Exchange:
         except (OSError, msgspec.DecodeError) as error:
             raise DriverError("StorageUnavailable", f"disks of move {move} not taken: {error}") from error
 
+    async def offers(self, move: str) -> bool:
+        """Tell whether the files of a move are there."""
+        return await asyncio.to_thread((self._of(move) / MANIFEST).exists)
+
     async def meet(self, move: str, attempt: int) -> None:
         """Leave a mark by which the other host of a move sees that the one of this attempt has this exchange, too.
 

@@ -1,6 +1,7 @@
 """The story of questions: what users ask about a guest, answered once from the hypervisor. Nothing of it is noted.
 
-One question is about no guest: whether the host has fetched images.
+One question is about no guest: whether the host has fetched images. Another one is about a guest that is put aside:
+where its disks are to be had.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import msgspec
 import structlog
 
 from skep.compute.cached_images import cache_images
-from skep.compute.drivers.base import ConsoleOutputDriver, DiagnosticsDriver, SerialConsoleDriver
+from skep.compute.disk_doors import DiskDoors, TooManyDoors
+from skep.compute.drivers.base import ConsoleOutputDriver, DiagnosticsDriver, DriverError, SerialConsoleDriver
 from skep.compute.drivers.capabilities import missing
 from skep.compute.host import Host
 from skep.compute.serial_lines import SerialLines, TooManyLines
 from skep.domain.builds import BuildFailure
 from skep.domain.context import RequestContext
+from skep.domain.decoding import convert
+from skep.domain.disk_doors import DisksQuestion
 from skep.domain.errors import SkepError
 from skep.domain.ids import RequestId
 from skep.domain.questions import MOST_BYTES, MOST_CHARACTERS, NEEDS, Topic
+from skep.domain.sessions import disks_label, seal_to_run
 from skep.messages.to_cell_conductor import AnswerAboutGuest
 from skep.messages.to_compute import AskAboutGuest
 
@@ -58,9 +63,10 @@ ANSWERS: dict[Topic, Callable[[Any, AskAboutGuest], Awaitable[bytes]]] = {
 class GuestQuestions:
     """The questions of one host that are not answered yet."""
 
-    def __init__(self, host: Host, lines: SerialLines) -> None:
+    def __init__(self, host: Host, lines: SerialLines, doors: DiskDoors | None = None) -> None:
         self._host = host
         self._lines = lines
+        self._doors = doors
         self._in_hand: set[str] = set()
 
     def take(self, asked: AskAboutGuest, context: RequestContext | None = None) -> None:
@@ -99,6 +105,8 @@ class GuestQuestions:
             return missing(NEEDS[topic], host.name)
         if topic is Topic.CACHE_IMAGES:
             return await cache_images(host, asked, context)
+        if topic is Topic.DISKS:
+            return await self._disks(asked)
         if host.guests.get(asked.instance) != asked.attempt:
             return f"InstanceNotFound: there is no guest of {asked.instance} on host {host.name}"
         if topic is Topic.SERIAL_LINE:
@@ -122,6 +130,20 @@ class GuestQuestions:
         except OSError as error:
             return f"ConsoleNotReady: host {self._host.name} has no port for consoles: {error.strerror}"
         return msgspec.json.encode(door)
+
+    async def _disks(self, asked: AskAboutGuest) -> bytes | str:
+        assert self._doors is not None
+        try:
+            told = convert(asked.arguments, DisksQuestion)
+            door = await self._doors.open(asked.instance, asked.attempt, told.move, told.certificate)
+            about = disks_label(told.move, asked.question)
+            return seal_to_run(told.key, about, msgspec.json.encode(door))
+        except TooManyDoors:
+            return f"TooManyMoves: host {self._host.name} gives away the disks of as many servers as it may"
+        except DriverError as error:
+            return f"{error.error}: {error.message}"
+        except (OSError, ValueError, msgspec.ValidationError) as error:
+            return f"StorageUnavailable: host {self._host.name} cannot give disks away: {error}"
 
 
 async def _try_line(driver: SerialConsoleDriver, asked: AskAboutGuest) -> None:

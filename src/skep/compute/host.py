@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from skep.compute.calls import DriverCalls
+from skep.compute.disk_fetching import DiskFetching
 from skep.compute.drivers.base import Driver, NamedResource
 from skep.compute.drivers.contents import Opener, keeps_closed
 from skep.compute.entries import BuildAccepted, GuestBuilt
@@ -74,7 +75,9 @@ class Host:
     image_formats: frozenset[str] = frozenset()
     """The disk formats that the driver boots from, as it last said by traits; empty: any."""
     exchange: Exchange | None = None
-    """Where the disks of moves go from host to host; None: the host takes part in no move."""
+    """Where the disks of moves go from host to host, and both sides of live migrations meet; None: nowhere."""
+    fetching: DiskFetching | None = None
+    """How disks of cold moves come from the agents of other hosts; None: not at all."""
     snapshots: Snapshots | None = None
     """Where the disks of guests become images; None: the host may store none."""
     networks: Bringing | None = None
@@ -150,6 +153,8 @@ class Host:
         for number, move in self._awaited(instance, attempt):
             if self.exchange is not None:
                 await self.exchange.leave(move, number)
+            if self.fetching is not None:
+                await self.fetching.leave(move, number)
         return None
 
     def _awaited(self, instance: InstanceUuid, attempt: int | None) -> list[tuple[int, str]]:

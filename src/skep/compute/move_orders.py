@@ -52,27 +52,3 @@ def made_of(host: Host, order: MoveStep, built: GuestBuilt) -> tuple[NamedResour
     """Return what was made for an attempt; agents of before 0.7.0 did not write it down."""
     planned = built.prepares or host.calls.plan(order.instance, order.attempt)
     return () if isinstance(planned, BuildFailure) else planned
-
-
-async def meet(host: Host, order: MoveStep, begun: Result) -> Result:
-    """Show the other host of a move that has begun, if that is in another cell, which exchange this one has."""
-    if order.between_cells and not isinstance(begun, BuildFailure):
-        await exchange_of(host).meet(order.move, order.attempt)
-    return begun
-
-
-async def met(host: Host, order: MoveStep) -> bool:
-    """Tell whether both hosts of a move have one exchange; those of one cell do."""
-    return not order.between_cells or await exchange_of(host).meets(order.move, order.target)
-
-
-def apart(host: Host, order: MoveStep) -> Result:
-    """Refuse a move to another cell whose host has another exchange. A guest that is put aside already stays so."""
-    built = built_of(host, order)
-    if built is not None and built.aside == order.move:
-        return PowerState.NOSTATE
-    return failure(
-        "ExchangeNotShared",
-        f"host {host.name} does not see the exchange of the host that its server is to go to "
-        "(`[compute] exchange_directory`)",
-    )

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from skep.compute import config_drives, connections, evacuations, move_orders
+from skep.compute import config_drives, connections, disk_ways, evacuations
 from skep.compute.attempts import OpenAttempt, OrderVerdict
 from skep.compute.drivers.base import (
     DriverError,
@@ -27,7 +27,6 @@ from skep.compute.drivers.base import (
 )
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.entries import Acknowledged, BuildAccepted, GuestBuilt, SpawnGranted
-from skep.compute.exchange import Exchange
 from skep.compute.host import Host
 from skep.compute.image_transfers import Taker
 from skep.compute.images import misfit
@@ -87,6 +86,8 @@ class Moves:
     def stop(self, instance: InstanceUuid, doomed: Callable[[int], bool]) -> None:
         """End what holds a server whose guest is to be destroyed, if its attempt is `doomed`."""
         self.live.stop(instance, doomed)
+        if self._host.fetching is not None:
+            self._host.fetching.stop(instance, doomed)
 
     def busy(self) -> set[InstanceUuid]:
         """Return the instances of which something is being moved."""
@@ -148,7 +149,7 @@ class Moves:
         if order.step in LIVE:
             return None if Capability.LIVE_MIGRATE in host.capabilities else NO_LIVE_MIGRATIONS
         nothing = order.step == "release" and opened is None
-        moves_disks = host.exchange is not None and isinstance(host.driver, MoveDriver)
+        moves_disks = Capability.MOVE in host.capabilities
         return None if moves_disks or nothing or order.step in ANEW else NO_MOVES
 
     async def _run(self, step: Step, order: MoveStep) -> Result:
@@ -194,7 +195,8 @@ class Moves:
 
     async def prepare(self, order: MoveStep) -> Result:
         """Hold room for the target, and write down what will be made for it."""
-        return await move_orders.meet(self._host, order, await self._begin(order, replaces=False))
+        begun = disk_ways.refused(self._host, order) or await self._begin(order, replaces=False)
+        return await disk_ways.meet(self._host, order, begun)
 
     async def prepare_anew(self, order: MoveStep) -> Result:
         """Hold room for the target of an evacuation, and make its disks from the image."""
@@ -210,7 +212,8 @@ class Moves:
         """Stop the guest for good, because its server is to be made anew elsewhere; there may be none."""
         if opened_of(self._host, order) is None:
             return PowerState.NOSTATE
-        return await self.put_aside(order)
+        put = await self._stop_for_good(order)
+        return put if isinstance(put, BuildFailure) else PowerState.NOSTATE
 
     async def receive(self, order: MoveStep) -> Result:
         """Begin another attempt on this host with copies of the disks that one kept here; it takes that one's place.
@@ -275,14 +278,12 @@ class Moves:
         return PowerState.NOSTATE
 
     async def put_aside(self, order: MoveStep) -> Result:
-        """Stop the guest for good and offer its disks."""
-        if not await move_orders.met(self._host, order):
-            return move_orders.apart(self._host, order)
+        """Stop the guest for good, and give away its disks where that is not the target's affair."""
+        way = await disk_ways.chosen(self._host, order)
+        if isinstance(way, BuildFailure):
+            return way
         put = await self._stop_for_good(order)
-        if isinstance(put, BuildFailure):
-            return put
-        await self._offers.offer(order.move, await self._driver.kept(order.instance.uuid, order.attempt))
-        return PowerState.NOSTATE
+        return put if isinstance(put, BuildFailure) else await disk_ways.give(self._host, order, way)
 
     async def _stop_for_good(self, order: MoveStep) -> Result:
         host, instance = self._host, order.instance.uuid
@@ -298,13 +299,18 @@ class Moves:
         return await host.calls.change("action", self._rebuilder.put_aside(instance, order.attempt), instance)
 
     async def transfer(self, order: MoveStep) -> Result:
-        """Receive the disks that the source offers."""
+        """Receive the disks that the source has put aside."""
         opened = opened_of(self._host, order)
         if opened is None or (opened.built is None and opened.move != order.move):
             return GIVEN_UP
         if opened.received:
             return _power_state(opened)
-        return await self._receive(order, await self._offers.take(order.move))
+        files = await disk_ways.take(self._host, order)
+        if files is None:
+            return GIVEN_UP
+        received = await self._receive(order, files)
+        await disk_ways.leave(self._host, order)
+        return received
 
     async def _receive(self, order: MoveStep, files: Mapping[str, Path]) -> Result:
         """Make the disks of an attempt, and write down that they are whole.
@@ -335,7 +341,7 @@ class Moves:
         if isinstance(power_state, BuildFailure):
             return power_state
         await self._keep(order, opened, power_state)
-        await self._offers.withdraw(order.move)
+        await disk_ways.withdraw(self._host, order.move)
         return power_state
 
     async def _keep(self, order: MoveStep, opened: OpenAttempt, power_state: PowerState) -> None:
@@ -372,8 +378,7 @@ class Moves:
             return power_state
         await note_guest(self._host, msgspec.structs.replace(built, aside="", power_state=power_state))
         self._host.guests[order.instance.uuid] = order.attempt
-        if self._host.exchange is not None:
-            await self._host.exchange.withdraw(order.move)
+        await disk_ways.withdraw(self._host, order.move)
         return power_state
 
     async def live_take_back(self, order: MoveStep) -> Result:
@@ -529,12 +534,6 @@ class Moves:
         driver = self._host.driver
         assert isinstance(driver, MoveDriver)
         return driver
-
-    @property
-    def _offers(self) -> Exchange:
-        exchange = self._host.exchange
-        assert exchange is not None
-        return exchange
 
 
 def _power_state(opened: OpenAttempt) -> PowerState:

@@ -6,7 +6,9 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
+
+Result = TypeVar("Result")
 
 
 class PartialFile:
@@ -18,19 +20,19 @@ class PartialFile:
 
     async def make(self) -> None:
         """Make the file. Raises OSError, also when there is one."""
-        await _to_its_end(self._make)
+        await to_its_end(self._make)
 
     async def write(self, piece: bytes) -> None:
         """Add some bytes. Raises OSError."""
-        await _to_its_end(self._write, piece)
+        await to_its_end(self._write, piece)
 
     async def keep(self, path: Path) -> None:
         """Store the bytes durably and give the file its name. Raises OSError."""
-        await _to_its_end(self._keep, path)
+        await to_its_end(self._keep, path)
 
     async def remove(self) -> None:
         """Close the file, and remove it unless it was kept. Raises OSError."""
-        await _to_its_end(self._remove)
+        await to_its_end(self._remove)
 
     def _make(self) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
@@ -56,8 +58,8 @@ class PartialFile:
             self._path.unlink(missing_ok=True)
 
 
-async def _to_its_end(work: Callable[..., None], *arguments: Any) -> None:
-    """Run work in a thread and wait for its end. A task that is cancelled meanwhile is so after that end.
+async def to_its_end(work: Callable[..., Result], *arguments: Any) -> Result:
+    """Run work in a thread, wait for its end and return its result. A task that is cancelled meanwhile is so then.
 
     Nothing stops a thread: what it has in hand can be closed and removed only once it has ended.
     """
@@ -68,8 +70,7 @@ async def _to_its_end(work: Callable[..., None], *arguments: Any) -> None:
             await asyncio.wait([running])
         except asyncio.CancelledError as error:
             cancelled = error
-    failed = running.exception()
     if cancelled is not None:
+        running.exception()
         raise cancelled
-    if failed is not None:
-        raise failed
+    return running.result()

@@ -56,5 +56,9 @@ class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Nested providers of the host besides those that its driver reports."""
     console_address: str = "127.0.0.1"
     """Of this machine, where API processes reach the serial lines of guests."""
+    move_address: str = ""
+    """Of this machine, where agents of other hosts fetch the disks of cold moves; empty: they cannot."""
+    move_mib_per_second: float = 0.0
+    """How fast the disks of all moves leave this host together; 0: as fast as they can."""
     remembered_instances: int = 256
     """Instances gone from the host whose attempts are still remembered, so that late messages get the right answer."""

@@ -10,14 +10,16 @@ import msgspec
 import structlog
 
 from skep.compute.conversation import Conversation
+from skep.compute.drivers.base import DriverError
 from skep.compute.settings import ComputeSettings
 from skep.compute.work import AgentWork, Stopping
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.decoding import json_decoder
+from skep.domain.disk_doors import DiskDoor
 from skep.domain.errors import SkepError, StaleAgent, Unavailable
-from skep.domain.ids import InstanceUuid
-from skep.domain.sessions import connections_label, contents_label
+from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.sessions import connections_label, contents_label, disks_label
 from skep.domain.timelines import Moment, later
 from skep.domain.volumes import ConnectedVolume, ConnectedVolumes
 from skep.messages.base import Call, Cast
@@ -37,9 +39,11 @@ from skep.messages.to_cell_conductor import (
     Registration,
     ReportGuests,
     RequestConnections,
+    RequestDisks,
     RequestTicket,
     TaskDone,
 )
+from skep.messages.to_compute import MoveStep
 from skep.neighbours.images.tickets import ImageTicket, NoTicket
 
 ReplyT = TypeVar("ReplyT")
@@ -52,6 +56,7 @@ SPOKEN = (
     ReadContents,
     RequestTicket,
     RequestConnections,
+    RequestDisks,
     Built,
     AttemptFailed,
     Destroyed,
@@ -64,6 +69,9 @@ SPOKEN = (
     ReadNetworks,
 )
 """What only the youngest of several agents with one identity may say."""
+
+FIRST_DISKS_PAUSE = 0.05
+"""Seconds before the answer of another host is asked for again; doubled up to `resend_seconds`."""
 
 LONGEST_PAUSE = 16
 """Times `resend_seconds`: the pause between two sendings doubles up to it."""
@@ -252,6 +260,30 @@ class Upcalls:
                 return json_decoder(ConnectedVolumes).decode(plain).volumes
             log.error("connections of volumes were sealed for another run of this agent", host=self._host)
             await asyncio.sleep(self._settings.resend_seconds)
+
+    async def disks(self, order: MoveStep, certificate: bytes) -> DiskDoor:
+        """Return where the target of a cold move gets the disks. Raises DriverError where it gets none, Stopping."""
+        call = RequestDisks(
+            question=new_uuid(),
+            instance=order.instance.uuid,
+            attempt=order.attempt,
+            host=self._host,
+            move=order.move,
+            certificate=certificate,
+        )
+        pause = FIRST_DISKS_PAUSE
+        while True:
+            answer = await self.ask(call, context=order.context)
+            assert answer is not None
+            if answer.sealed is not None:
+                plain = self._conversation.opened(disks_label(order.move, call.question), answer.sealed)
+                if plain is None:
+                    raise DriverError("StorageUnavailable", "the answer is sealed for another run of this agent")
+                return json_decoder(DiskDoor).decode(plain)
+            if not answer.waits:
+                raise DriverError("StorageUnavailable", answer.reason)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, self._settings.resend_seconds)
 
     def registered(self, answer: Registration) -> None:
         """Remember what a conductor said when it took a registration."""

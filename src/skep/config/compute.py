@@ -331,10 +331,27 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
         str,
         Meta(
             description="Directory that all hosts of the cell see, through which the disks of a moved server go from "
-            "one to the other, also to another cell whose hosts see it; empty: the host takes part in no move, but "
-            "for the fake hosts of `skep up`"
+            "one to the other, also to another cell whose hosts see it, and in which the hosts of a live migration "
+            "meet; empty: the host takes part in cold moves inside its cell only, by `move_address`; hosts of "
+            "`skep up` then have a directory of their own cloud, unless `move_address` is set"
         ),
     ] = ""
+    move_address: Annotated[
+        str,
+        Meta(
+            description="Address of this machine where the agents of other hosts of the cell fetch the disks of cold "
+            "moves, at any port, by TLS in which both prove themselves; on several machines one that all of them "
+            "reach; empty: disks go through `exchange_directory` only"
+        ),
+    ] = ""
+    move_mib_per_second: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="MiB per second at which the disks of all cold moves leave this host for others, together; 0: "
+            "as fast as they can",
+        ),
+    ] = 0.0
     driver: Annotated[
         str,
         Meta(min_length=1, description="Driver of the hypervisor, by its name among the entry points `skep.drivers`"),

@@ -41,6 +41,9 @@ class Capability(enum.StrEnum):
     """Move a guest that runs to another host."""
     MOVE_BETWEEN_CELLS = "move_between_cells"
     """Take part in a cold move whose other host is in another cell: `move`, and an agent that knows of cells."""
+    MOVE_BY_WIRE = "move_by_wire"
+    """Give the disks of a cold move to the agent of its other host, and fetch them there: `move`, without a directory
+    that both see."""
     ATTACH = "attach"
     """Attach volumes and interfaces to a guest, and detach them."""
     ATTACH_VOLUME = "attach_volume"

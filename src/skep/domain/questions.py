@@ -38,6 +38,10 @@ class Topic(enum.StrEnum):
     CACHE_IMAGES = "cache_images"
     """About no guest: the host fetches images, and answers when it has (the JSON of a list of
     `image_caching.CachedImage`). The arguments: `images`, and `sealed`, a `SealedCaching` in base64."""
+    DISKS = "disks"
+    """The target of a cold move asks where it gets the disks of a guest that is put aside. Answered by a
+    `disk_doors.DiskDoor`, sealed for the run of the target's agent. The arguments, bytes in base64: `move`,
+    `certificate` of that run, `key` for which it is sealed."""
 
 
 NEEDS: Mapping[Topic, Capability] = MappingProxyType(
@@ -46,6 +50,7 @@ NEEDS: Mapping[Topic, Capability] = MappingProxyType(
         Topic.DIAGNOSTICS: Capability.DIAGNOSTICS,
         Topic.SERIAL_LINE: Capability.SERIAL_CONSOLE,
         Topic.CACHE_IMAGES: Capability.IMAGE,
+        Topic.DISKS: Capability.MOVE_BY_WIRE,
     }
 )
 """What the driver has to be able to do."""

@@ -115,6 +115,11 @@ def connections_label(instance: str, attempt: int) -> tuple[object, ...]:
     return ("connections", instance, attempt)
 
 
+def disks_label(move: str, question: str) -> tuple[object, ...]:
+    """Return what `seal_to_run` is told of the door through which the target of a cold move gets the disks."""
+    return ("disks", move, question)
+
+
 def _key_to_run(shared: bytes, theirs: bytes, public: bytes) -> bytes:
     about = msgspec.msgpack.encode(("skep to a run", theirs, public))
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=about).derive(shared)

@@ -357,6 +357,35 @@ class MoveStepDone(Call[Done], frozen=True, kw_only=True):
     """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
+class SealedDisks(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the target of a cold move gets the disks, sealed for the run of its agent by the source's."""
+
+    sealed: bytes | None = None
+    """A `skep.domain.disk_doors.DiskDoor`; None: there is none, or the source has not answered yet."""
+    waits: bool = False
+    """The source has not answered yet: ask the same again."""
+    reason: str = ""
+    """Why there is none."""
+
+
+class RequestDisks(Call[SealedDisks], frozen=True, kw_only=True):
+    """The host is the target of a cold move and needs the disks that its source has put aside: where are they?"""
+
+    wire_name: ClassVar[str] = "RequestDisks"
+    reply_type: ClassVar[Any] = SealedDisks
+    question: str
+    """A new UUID; the same again as long as the answer is that it waits."""
+    instance: InstanceUuid
+    attempt: int
+    host: str
+    move: str
+    """UUID of the migration."""
+    certificate: bytes
+    """Of this run of the agent, DER: the source gives the disks to it alone."""
+    incarnation: int | None = None
+    """The run of the host's agent that sends this; a younger run supersedes it."""
+
+
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """The agent's number for this life, and whether its node is mapped to the cell yet."""
 

@@ -100,6 +100,8 @@ class MoveStep(Cast, frozen=True, kw_only=True):
     """What is to become of copying that is under way: one of `skep.domain.moves.WISHES`; empty: it goes on."""
     between_cells: bool = False
     """Its two hosts are in different cells: a source looks whether it sees the exchange of the target."""
+    by_wire: bool = False
+    """The agents of both hosts say that disks may go from one to the other without an exchange."""
 
 
 OF_CHANGE_POWER = frozenset({Task.POWERING_ON, Task.POWERING_OFF, Task.REBOOTING, Task.REBOOTING_HARD})

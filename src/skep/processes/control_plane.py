@@ -281,7 +281,7 @@ class ControlPlane:
             self._flusher,
             key=self.directory.secrets_key,
             images=self._images,
-            exchange=self.directory.exchange,
+            exchange=self.directory.exchange(self.config.compute),
         )
         await made.start()
         self.drivers[host] = made.driver

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
+from skep.config.compute import ComputeSettings
 from skep.domain.errors import Misconfigured
 from skep.processes import privacy
 from skep.standalone import ownership
@@ -117,10 +118,14 @@ class StateDirectory:
         """Return the directory of a fake host: its journal and its guests."""
         return self.root / "hosts" / cell / host
 
-    @property
-    def exchange(self) -> Path:
-        """Where disks go from one fake host to another, also of another cell."""
-        return self.root / "exchange"
+    def exchange(self, compute: ComputeSettings) -> Path | None:
+        """Return where disks go from one host of the own cloud to another, also of another cell.
+
+        None: they go from agent to agent, as `move_address` says.
+        """
+        if compute.exchange_directory:
+            return Path(compute.exchange_directory)
+        return None if compute.move_address else self.root / "exchange"
 
     def hosts(self, cell: str) -> tuple[str, ...]:
         """Return the fake hosts that a cell has here, `host2` before `host10`."""

@@ -32,6 +32,8 @@ def compute_settings(config: Config, host: str) -> ComputeSettings:
     section = config.compute
     return ComputeSettings(
         console_address=section.console_address,
+        move_address=section.move_address,
+        move_mib_per_second=section.move_mib_per_second,
         driver=section.driver,
         cpu_allocation_ratio=section.cpu_allocation_ratio,
         ram_allocation_ratio=section.ram_allocation_ratio,

@@ -34,7 +34,7 @@ async def ask(
 
 
 def test_every_topic_has_an_answer_and_a_capability() -> None:
-    assert {*ANSWERS, Topic.SERIAL_LINE, Topic.CACHE_IMAGES} == set(NEEDS) == set(Topic)
+    assert {*ANSWERS, Topic.SERIAL_LINE, Topic.CACHE_IMAGES, Topic.DISKS} == set(NEEDS) == set(Topic)
 
 
 async def test_what_a_guest_wrote_to_its_console(stage: AgentStage) -> None:

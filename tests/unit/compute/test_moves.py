@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from skep.compute.agent import JOURNAL_FILE
@@ -460,3 +461,45 @@ async def test_a_journal_that_lost_its_last_line_with_the_power_does_not_report_
         await stage.turn()
     assert len(stage.conductor.all(Built)) == before
     assert labels(stage) == [1], "nothing is undone"
+
+
+@pytest.fixture
+async def alone(tmp_path: Path) -> AsyncIterator[AgentStage]:
+    """A host without an exchange, that gives disks from agent to agent, with a guest."""
+    async with AgentStage(tmp_path / "alone") as stage:
+        stage.settings = msgspec.structs.replace(stage.settings, move_address="127.0.0.1")
+        await stage.start()
+        await stage.build()
+        await stage.conductor.hears(Built)
+        write(stage, 1, b"written by the guest")
+        yield stage
+
+
+async def test_a_host_without_an_exchange_refuses_who_knows_no_wire(alone: AgentStage) -> None:
+    """So it is where the other agent or the conductor is of a release before: they say nothing of it."""
+    assert set(alone.conductor.all(RegisterAgent)[-1].capabilities or ()) & {
+        "move",
+        "move_by_wire",
+        "move_between_cells",
+        "live_migrate",
+    } == {"move", "move_by_wire"}
+    for step, attempt in (("prepare", 2), ("put_aside", 1)):
+        told = await alone.moved(step, attempt, target=2 if step == "prepare" else 3)
+        assert told.failure is not None
+        assert told.failure.error == "ExchangeNotShared"
+        assert "`[compute] exchange_directory`" in told.failure.message
+    assert await guests(alone) == [(1, PowerState.RUNNING)]
+    assert labels(alone) == [1]
+
+
+async def test_a_guest_goes_back_without_a_way_for_its_disks(alone: AgentStage) -> None:
+    told = await alone.moved("put_aside", 1, target=1)
+    assert told.failure is None
+    assert await guests(alone) == []
+
+
+async def test_a_guest_goes_to_another_attempt_on_its_host_without_an_exchange(alone: AgentStage) -> None:
+    for step, attempt in (("prepare", 2), ("put_aside", 1), ("transfer", 2), ("take_up", 2)):
+        assert (await alone.moved(step, attempt, target=2, by_wire=True, vcpus=2)).failure is None
+    assert await guests(alone) == [(2, PowerState.RUNNING)]
+    assert disk(alone, 2) == b"written by the guest"

@@ -64,22 +64,28 @@ def capabilities_of(driver: Driver) -> frozenset[Capability]:
     return frozenset(capability for capability, protocol in PROTOCOLS.items() if isinstance(driver, protocol))
 
 
-def able(driver: Driver, *, stores_images: bool = False, exchanges: bool = False) -> frozenset[Capability]:
+def able(
+    driver: Driver, *, stores_images: bool = False, exchanges: bool = False, wired: bool = False
+) -> frozenset[Capability]:
     """Return what a host can do with its driver.
 
-    One that may store no images makes none of its guests, and one without an exchange of disks takes part in no move.
-    Any driver makes a guest anew that another host has lost.
+    One that may store no images makes none of its guests. One takes part in cold moves that has an exchange of disks or
+    is `wired`, which is to give them from agent to agent; in live migrations and in moves between cells, with an
+    exchange only. Any driver makes a guest anew that another host has lost.
     """
     needs = {
         Capability.SNAPSHOT: stores_images,
-        Capability.MOVE: exchanges,
+        Capability.MOVE: exchanges or wired,
         Capability.LIVE_MIGRATE: exchanges,
         Capability.NETWORKS: isinstance(driver, NetworksDriver) and driver.wants_networks,
     }
     found = {Capability.EVACUATE, *(one for one in capabilities_of(driver) if needs.get(one, True))}
     if isinstance(driver, InterfacesOfHost) and driver.interfaces_of_host:
         found.add(Capability.HOST_INTERFACES)
-    return frozenset({*found, Capability.MOVE_BETWEEN_CELLS} if Capability.MOVE in found else found)
+    if Capability.MOVE in found:
+        ways = {Capability.MOVE_BETWEEN_CELLS: exchanges, Capability.MOVE_BY_WIRE: wired}
+        found.update(way for way, is_there in ways.items() if is_there)
+    return frozenset(found)
 
 
 def missing(capability: Capability, host: str) -> str:

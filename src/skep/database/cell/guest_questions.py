@@ -70,6 +70,14 @@ def unanswered(connection: sa.Connection, question: str) -> GuestQuestion | None
     return None if found is None else load(found, GuestQuestion)
 
 
+def stored(connection: sa.Connection, question: str) -> tuple[GuestQuestion, GuestAnswer | None] | None:
+    """Return a question with its answer, if it has one; None where there is none such."""
+    found = connection.execute(sa.select(row.question, row.answer).where(row.id == question)).first()
+    if found is None:
+        return None
+    return load(found.question, GuestQuestion), None if found.answer is None else load(found.answer, GuestAnswer)
+
+
 def forget(connection: sa.Connection, questions: Sequence[str]) -> None:
     """Remove questions: nobody waits for their answers any more."""
     connection.execute(guest_questions.delete().where(row.id.in_(questions)))

@@ -48,6 +48,7 @@ from skep.database.stored import dump, load
 from skep.domain.actions import Over
 from skep.domain.assignments import Assignment
 from skep.domain.builds import BuildFailure, FailureKind
+from skep.domain.capabilities import Capability
 from skep.domain.clock import SECOND
 from skep.domain.guests import state_after
 from skep.domain.ids import CellUuid, InstanceUuid
@@ -72,6 +73,9 @@ move = migrations.c
 SILENT = "HostSilent"
 """The error of a step whose host did not answer within the deadline."""
 
+CHOOSE_A_WAY = frozenset({"prepare", "put_aside"})
+"""Steps at which a host of a cold move looks which way the disks go."""
+
 LONGEST_RETRY = 15 * SECOND
 """So long at most is waited before a host is told again of a step that failed and that only it can take."""
 
@@ -95,6 +99,8 @@ class DueStep(msgspec.Struct, frozen=True, kw_only=True):
     preserve: bool = False
     secrets: bytes | None = None
     """What was asked for besides, sealed."""
+    by_wire: bool = False
+    """The agents of both hosts say that disks may go from one to the other."""
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +205,7 @@ def _order(connection: sa.Connection, known: Move, home: CellUuid) -> DueStep | 
         start=evacuations.starts(connection, known, work.instance) if evacuates else State(known.was) is State.ACTIVE,
         secrets=None if request is None else request.secrets,
         kept=known.source_attempt if known.row.side == "back" else 0,
+        by_wire=known.step in CHOOSE_A_WAY and _are_wired(connection, known),
     )
     if known.action != rebuilds.REBUILD.name:
         return due_step
@@ -214,6 +221,13 @@ def _order(connection: sa.Connection, known: Move, home: CellUuid) -> DueStep | 
     )
 
 
+def _are_wired(connection: sa.Connection, known: Move) -> bool:
+    if known.is_between_cells or known.dest_node is None:
+        return False
+    both = {known.source_node, known.dest_node}
+    return agents.having(connection, both, Capability.MOVE_BY_WIRE) == both
+
+
 def progressed(connection: sa.Connection, tasks_in_hand: Sequence[tuple[InstanceUuid, str]], now: int) -> None:
     """Note that hosts have steps of these moves in hand: their deadlines begin anew."""
     named = sa.tuple_(move.instance, move.task_id).in_(tasks_in_hand)
@@ -224,7 +238,7 @@ def may(
     connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, now: int, *, task_id: str
 ) -> tuple[bool, Move | None]:
     """Let a host begin a step that stops or starts a guest; also the move, where this is the first yes."""
-    found = _found_at(connection, uuid, step, attempt, host, task_id)
+    found = found_at(connection, uuid, step, attempt, host, task_id)
     if found is None:
         return False, None
     known, granted = found
@@ -288,7 +302,7 @@ def released(connection: sa.Connection, known: Move, now: int, most_hosts: int) 
         step = "evacuate_release"
         nothing = PowerState.NOSTATE
         return done(connection, known.uuid, step, attempt, host, nothing, now, most_hosts, task_id=task_id)
-    found = _found_at(connection, known.uuid, "evacuate_release", attempt, host, task_id)
+    found = found_at(connection, known.uuid, "evacuate_release", attempt, host, task_id)
     if found is None:
         return None
     there, granted = found
@@ -308,7 +322,7 @@ def not_released(connection: sa.Connection, known: Move, now: int) -> Moved | No
     if agent is None or "MoveStep" in (agent.understands or ()):
         return None
     asked_of = (known.source_attempt, known.source_host, known.context.request_id)
-    found = _found_at(connection, known.uuid, "evacuate_release", *asked_of)
+    found = found_at(connection, known.uuid, "evacuate_release", *asked_of)
     if found is None or found[1]:
         return None
     there = found[0]
@@ -387,12 +401,12 @@ def _again(connection: sa.Connection, known: Move, now: int, *, answered: bool) 
 
 
 def _at(connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, task_id: str) -> Move | None:
-    """Return a move that is at this step, as `_found_at` does."""
-    found = _found_at(connection, uuid, step, attempt, host, task_id)
+    """Return a move that is at this step, as `found_at` does."""
+    found = found_at(connection, uuid, step, attempt, host, task_id)
     return None if found is None else found[0]
 
 
-def _found_at(
+def found_at(
     connection: sa.Connection, uuid: str, step: str, attempt: int, host: str, task_id: str
 ) -> tuple[Move, bool] | None:
     """Return a move that is at this step, of this attempt on this host, and still has its server; and whether the host

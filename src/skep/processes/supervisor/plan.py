@@ -143,13 +143,13 @@ def _scheduler(config: Config) -> tuple[tuple[str, str], ...]:
 
 
 def _host(config: Config, cell: Cell) -> tuple[tuple[str, str], ...]:
-    exchange = str(StateDirectory(Path(config.state.directory).absolute()).exchange)
+    exchange = StateDirectory(Path(config.state.directory).absolute()).exchange(config.compute)
     known = tuple(CellSettings(name=one.name, transport_url=one.transport_url) for one in config.cells)
     mine = [one for one in known if one.name == cell.name]
     return (
         ("SKEP_COMPUTE__CELL", cell.uuid),
         ("SKEP_COMPUTE__CELL_NAME", cell.name),
-        ("SKEP_COMPUTE__EXCHANGE_DIRECTORY", config.compute.exchange_directory or exchange),
+        ("SKEP_COMPUTE__EXCHANGE_DIRECTORY", "" if exchange is None else str(exchange)),
         ("SKEP_CELLS", msgspec.json.encode(mine).decode()),
         *_own_images(config),
     )

@@ -1,0 +1,314 @@
+"""Doors of disks: a source gives the disks of a guest that it has put aside to the target of that one move.
+
+A door is opened by a question that came through the cell's conductor, for the one run of the target's agent whose
+certificate the question names. It gives the files that the driver keeps for the attempt and nothing else, any number of
+times from any byte. It ends when the target has all, when the guest is no longer put aside for the move, when nothing
+came through it for a while, and with the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from ssl import SSLContext
+
+import msgspec
+import structlog
+
+from skep.compute.disk_wire import (
+    BLOCK,
+    DATA,
+    END,
+    HOLE,
+    MANIFEST,
+    MOST_LINE,
+    MOST_TEXT,
+    REFUSED,
+    SAYING_SECONDS,
+    WAIT,
+    ZEROS,
+    BrokenWire,
+    Pace,
+    RunProof,
+    check_peer,
+    end,
+    send,
+)
+from skep.compute.drivers.base import DriverError, MoveDriver
+from skep.compute.host import Host
+from skep.compute.partial_file import to_its_end
+from skep.domain.decoding import json_decoder
+from skep.domain.disk_doors import DiskDoor, DiskManifest, DiskRequest, OfferedFile
+from skep.domain.ids import InstanceUuid
+from skep.http.closing import stop_accepting
+
+log = structlog.get_logger("skep.compute")
+
+MOST_DOORS = 128
+"""Of one host, one for each move."""
+MOST_OF_DOOR = 2
+"""Connections to one door at a time: one that was cut may not have ended yet when the next one comes."""
+LOOK_SECONDS = 0.5
+"""Between two looks whether a door is still wanted."""
+UNUSED_SECONDS = 120.0
+"""After which a door is shut through which nothing goes: a target that comes later asks for another."""
+WAIT_SECONDS = 2.0
+"""Between two words of a source that is at work on its answer."""
+
+_request = json_decoder(DiskRequest)
+
+
+class TooManyDoors(Exception):
+    """The host has as many doors as it may."""
+
+
+class UnreadableDisks(Exception):
+    """The files of a guest cannot be read."""
+
+
+class _Shut(Exception):
+    """The door is shut."""
+
+
+@dataclass(eq=False)
+class _Door:
+    token: str
+    instance: InstanceUuid
+    attempt: int
+    move: str
+    certificate: bytes
+    context: SSLContext
+    files: Mapping[str, Path]
+    manifest: asyncio.Task[DiskManifest]
+    server: asyncio.Server | None = None
+    used: float = 0.0
+    """When something last went through it, by the time of the loop."""
+    connections: set[asyncio.Task[None]] = field(default_factory=set)
+    is_open: bool = True
+
+
+class DiskDoors:
+    """The doors of one host."""
+
+    def __init__(self, host: Host, proof: RunProof, address: str, pace: Pace) -> None:
+        """`address`: of this machine, where connections are taken. `pace`: of all doors together."""
+        self._host = host
+        self._proof = proof
+        self._address = address
+        self._pace = pace
+        self._doors: dict[str, _Door] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()
+
+    @property
+    def number(self) -> int:
+        """How many doors are open."""
+        return len(self._doors)
+
+    async def open(self, instance: InstanceUuid, attempt: int, move: str, certificate: bytes) -> DiskDoor:
+        """Open a door to the disks of an attempt that is put aside for a move, instead of one that the move has.
+
+        Raises DriverError where they are not, TooManyDoors, OSError when no port can be had or the certificate is none.
+        """
+        driver = self._host.driver
+        if not self._is_aside(instance, attempt, move) or not isinstance(driver, MoveDriver):
+            raise DriverError(
+                "InstanceNotFound", f"no guest of attempt {attempt} of {instance} is put aside for {move}"
+            )
+        async with self._changing:
+            files = dict(await driver.kept(instance, attempt))
+            former = self._doors.get(move)
+            if former is None and len(self._doors) >= MOST_DOORS:
+                raise TooManyDoors
+            context = self._proof.context(certificate, serves=True)
+            same = former is not None and (former.attempt, former.files) == (attempt, files)
+            manifest = former.manifest if former is not None and same and not _failed(former.manifest) else None
+            if former is not None:
+                await self._shut(former, keeps_manifest=manifest is not None)
+            digests = manifest or asyncio.create_task(_manifest_of(files), name=f"manifest of {move}")
+            token = secrets.token_hex(32)
+            door = _Door(token, instance, attempt, move, certificate, context, files, digests)
+            door.used = asyncio.get_running_loop().time()
+            try:
+                connected = partial(self._connected, door)
+                door.server = await asyncio.start_server(connected, self._address, 0, limit=MOST_LINE)
+            except BaseException:
+                digests.cancel()
+                raise
+            self._doors[move] = door
+            if self._watch is None or self._watch.done():
+                self._watch = asyncio.create_task(self._look(), name=f"doors of {self._host.name}")
+        port: int = door.server.sockets[0].getsockname()[1]
+        log.info("door to disks opened", host=self._host.name, instance=instance, attempt=attempt, move=move, port=port)
+        return DiskDoor(address=self._address, port=port, token=token, certificate=self._proof.certificate)
+
+    async def close(self) -> None:
+        """Shut all doors."""
+        async with self._changing:
+            for door in tuple(self._doors.values()):
+                await self._shut(door)
+            if self._watch is not None:
+                self._watch.cancel()
+                await asyncio.gather(self._watch, return_exceptions=True)
+
+    async def _look(self) -> None:
+        """Shut what is not wanted any more, until there is no door."""
+        while self._doors:
+            # Whoever ends this task holds the lock: no door is left half shut.
+            async with self._changing:
+                now = asyncio.get_running_loop().time()
+                for door in tuple(self._doors.values()):
+                    unused = not door.connections and now - door.used > UNUSED_SECONDS
+                    if unused or not self._is_aside(door.instance, door.attempt, door.move):
+                        await self._shut(door)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _shut(self, door: _Door, *, keeps_manifest: bool = False) -> None:
+        door.is_open = False
+        if self._doors.get(door.move) is door:
+            del self._doors[door.move]
+        if door.server is not None:
+            server, door.server = door.server, None
+            await stop_accepting(server)
+        mine = asyncio.current_task()
+        ending = [one for one in door.connections if one is not mine]
+        for one in ending:
+            one.cancel()
+        if not keeps_manifest and not _failed(door.manifest):
+            door.manifest.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    def _connected(self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not door.is_open or len(door.connections) >= MOST_OF_DOOR:
+            writer.close()
+            return
+        task = asyncio.create_task(self._attend(door, reader, writer), name=f"disks of {door.move}")
+        door.connections.add(task)
+        task.add_done_callback(door.connections.discard)
+        # One that is cancelled before it begins closes nothing by itself.
+        task.add_done_callback(lambda _task: writer.transport.abort())
+
+    async def _attend(self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(SAYING_SECONDS):
+                await writer.start_tls(door.context)
+                check_peer(writer, door.certificate)
+            while await self._serve(door, reader, writer):
+                door.used = asyncio.get_running_loop().time()
+        except (OSError, TimeoutError, ValueError, UnreadableDisks, _Shut) as error:
+            said = f"{type(error).__name__}: {error}"
+            log.info("connection to disks ended", host=self._host.name, move=door.move, error=said)
+        finally:
+            await end(writer)
+
+    async def _serve(self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; False when there is no further one."""
+        async with asyncio.timeout(SAYING_SECONDS):
+            line = await reader.readline()
+        if not line:
+            return False
+        asked = _request.decode(line)
+        if not hmac.compare_digest(asked.token, door.token):
+            raise BrokenWire("a request had not the token of the move")
+        match asked.what:
+            case "manifest":
+                await self._say_manifest(door, writer)
+            case "file":
+                await self._say_file(door, asked, writer)
+            case "end":
+                log.info("disks given", host=self._host.name, instance=door.instance, move=door.move)
+                await self._shut(door)
+        return door.is_open
+
+    async def _say_manifest(self, door: _Door, writer: asyncio.StreamWriter) -> None:
+        try:
+            manifest = await self._awaited(door, writer)
+        except UnreadableDisks as error:
+            await send(writer, REFUSED, str(error).encode()[:MOST_TEXT])
+            return
+        await send(writer, MANIFEST, msgspec.json.encode(manifest))
+
+    async def _awaited(self, door: _Door, writer: asyncio.StreamWriter) -> DiskManifest:
+        """Wait for the digests, and say meanwhile that they are coming."""
+        while not door.manifest.done():
+            await asyncio.wait([door.manifest], timeout=WAIT_SECONDS)
+            if not door.manifest.done():
+                self._check(door)
+                await send(writer, WAIT)
+        if door.manifest.cancelled():
+            raise _Shut
+        return door.manifest.result()
+
+    async def _say_file(self, door: _Door, asked: DiskRequest, writer: asyncio.StreamWriter) -> None:
+        manifest = await self._awaited(door, writer)
+        entry = next((one for one in manifest.files if one.name == asked.name), None)
+        if entry is None or asked.offset > entry.size:
+            await send(writer, REFUSED, b"there is no such file, or it has not so many bytes")
+            return
+        descriptor = await asyncio.to_thread(os.open, door.files[entry.name], os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            at = asked.offset
+            while at < entry.size:
+                self._check(door)
+                block = await to_its_end(os.pread, descriptor, min(BLOCK, entry.size - at), at)
+                if not block:
+                    raise BrokenWire(f"{entry.name} has become smaller")
+                if ZEROS.startswith(block):
+                    await send(writer, HOLE, length=len(block))
+                else:
+                    await self._pace.take(len(block))
+                    await send(writer, DATA, block)
+                at += len(block)
+                door.used = asyncio.get_running_loop().time()
+            await send(writer, END)
+        finally:
+            os.close(descriptor)
+
+    def _check(self, door: _Door) -> None:
+        """Raise _Shut where the door is, or is to be."""
+        if not door.is_open or not self._is_aside(door.instance, door.attempt, door.move):
+            raise _Shut
+
+    def _is_aside(self, instance: InstanceUuid, attempt: int, move: str) -> bool:
+        record = self._host.journal.attempts.get(instance)
+        opened = record.open.get(attempt) if record is not None and attempt > record.terminate_up_to else None
+        return opened is not None and opened.aside == move
+
+
+def _failed(manifest: asyncio.Task[DiskManifest]) -> bool:
+    return manifest.done() and (manifest.cancelled() or manifest.exception() is not None)
+
+
+async def _manifest_of(files: Mapping[str, Path]) -> DiskManifest:
+    """Look at all files. Raises UnreadableDisks."""
+    stopped = False
+
+    def look() -> DiskManifest:
+        return DiskManifest(files=tuple(_offered(name, path, lambda: stopped) for name, path in files.items()))
+
+    try:
+        return await asyncio.to_thread(look)
+    except OSError as error:
+        raise UnreadableDisks(str(error)) from error
+    finally:
+        # Nothing stops a thread but itself.
+        stopped = True
+
+
+def _offered(name: str, path: Path, stopped: Callable[[], bool]) -> OfferedFile:
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        while block := file.read(BLOCK):
+            if stopped():
+                raise _Shut
+            digest.update(block)
+            size += len(block)
+    return OfferedFile(name=name, size=size, stored=min(size, status.st_blocks * 512), digest=digest.hexdigest())
