@@ -1,4 +1,4 @@
-"""The websocket that hands the serial line of a guest through, from the host that has it to the user's client.
+"""The websocket that hands a line of a guest through, serial line or screen, from its host to the user's client.
 
 Before it is accepted: a token that is good, a page that may open it, room for one more. While it lasts: the server is
 still where the token says, something is said now and then, and no longer than allowed.
@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from skep.api.console_tokens import ConsoleToken, read_token
 from skep.api.handlers.server_lookup import look_up
 from skep.api.services import ApiServices
-from skep.domain.consoles import CHUNK, PATH
+from skep.domain.consoles import CHUNK, KINDS, PATHS
 from skep.domain.errors import Forbidden, NotFound, Overloaded, SkepError, TooManyRequests, Unavailable, Unreachable
 from skep.domain.instances import Task
 from skep.http import urls
@@ -96,14 +96,14 @@ class ConsoleProxy:
         await send({"type": "websocket.close", "code": POLICY, "reason": str(error)[:120]})
 
     def _admitted(self, scope: Scope) -> ConsoleToken:
-        if scope["path"] != PATH:
+        if scope["path"] not in PATHS.values():
             raise NotFound("There is no console at this path.")
         headers = by_name(scope["headers"])
         self._check_origin(headers)
         said = urls.query(scope).get("token", [""])[-1] or _cookie(headers.get(b"cookie", b""))
         token = read_token(self._services.unseal, said, self._services.clock.now())
-        if token is None:
-            raise Forbidden("The token is none, or over.")
+        if token is None or PATHS[KINDS[token.kind][0]] != scope["path"]:
+            raise Forbidden("The token is none of this path, or over.")
         if self.open >= self._limits.most:
             raise Overloaded("Too many consoles are open.")
         self._use(token)
@@ -231,7 +231,7 @@ class _Line:
 
 
 async def _connected(token: ConsoleToken) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return a connection to the guest's line. Raises Unreachable, Forbidden when the token was used before."""
+    """Return a connection to a line of the guest. Raises Unreachable, Forbidden when the token was used before."""
     door = token.door
     writer: asyncio.StreamWriter | None = None
     try:

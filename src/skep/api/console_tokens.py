@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from skep.domain.clock import SECOND
-from skep.domain.consoles import SerialDoor
+from skep.domain.consoles import ConsoleDoor
 from skep.domain.decoding import json_decoder
 from skep.domain.ids import CellUuid, InstanceUuid
 
@@ -27,7 +27,7 @@ class ConsoleToken(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     attempt: int
     kind: str
-    door: SerialDoor
+    door: ConsoleDoor
     until: int
     """Microseconds since the epoch."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -85,6 +86,8 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long the answer of a host to a user's question is waited for."""
     console_token_seconds: float = 600.0
     """In which the address of a console has to be used."""
+    novnc_directory: Path = Path("/usr/share/novnc")
+    """Has the files of noVNC, which shows screens of guests; it may be missing."""
     reclaim_instance_interval: int = 0
     """Seconds for which deleted servers are kept; 0: they are deleted at once."""
     evacuate_needs_fence: bool = False

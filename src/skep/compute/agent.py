@@ -14,6 +14,7 @@ from skep.compute.actions import GuestActions
 from skep.compute.arrivals import Arrivals
 from skep.compute.builds import Builds
 from skep.compute.calls import DriverCalls
+from skep.compute.console_lines import ConsoleLines
 from skep.compute.conversation import Conversation
 from skep.compute.deletes import Deletes
 from skep.compute.disk_doors import DiskDoors
@@ -41,7 +42,6 @@ from skep.compute.own_clock import OwnClock
 from skep.compute.progress import Progress
 from skep.compute.reports import Reports
 from skep.compute.restart import Restart
-from skep.compute.serial_lines import SerialLines
 from skep.compute.settings import ComputeSettings
 from skep.compute.snapshots import Snapshots
 from skep.compute.steps import Steps, UnwatchedSteps
@@ -144,7 +144,7 @@ class Agent:
         self._process = Incarnation(new_uuid())
         self._work = AgentWork()
         self._host: Host | None = None
-        self._lines: SerialLines | None = None
+        self._lines: ConsoleLines | None = None
         self._doors: DiskDoors | None = None
         self._subscription: Subscription | None = None
         self._stopped = asyncio.Event()
@@ -293,7 +293,7 @@ class Agent:
         deletes = Deletes(host, builds, outcomes)
         actions = GuestActions(host, outcomes)
         moves = Moves(host, outcomes)
-        self._lines = SerialLines(host, self.settings.console_address)
+        self._lines = ConsoleLines(host, self.settings.console_address)
         if proof is not None:
             pace = Pace(self.settings.move_mib_per_second)
             self._doors = DiskDoors(host, proof, self.settings.move_address, pace)

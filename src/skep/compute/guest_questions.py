@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import structlog
 
 from skep.compute.cached_images import cache_images
+from skep.compute.console_lines import LINES, ConsoleLines, TooManyLines, line_of
 from skep.compute.disk_doors import DiskDoors, TooManyDoors
-from skep.compute.drivers.base import ConsoleOutputDriver, DiagnosticsDriver, DriverError, SerialConsoleDriver
+from skep.compute.drivers.base import ConsoleOutputDriver, DiagnosticsDriver, Driver, DriverError
 from skep.compute.drivers.capabilities import missing
 from skep.compute.host import Host
-from skep.compute.serial_lines import SerialLines, TooManyLines
 from skep.domain.builds import BuildFailure
 from skep.domain.context import RequestContext
 from skep.domain.decoding import convert
@@ -63,7 +63,7 @@ ANSWERS: dict[Topic, Callable[[Any, AskAboutGuest], Awaitable[bytes]]] = {
 class GuestQuestions:
     """The questions of one host that are not answered yet."""
 
-    def __init__(self, host: Host, lines: SerialLines, doors: DiskDoors | None = None) -> None:
+    def __init__(self, host: Host, lines: ConsoleLines, doors: DiskDoors | None = None) -> None:
         self._host = host
         self._lines = lines
         self._doors = doors
@@ -109,21 +109,19 @@ class GuestQuestions:
             return await self._disks(asked)
         if host.guests.get(asked.instance) != asked.attempt:
             return f"InstanceNotFound: there is no guest of {asked.instance} on host {host.name}"
-        if topic is Topic.SERIAL_LINE:
-            return await self._door(asked)
+        if topic in LINES:
+            return await self._door(topic, asked)
         result = await host.calls.read("question", partial(_ask, ANSWERS[topic], host.driver, asked))
         return f"{result.error}: {result.message}" if isinstance(result, BuildFailure) else result
 
-    async def _door(self, asked: AskAboutGuest) -> bytes | str:
+    async def _door(self, topic: Topic, asked: AskAboutGuest) -> bytes | str:
         seconds = asked.arguments.get("seconds")
-        tried = await self._host.calls.read(
-            "question", partial(_try_line, cast(SerialConsoleDriver, self._host.driver), asked)
-        )
+        tried = await self._host.calls.read("question", partial(_try_line, self._host.driver, topic, asked))
         if isinstance(tried, BuildFailure):
             return f"{tried.error}: {tried.message}"
         try:
             door = await self._lines.open(
-                asked.instance, asked.attempt, float(seconds) if isinstance(seconds, int | float) else 1.0
+                topic, asked.instance, asked.attempt, float(seconds) if isinstance(seconds, int | float) else 1.0
             )
         except TooManyLines:
             return f"TooManyConsoles: host {self._host.name} has as many consoles open as it may"
@@ -146,9 +144,9 @@ class GuestQuestions:
             return f"StorageUnavailable: host {self._host.name} cannot give disks away: {error}"
 
 
-async def _try_line(driver: SerialConsoleDriver, asked: AskAboutGuest) -> None:
+async def _try_line(driver: Driver, topic: Topic, asked: AskAboutGuest) -> None:
     """Raise DriverError where there is no line."""
-    await (await driver.serial_line(asked.instance)).close()
+    await (await line_of(driver, topic, asked.instance)).close()
 
 
 async def _ask(

@@ -510,9 +510,17 @@ class ConsolesSettings(Section, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description="Hosts of web pages, beside the API's own, whose scripts may open consoles: the names that "
-            "their Origin header has, at any port"
+            "their Origin header has, at any port, and which may show consoles in a frame"
         ),
     ] = ()
+    novnc_directory: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Directory of the files of noVNC, with `core` and `vendor`, which API processes serve to "
+            "browsers; without them no screen is shown",
+        ),
+    ] = "/usr/share/novnc"
 
 
 class Config(Section, frozen=True, kw_only=True):

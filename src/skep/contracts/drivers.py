@@ -32,6 +32,7 @@ from skep.compute.drivers.base import (
     SerialConsoleDriver,
     SnapshotDriver,
     SuspendDriver,
+    VncConsoleDriver,
 )
 from skep.compute.drivers.capabilities import PROTOCOLS
 from skep.compute.drivers.contents import GuestContents, GuestFile
@@ -587,6 +588,30 @@ class DriverContract(LiveMigrationContract, HostNetworksContract, VolumesOfGuest
         await _remove(driver, small, 1)
         with pytest.raises(DriverError) as raised:
             await driver.serial_line(small.uuid)
+        assert raised.value.error == "InstanceNotFound"
+
+    async def test_a_screen_is_of_a_guest_that_runs(self, driver: Driver, small: Instance) -> None:
+        """Each connection begins with the greeting of RFB; one that is given back ends, and the others do not."""
+        if not isinstance(driver, VncConsoleDriver):
+            pytest.skip("this driver lacks the capability `vnc_console`")
+        await _prepare(driver, small, 1)
+        await driver.spawn(small, 1, small.flavor.resources())
+        first, second = await driver.vnc_line(small.uuid), await driver.vnc_line(small.uuid)
+        await first.close()
+        await first.close()
+        async with asyncio.timeout(PATIENCE):
+            assert (await second.read()).startswith(b"RFB 003.")
+            while await first.read():
+                continue
+        if isinstance(driver, PowerDriver):
+            await driver.power_off(small.uuid)
+            with pytest.raises(DriverError) as raised:
+                await driver.vnc_line(small.uuid)
+            assert raised.value.error == "InstanceNotRunning"
+        await second.close()
+        await _remove(driver, small, 1)
+        with pytest.raises(DriverError) as raised:
+            await driver.vnc_line(small.uuid)
         assert raised.value.error == "InstanceNotFound"
 
     async def test_a_password_can_be_changed_while_the_guest_runs(self, driver: Driver, small: Instance) -> None:

@@ -64,8 +64,8 @@ class Capability(enum.StrEnum):
     """Tell what the hypervisor measures of a guest."""
     SERIAL_CONSOLE = "serial_console"
     """Give users the serial line of a guest that runs."""
-    CONSOLE = "console"
-    """Show the console of a guest."""
+    VNC_CONSOLE = "vnc_console"
+    """Give users the screen, keyboard and pointer of a guest that runs."""
 
 
 CONFIG_DRIVE_TRAIT = "CUSTOM_SKEP_CONFIG_DRIVE"

@@ -1,4 +1,4 @@
-"""Consoles of servers: where a host gives out the serial line of a guest, and which kinds of consoles clients name."""
+"""Consoles of servers: where a host gives out a line to a guest, and which kinds of consoles clients name."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ MOST_OF_GUEST = 2
 CHUNK = 16 * 1024
 """Bytes of a line that are passed on at a time."""
 
-SERIAL = "serial"
+SERIAL, VNC = "serial", "vnc"
 
-PATH = "/consoles/serial"
-"""Where the port of the compute API gives out serial lines, by websockets."""
+PATHS: Mapping[str, str] = MappingProxyType({SERIAL: "/consoles/serial", VNC: "/consoles/vnc"})
+"""Protocol of a console -> where the port of the compute API hands lines of it through, by websockets."""
 
 KINDS: Mapping[str, tuple[str, int]] = MappingProxyType(
     {
-        "novnc": ("vnc", 6),
-        "xvpvnc": ("vnc", 6),
+        "novnc": (VNC, 6),
+        "xvpvnc": (VNC, 6),
         "spice-html5": ("spice", 6),
         "rdp-html5": ("rdp", 6),
         "serial": (SERIAL, 6),
@@ -36,8 +36,8 @@ KINDS: Mapping[str, tuple[str, int]] = MappingProxyType(
 """Kind of a console -> its protocol, and since which microversion `remote-consoles` knows it (Nova's API reference)."""
 
 
-class SerialDoor(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a host waits for one connection to the serial line of a guest."""
+class ConsoleDoor(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a host waits for one connection to a console of a guest."""
 
     address: Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z._:%-]{1,253}\Z")]
     """An IP address, or the name of a host."""
@@ -47,4 +47,4 @@ class SerialDoor(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Leaves the secret out."""
-        return f"SerialDoor(address={self.address!r}, port={self.port})"
+        return f"ConsoleDoor(address={self.address!r}, port={self.port})"

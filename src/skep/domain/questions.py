@@ -34,7 +34,9 @@ class Topic(enum.StrEnum):
     DIAGNOSTICS = "diagnostics"
     """Answered by the JSON of `GuestDiagnostics`."""
     SERIAL_LINE = "serial_line"
-    """Answered by the JSON of `consoles.SerialDoor`. The argument `seconds`: how long the door stays open."""
+    """Answered by the JSON of `consoles.ConsoleDoor`. The argument `seconds`: how long the door stays open."""
+    VNC_LINE = "vnc_line"
+    """Likewise, of a door to the screen."""
     CACHE_IMAGES = "cache_images"
     """About no guest: the host fetches images, and answers when it has (the JSON of a list of
     `image_caching.CachedImage`). The arguments: `images`, and `sealed`, a `SealedCaching` in base64."""
@@ -49,6 +51,7 @@ NEEDS: Mapping[Topic, Capability] = MappingProxyType(
         Topic.CONSOLE_OUTPUT: Capability.CONSOLE_OUTPUT,
         Topic.DIAGNOSTICS: Capability.DIAGNOSTICS,
         Topic.SERIAL_LINE: Capability.SERIAL_CONSOLE,
+        Topic.VNC_LINE: Capability.VNC_CONSOLE,
         Topic.CACHE_IMAGES: Capability.IMAGE,
         Topic.DISKS: Capability.MOVE_BY_WIRE,
     }

@@ -1,4 +1,5 @@
-"""The application on the API's port: everything of ours under `/admin/v1` and beside it, all else is Nova's."""
+"""The application on the API's port: everything of ours under `/admin/v1` and beside it, and the viewer of
+screens; all else is Nova's."""
 
 from __future__ import annotations
 
@@ -9,17 +10,19 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from skep.admin.app import AdminApi
+from skep.api.console_pages import PAGE
 from skep.processes.health import health_app
 
 
 class Front:
     """Sends each request to the compute API or to the admin API by the beginning of its path."""
 
-    def __init__(self, compute: ASGIApp, admin: AdminApi, consoles: ASGIApp) -> None:
-        """`consoles` serves websockets."""
+    def __init__(self, compute: ASGIApp, admin: AdminApi, consoles: ASGIApp, console_pages: ASGIApp) -> None:
+        """`consoles` serves websockets, `console_pages` what browsers show them with."""
         self._compute = compute
         self._admin = admin
         self._consoles = consoles
+        self._console_pages = console_pages
         self.under_way = 0
         """Requests to the compute API that are being answered."""
 
@@ -30,6 +33,9 @@ class Front:
             return
         if scope["type"] == "http" and self._admin.serves(scope["path"].rstrip("/")):
             await self._admin(scope, receive, send)
+            return
+        if scope["type"] == "http" and scope["path"].startswith(PAGE):
+            await self._console_pages(scope, receive, send)
             return
         self.under_way += 1
         try:

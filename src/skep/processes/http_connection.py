@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from skep.config.http import HttpSettings
-from skep.domain.consoles import PATH
+from skep.domain.consoles import PATHS
 from skep.processes.http_limits import (
     Candidate,
     ConnectionLook,
@@ -34,7 +34,7 @@ from skep.telemetry.logs import get_logger
 
 MAX_PIPELINED = 16
 """Requests of one connection that wait behind one that is served; after these the connection ends."""
-WEBSOCKET_PATH = PATH.encode()
+WEBSOCKET_PATHS = frozenset(path.encode() for path in PATHS.values())
 ROOM_SHARE = 32
 """This share of all connections makes room at once, so that a flood does not cost a look at all for each of its own."""
 
@@ -257,7 +257,7 @@ class HttpConnection(HttpToolsProtocol):
         self._headed = True
 
     def _should_upgrade(self) -> bool:
-        return self.url.partition(b"?")[0] == WEBSOCKET_PATH and super()._should_upgrade()
+        return self.url.partition(b"?")[0] in WEBSOCKET_PATHS and super()._should_upgrade()
 
     def _upgrades(self) -> bool:
         """Tell whether the request begins a websocket, where the port takes them."""

@@ -13,6 +13,7 @@ from skep.admin.services import NO_CELL_WORK, AdminServices, CellWork
 from skep.api.app import ComputeApi
 from skep.api.awaited_images import AwaitedImages
 from skep.api.background import Background
+from skep.api.console_pages import console_pages
 from skep.api.console_proxy import ConsoleProxy
 from skep.api.openapi import document
 from skep.api.policy import Policy
@@ -208,7 +209,8 @@ class HttpServices:
         self.process.metrics.event_streams.set_function(lambda: streams.count)
         admin = AdminApi(self._admin(cells, names, transport, missing, stop_cell, cell_work, streams))
         consoles = ConsoleProxy(services, mapping.console_limits(self.process.config.consoles))
-        self._front = Front(ComputeApi(services, ROUTES), admin, consoles)
+        pages = console_pages(services.settings.novnc_directory, self.process.config.consoles.allowed_origins)
+        self._front = Front(ComputeApi(services, ROUTES), admin, consoles, pages)
         if self._door is not None:
             self._door.inside = self._front
         else:

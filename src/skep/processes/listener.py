@@ -51,7 +51,7 @@ class Listener:
     ) -> None:
         """Bind the port; 0 takes a free one. Without `limits` those of the defaults hold.
 
-        `websockets`: whether clients may begin a websocket at the path of consoles.
+        `websockets`: whether clients may begin a websocket at the paths of consoles.
 
         Raises Misconfigured naming the port and its `setting` when it is taken.
         """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from skep.api.console_proxy import ConsoleLimits
 from skep.api.services import ApiSettings, QuotaDefaults
 from skep.api.unified_quotas import LimitsService, UnifiedQuotas
@@ -47,6 +49,7 @@ def api_settings(config: Config, identity_url: str, images_url: str) -> ApiSetti
         filters=config.scheduler.enabled_filters,
         aliases=device_aliases(config.pci),
         console_token_seconds=config.consoles.token_ttl,
+        novnc_directory=Path(config.consoles.novnc_directory),
         reclaim_instance_interval=config.retention.reclaim_instance_interval,
         evacuate_needs_fence=section.evacuate_needs_fence,
         force_config_drive=config.metadata.force_config_drive,

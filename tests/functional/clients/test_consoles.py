@@ -9,12 +9,13 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from skep.api.console_pages import PAGE
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.processes.all_in_one import AllInOneCloud
 from tests.support.openstack import openstack, openstack_quiet, refusal
@@ -30,6 +31,15 @@ async def address(cloud: AllInOneCloud, name: str) -> str:
     shown = await openstack(cloud.clouds_yaml, "console", "url", "show", "--serial", name)
     assert (shown["protocol"], shown["type"]) == ("serial", "serial")
     return str(shown["url"])
+
+
+async def screen_address(cloud: AllInOneCloud, name: str) -> str:
+    """Return where the line of a screen is; the viewer's page is told it."""
+    shown = await openstack(cloud.clouds_yaml, "console", "url", "show", name)
+    assert (shown["protocol"], shown["type"]) == ("vnc", "novnc")
+    page = urlsplit(str(shown["url"]))
+    assert page.path == PAGE
+    return f"ws://{page.netloc}/{parse_qs(page.query)['path'][0]}"
 
 
 @contextlib.asynccontextmanager
@@ -110,9 +120,14 @@ async def test_consoles(shared_cloud: AllInOneCloud) -> None:
     # Our own command attends to it; without a terminal it ends with its input.
     status, printed = await command(yaml, "one", b"hostname\r")
     assert (status, b"hostname\r\none\r\n" in printed) == (0, True)
-    # Only serial lines are there, of guests that run.
-    for kind in ("--novnc", "--spice", "--rdp", "--mks"):
+    # Other kinds are not there.
+    for kind in ("--xvpvnc", "--spice", "--rdp", "--mks"):
         assert "Unavailable console type" in await refusal(yaml, "console", "url", "show", kind, "one")
+    # A screen is handed through in the same way, and not to the token of another console.
+    serial, screen = await address(shared_cloud, "one"), await screen_address(shared_cloud, "one")
+    await refused(serial.replace("/consoles/serial", "/consoles/vnc"))
+    async with attended(screen) as console:
+        await heard(console, b"RFB 003.008\n")
     unused = await address(shared_cloud, "one")
     await openstack_quiet(yaml, "server", "stop", "one")
 

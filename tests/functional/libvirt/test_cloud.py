@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import msgspec
@@ -12,6 +11,7 @@ from skep.config.sections import Config
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from tests.functional.test_images_of_servers import Images
+from tests.support.boot_sectors import as_qcow2, bootable
 from tests.support.libvirt_hosts import OPTIONS, PARTS, host_directory
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
@@ -19,16 +19,8 @@ pytestmark = [*PARTS, pytest.mark.timeout(600)]
 WORDS = b"the bytes of the image run"
 # cld; xor ax, ax; mov ds, ax; mov si, WORDS; mov dx, the serial line; each byte until 0: out; then halt
 CODE = bytes.fromhex("fc 31c0 8ed8 be167c baf803 ac 84c0 7403 ee ebf8 f4 ebfd")
-BOOTS = ((CODE + WORDS + b"\r\n").ljust(510, b"\0") + b"\x55\xaa").ljust(1 << 20, b"\0")
+BOOTS = bootable(CODE + WORDS + b"\r\n")
 """A disk whose first sector says some words on the serial line."""
-
-
-def image(directory: Path) -> bytes:
-    """Return a qcow2 file with the disk that boots."""
-    raw, made = directory / "boots.raw", directory / "boots.qcow2"
-    raw.write_bytes(BOOTS)
-    subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, made], check=True)
-    return made.read_bytes()
 
 
 def with_qemu(root: Path) -> Config:
@@ -43,7 +35,7 @@ def with_qemu(root: Path) -> Config:
 async def test_a_server_boots_its_image_and_so_does_an_image_of_it(tmp_path: Path) -> None:
     async with serving_cloud(with_qemu(tmp_path), cells=1, hosts=1) as cloud, signed_in(cloud) as session:
         images = Images(cloud, session)
-        boots = await images.upload(image(tmp_path), disk_format="qcow2")
+        boots = await images.upload(as_qcow2(BOOTS, tmp_path), disk_format="qcow2")
 
         async def says(uuid: str, times: int) -> None:
             async def so() -> bool:

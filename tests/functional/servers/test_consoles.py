@@ -13,13 +13,13 @@ from tests.functional.test_images_of_servers import Images
 
 
 def lacking(directory: Path) -> Any:
-    """Return the configuration of a cloud whose hosts give out no serial lines."""
+    """Return the configuration of a cloud whose hosts give out no lines."""
     config = http_config(directory)
-    fake = msgspec.structs.replace(config.compute.fake, lacks=("serial_console",))
+    fake = msgspec.structs.replace(config.compute.fake, lacks=("serial_console", "vnc_console"))
     return msgspec.structs.replace(config, compute=msgspec.structs.replace(config.compute, fake=fake))
 
 
-async def test_what_a_host_without_serial_lines_answers(tmp_path: Path) -> None:
+async def test_what_a_host_without_lines_answers(tmp_path: Path) -> None:
     async with serving_cloud(lacking(tmp_path), cells=1, hosts=1) as cloud, signed_in(cloud) as session:
         uuid = await Images(cloud, session).create()
 
@@ -34,6 +34,9 @@ async def test_what_a_host_without_serial_lines_answers(tmp_path: Path) -> None:
             assert answer.status_code == 400
             assert "Unavailable console type serial" in answer.text
             assert "`serial_console`" in answer.text
+        for answer in (await remote("vnc", "novnc", 6), await act("os-getVNCConsole", "novnc", 5)):
+            assert answer.status_code == 400
+            assert "`vnc_console`" in answer.text
         for protocol, kind, since in (
             ("vnc", "novnc", 6),
             ("rdp", "rdp-html5", 6),

@@ -15,7 +15,7 @@ from skep.api.console_proxy import ConsoleLimits, ConsoleProxy
 from skep.api.console_tokens import ConsoleToken, end_of, write_token
 from skep.api.services import ApiServices
 from skep.contracts.eventually import PATIENCE
-from skep.domain.consoles import SerialDoor
+from skep.domain.consoles import ConsoleDoor
 from skep.domain.errors import Unavailable
 from skep.domain.ids import CellUuid, InstanceUuid
 from skep.http.rates import RateSettings
@@ -101,7 +101,7 @@ def scope(port: int, headers: tuple[tuple[bytes, bytes], ...] = (), **door: Any)
         host="host-1",
         attempt=1,
         kind="serial",
-        door=SerialDoor(**{"address": "127.0.0.1", "port": port, "secret": SECRET, **door}),
+        door=ConsoleDoor(**{"address": "127.0.0.1", "port": port, "secret": SECRET, **door}),
         until=end_of(NOW, 600),
     )
     text = write_token(lambda plain: plain.hex().encode(), token)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from skep.api.console_tokens import ConsoleToken, end_of, read_token, write_token
-from skep.domain.consoles import SerialDoor
+from skep.domain.consoles import ConsoleDoor
 from skep.domain.ids import CellUuid, InstanceUuid
 
 NOW = 1_800_000_000_000_000
@@ -14,7 +14,7 @@ TOKEN = ConsoleToken(
     host="host-1",
     attempt=2,
     kind="serial",
-    door=SerialDoor(address="127.0.0.1", port=4711, secret="5e" * 32),
+    door=ConsoleDoor(address="127.0.0.1", port=4711, secret="5e" * 32),
     until=end_of(NOW, 600),
 )
 

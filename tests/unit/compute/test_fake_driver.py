@@ -121,6 +121,7 @@ OPERATIONS: dict[str, Callable[[FakeDriver], Awaitable[object]]] = {
     "rescue": lambda driver: driver.rescue(SMALL.uuid),
     "unrescue": lambda driver: driver.unrescue(SMALL.uuid),
     "serial_line": lambda driver: driver.serial_line(SMALL.uuid),
+    "vnc_line": lambda driver: driver.vnc_line(SMALL.uuid),
     "console_output": lambda driver: driver.console_output(SMALL.uuid, 100),
     "diagnostics": lambda driver: driver.diagnostics(SMALL.uuid),
     "set_password": lambda driver: driver.set_password(SMALL.uuid, "new"),

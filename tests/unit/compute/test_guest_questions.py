@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from skep.compute.console_lines import LINES
 from skep.compute.drivers.fake import FailureRule, FakeSettings
 from skep.compute.guest_questions import ANSWERS
 from skep.domain.decoding import json_decoder
@@ -34,7 +35,7 @@ async def ask(
 
 
 def test_every_topic_has_an_answer_and_a_capability() -> None:
-    assert {*ANSWERS, Topic.SERIAL_LINE, Topic.CACHE_IMAGES, Topic.DISKS} == set(NEEDS) == set(Topic)
+    assert {*ANSWERS, *LINES, Topic.CACHE_IMAGES, Topic.DISKS} == set(NEEDS) == set(Topic)
 
 
 async def test_what_a_guest_wrote_to_its_console(stage: AgentStage) -> None:

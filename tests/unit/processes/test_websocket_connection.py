@@ -13,12 +13,12 @@ from starlette.types import Receive, Scope, Send
 from skep.config.http import HttpSettings
 from skep.config.sections import LOOPBACK
 from skep.contracts.eventually import PATIENCE
-from skep.domain.consoles import PATH
+from skep.domain.consoles import PATHS, SERIAL
 from skep.processes.listener import Listener
 from skep.telemetry.metrics import Metrics
 
 UPGRADE = (
-    f"GET {PATH} HTTP/1.1\r\nHost: skep\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    f"GET {PATHS[SERIAL]} HTTP/1.1\r\nHost: skep\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
 ).encode()
 

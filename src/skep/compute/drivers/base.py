@@ -347,8 +347,8 @@ class SnapshotDriver(Protocol):
         """
 
 
-class SerialLine(Protocol):
-    """One connection to the serial line of a guest."""
+class ConsoleLine(Protocol):
+    """One connection to a console of a guest: its serial line, or its screen."""
 
     async def read(self) -> bytes:
         """Return what the guest sent, as soon as there is some; empty when the line has ended. Raises DriverError."""
@@ -360,12 +360,28 @@ class SerialLine(Protocol):
         """Give the line back; done twice it is no error."""
 
 
+SerialLine = ConsoleLine
+"""Its name until 0.10.0, which drivers of other packages import."""
+
+
 @runtime_checkable
 class SerialConsoleDriver(Protocol):
     """The capability `serial_console`."""
 
-    async def serial_line(self, instance: InstanceUuid) -> SerialLine:
+    async def serial_line(self, instance: InstanceUuid) -> ConsoleLine:
         """Connect to the serial line of a guest; there may be several connections.
+
+        Raises DriverError, `InstanceNotRunning` for a guest that is off.
+        """
+
+
+@runtime_checkable
+class VncConsoleDriver(Protocol):
+    """The capability `vnc_console`."""
+
+    async def vnc_line(self, instance: InstanceUuid) -> ConsoleLine:
+        """Connect to the screen, keyboard and pointer of a guest, by the protocol RFB (RFC 6143) without a password;
+        there may be several connections.
 
         Raises DriverError, `InstanceNotRunning` for a guest that is off.
         """

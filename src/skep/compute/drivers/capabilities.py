@@ -23,6 +23,7 @@ from skep.compute.drivers.base import (
     SerialConsoleDriver,
     SnapshotDriver,
     SuspendDriver,
+    VncConsoleDriver,
 )
 from skep.compute.drivers.live import LiveMigrationDriver
 from skep.compute.drivers.volumes import (
@@ -49,6 +50,7 @@ PROTOCOLS: Mapping[Capability, type] = {
     Capability.CONSOLE_OUTPUT: ConsoleOutputDriver,
     Capability.DIAGNOSTICS: DiagnosticsDriver,
     Capability.SERIAL_CONSOLE: SerialConsoleDriver,
+    Capability.VNC_CONSOLE: VncConsoleDriver,
     Capability.SNAPSHOT: SnapshotDriver,
     Capability.LIVE_MIGRATE: LiveMigrationDriver,
     Capability.ATTACH_VOLUME: VolumeDriver,

@@ -21,9 +21,9 @@ from skep.compute.drivers.fake_console import console_lines
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.drivers.fake_drives import FakeDrives
 from skep.compute.drivers.fake_inside import GuestInsides
+from skep.compute.drivers.fake_lines import FakeLines
 from skep.compute.drivers.fake_live import FakeLiveMigration
 from skep.compute.drivers.fake_networks import FakeNetworks
-from skep.compute.drivers.fake_serial import FakeSerialLine, running
 from skep.compute.drivers.fake_topology import FakeTopology
 from skep.compute.drivers.fake_volumes import FakeVolumes
 from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog, read_events
@@ -111,7 +111,7 @@ class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether disks have the bytes of the servers' images; otherwise they are empty."""
 
 
-class FakeDriver(FakeLiveMigration, FakeVolumes, FakeNetworks):
+class FakeDriver(FakeLiveMigration, FakeLines, FakeVolumes, FakeNetworks):
     """Pretends to run guests. Opening it reads the host's file; `close` gives the file back, the guests stay."""
 
     def __init__(
@@ -429,11 +429,6 @@ class FakeDriver(FakeLiveMigration, FakeVolumes, FakeNetworks):
         lines = await asyncio.to_thread(lambda: console_lines(read_events(path), guest))
         return b"".join(lines)[-most:] if most else b""
 
-    async def serial_line(self, instance: InstanceUuid) -> FakeSerialLine:
-        """Connect to a guest that answers with its name."""
-        await self._operate("serial_line", instance)
-        return FakeSerialLine(lambda: running(self._log.guests.get(instance), instance, _is_running))
-
     async def diagnostics(self, instance: InstanceUuid) -> GuestDiagnostics:
         """Tell what the guest was made with, and the size of its disks."""
         guest = await self._operate("diagnostics", instance)
@@ -584,7 +579,3 @@ def _uptime(microseconds: int) -> str:
     minutes = microseconds // SECOND // 60
     days, rest = divmod(minutes, 24 * 60)
     return f"up {days} days, {rest // 60}:{rest % 60:02}, 0 users, load average: 0.00, 0.00, 0.00"
-
-
-def _is_running(guest: Guest) -> bool:
-    return guest.power_state is PowerState.RUNNING

@@ -27,6 +27,7 @@ from skep.compute.drivers.libvirt.hardware import (
 )
 from skep.compute.drivers.libvirt.options import VirtType
 from skep.compute.drivers.libvirt.pci_devices import add_host_devices
+from skep.compute.drivers.libvirt.screens import add_screen
 from skep.compute.drivers.libvirt.user_networks import UserInterface, arguments
 from skep.compute.drivers.libvirt.volume_disks import VolumeDisk, add_volume
 from skep.domain.decoding import json_decoder
@@ -105,6 +106,8 @@ class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
     """Those that end inside QEMU."""
     taps: tuple[TapInterface, ...] = ()
     """Those that are plugged into networks of the host."""
+    screen: bool = False
+    """Users see its screen, unless its hardware has none."""
 
 
 _decoder = json_decoder(GuestLabel)
@@ -240,6 +243,8 @@ def _add_devices(root: ET.Element, shape: GuestShape) -> None:
     ET.SubElement(serial, "target", port="0")
     ET.SubElement(ET.SubElement(devices, "console", type="pty"), "target", type="serial", port="0")
     ET.SubElement(ET.SubElement(devices, "memballoon", model="virtio"), "stats", period="10")
+    if shape.screen:
+        add_screen(devices)
 
 
 def _add_interfaces(root: ET.Element, shape: GuestShape) -> None:

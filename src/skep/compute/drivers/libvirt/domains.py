@@ -33,6 +33,7 @@ from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.pci_devices import held_devices
 from skep.compute.drivers.libvirt.properties import Wishes, wishes
 from skep.compute.drivers.libvirt.rescues import with_rescue, without_rescue
+from skep.compute.drivers.libvirt.screens import with_screen
 from skep.compute.drivers.libvirt.user_networks import free_port, user_interfaces
 from skep.compute.drivers.libvirt.volume_disks import VolumeDisk
 from skep.compute.drivers.libvirt.volumes import GuestVolumes
@@ -159,8 +160,13 @@ class GuestDomains:
     def start(self, domain: libvirt.virDomain, label: GuestLabel, flags: int = 0) -> None:
         """Start a guest that is off, once its links are there and its volumes connected.
 
+        What the options of the host say anew holds from now on, but for one that is suspended and goes on as it was.
         Raises DriverError, libvirt.libvirtError.
         """
+        if flags & libvirt.VIR_DOMAIN_START_FORCE_BOOT or not domain.hasManagedSaveImage(0):
+            changed = with_screen(domain.XMLDesc(INACTIVE), wanted=self._options.graphics == "vnc")
+            if changed is not None:
+                self._connection.get().defineXML(changed)
         self._plug(domain)
         self._volumes.again(label.instance, label.attempt)
         domain.createWithFlags(flags)
@@ -272,6 +278,7 @@ class GuestDomains:
             taps=(
                 () if self._bridged is None else tap_interfaces(instance.vifs, wished.vif_model, packed=wished.packed)
             ),
+            screen=options.graphics == "vnc",
         )
 
     def _all_disks(self, instance: Instance, attempt: int, wished: Wishes) -> tuple[DiskFile | VolumeDisk, ...]:

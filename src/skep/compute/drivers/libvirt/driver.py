@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +26,8 @@ from skep.compute.drivers.libvirt.means import HostMeans
 from skep.compute.drivers.libvirt.measures import diagnostics
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.properties import check
-from skep.compute.drivers.libvirt.serials import ConsoleLine, piece_of, terminal_of
+from skep.compute.drivers.libvirt.screen_lines import ScreenLine, connect, screen_of
+from skep.compute.drivers.libvirt.serials import SerialLine, piece_of, terminal_of
 from skep.compute.drivers.libvirt.snapshots import copy_live
 from skep.compute.drivers.libvirt.turns import ServerTurns
 from skep.compute.drivers.libvirt.volume_calls import LibvirtVolumes
@@ -353,7 +355,7 @@ class LibvirtDriver(LibvirtVolumes):
 
         return await self._look(look)
 
-    async def serial_line(self, instance: InstanceUuid) -> ConsoleLine:
+    async def serial_line(self, instance: InstanceUuid) -> SerialLine:
         """Connect to the serial line of a guest that is not off."""
 
         def look() -> tuple[Path, str]:
@@ -374,7 +376,19 @@ class LibvirtDriver(LibvirtVolumes):
             return found is not None and await self._look(lambda: bool(found[0].isActive()))
 
         file, terminal = await self._look(look)
-        return guarded(lambda: ConsoleLine(instance, file, terminal, piece, runs))
+        return guarded(lambda: SerialLine(instance, file, terminal, piece, runs))
+
+    async def vnc_line(self, instance: InstanceUuid) -> ScreenLine:
+        """Connect to the screen of a guest that is not off."""
+
+        def look() -> socket.socket:
+            domain, _ = self._domains.whole(instance)
+            state = state_of(domain)
+            if state not in (PowerState.RUNNING, PowerState.PAUSED):
+                raise _not_running(instance, state)
+            return screen_of(domain, instance)
+
+        return await connect(instance, await self._look(look))
 
     async def diagnostics(self, instance: InstanceUuid) -> GuestDiagnostics:
         """Return what libvirt measures of a guest that runs."""

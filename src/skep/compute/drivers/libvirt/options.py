@@ -12,6 +12,7 @@ from skep.domain.nested.cpu_sets import cpu_set
 
 VirtType = Literal["kvm", "qemu"]
 MigrationWay = Literal["tls", "loopback"]
+Graphics = Literal["vnc", "none"]
 NetworksMode = Literal["user", "bridge"]
 
 
@@ -63,6 +64,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     console_kib: Annotated[int, Meta(ge=16, le=1 << 20)] = 1024
     """KiB that are kept of what a guest writes to its console, at least; twice as much is on the disk at most, and what
     it writes between two looks at it."""
+    graphics: Graphics = "vnc"
+    """`vnc`: guests have a screen, which users see by the API; `none`: they have none. Guests that run follow when they
+    are started anew."""
     migration_uri: str = ""
     """How the agents and libvirtds of other hosts reach this host's libvirtd. Empty: no guest goes or comes live."""
     migration_address: str = ""

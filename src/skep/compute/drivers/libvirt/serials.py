@@ -30,7 +30,7 @@ def terminal_of(domain: str) -> str | None:
     return None if source is None else source.get("path")
 
 
-class ConsoleLine:
+class SerialLine:
     """One connection. Opening it opens the terminal: raises OSError."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Serial lines of guests, given out on a port of the host: one connection for each door that was opened for it.
+"""Lines to the consoles of guests, given out on a port of the host: one connection for each door that is opened for it.
 
 A door is opened by a question that came through the cell's conductor. Its secret is good once and for a while. A line
 ends with the guest, with the attempt that made it, or with the agent.
@@ -12,14 +12,18 @@ import hmac
 import secrets
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 import structlog
 
-from skep.compute.drivers.base import DriverError, SerialConsoleDriver, SerialLine
+from skep.compute.drivers.base import ConsoleLine, Driver, DriverError, SerialConsoleDriver, VncConsoleDriver
 from skep.compute.host import Host
-from skep.domain.consoles import CHUNK, MOST_OF_GUEST, MOST_OF_HOST, MOST_SECONDS, SerialDoor
+from skep.domain.consoles import CHUNK, MOST_OF_GUEST, MOST_OF_HOST, MOST_SECONDS, ConsoleDoor
 from skep.domain.ids import InstanceUuid
+from skep.domain.questions import Topic
 from skep.http.closing import stop_accepting
 
 log = structlog.get_logger("skep.compute")
@@ -32,18 +36,38 @@ ANSWER = b"ok\n"
 """What a connection hears when its secret is good."""
 
 
+async def _serial(driver: SerialConsoleDriver, instance: InstanceUuid) -> ConsoleLine:
+    return await driver.serial_line(instance)
+
+
+async def _vnc(driver: VncConsoleDriver, instance: InstanceUuid) -> ConsoleLine:
+    return await driver.vnc_line(instance)
+
+
+LINES: Mapping[Topic, Callable[[Any, InstanceUuid], Awaitable[ConsoleLine]]] = MappingProxyType(
+    {Topic.SERIAL_LINE: _serial, Topic.VNC_LINE: _vnc}
+)
+"""What is asked for -> how a driver with the capability is asked for a line."""
+
+
 class _Door(msgspec.Struct, frozen=True):
     secret: str
+    topic: Topic
     instance: InstanceUuid
     attempt: int
     until: float
+
+
+async def line_of(driver: Driver, topic: Topic, instance: InstanceUuid) -> ConsoleLine:
+    """Connect to a guest, one of `LINES`; the driver has the capability. Raises DriverError."""
+    return await LINES[topic](driver, instance)
 
 
 class TooManyLines(Exception):
     """The host has as many lines and open doors as it may."""
 
 
-class SerialLines:
+class ConsoleLines:
     """The lines of one host."""
 
     def __init__(self, host: Host, address: str) -> None:
@@ -57,8 +81,8 @@ class SerialLines:
         self._server: asyncio.Server | None = None
         self._opening = asyncio.Lock()
 
-    async def open(self, instance: InstanceUuid, attempt: int, seconds: float) -> SerialDoor:
-        """Open a door to the line of a guest. Raises TooManyLines, OSError when no port can be had."""
+    async def open(self, topic: Topic, instance: InstanceUuid, attempt: int, seconds: float) -> ConsoleDoor:
+        """Open a door to a line of a guest, one of `LINES`. Raises TooManyLines, OSError when no port can be had."""
         now = time.monotonic()
         self._doors = [door for door in self._doors if door.until > now]
         unused = [door for door in self._doors if door.instance == instance]
@@ -69,10 +93,10 @@ class SerialLines:
         async with self._opening:
             if self._server is None:
                 self._server = await asyncio.start_server(self._connected, self._address, 0, limit=CHUNK)
-        door = _Door(secrets.token_hex(32), instance, attempt, now + min(max(seconds, 1.0), MOST_SECONDS))
+        door = _Door(secrets.token_hex(32), topic, instance, attempt, now + min(max(seconds, 1.0), MOST_SECONDS))
         self._doors.append(door)
         port: int = self._server.sockets[0].getsockname()[1]
-        return SerialDoor(address=self._address, port=port, secret=door.secret)
+        return ConsoleDoor(address=self._address, port=port, secret=door.secret)
 
     async def close(self) -> None:
         """Shut all doors and end all lines."""
@@ -89,7 +113,7 @@ class SerialLines:
         if self._server is None or len(self._lines) >= MOST_OF_HOST:
             writer.close()
             return
-        task = asyncio.create_task(self._line(reader, writer), name=f"serial line {self._host.name}")
+        task = asyncio.create_task(self._line(reader, writer), name=f"console line {self._host.name}")
         self._lines.add(task)
         task.add_done_callback(self._lines.discard)
         # A line that is cancelled before it begins closes nothing by itself.
@@ -99,7 +123,7 @@ class SerialLines:
         try:
             await self._serve(reader, writer)
         except (OSError, DriverError, TimeoutError, ValueError, asyncio.IncompleteReadError) as error:
-            log.info("serial line ended", host=self._host.name, error=f"{type(error).__name__}: {error}")
+            log.info("console line ended", host=self._host.name, error=f"{type(error).__name__}: {error}")
         finally:
             writer.close()
             with contextlib.suppress(OSError):
@@ -109,25 +133,22 @@ class SerialLines:
         async with asyncio.timeout(SAYING_SECONDS):
             said = (await reader.readline()).strip().decode("ascii")
         door = self._through(said)
-        driver = self._host.driver
-        if door is None or not self._is_there(door) or not isinstance(driver, SerialConsoleDriver):
+        if door is None or not self._is_there(door):
             return
         if self._of_guests[door.instance] >= MOST_OF_GUEST:
-            log.info("serial line refused: too many", host=self._host.name, instance=door.instance)
+            log.info("console line refused: too many", host=self._host.name, instance=door.instance)
             return
         self._of_guests[door.instance] += 1
         try:
-            await self._attend(door, driver, reader, writer)
+            await self._attend(door, reader, writer)
         finally:
             self._of_guests[door.instance] -= 1
             if not self._of_guests[door.instance]:
                 del self._of_guests[door.instance]
 
-    async def _attend(
-        self, door: _Door, driver: SerialConsoleDriver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        line = await driver.serial_line(door.instance)
-        log.info("serial line begun", host=self._host.name, instance=door.instance, attempt=door.attempt)
+    async def _attend(self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = await line_of(self._host.driver, door.topic, door.instance)
+        log.info("console line begun", host=self._host.name, instance=door.instance, attempt=door.attempt)
         try:
             writer.write(ANSWER)
             await writer.drain()
@@ -136,7 +157,7 @@ class SerialLines:
             await line.close()
 
     async def _carry(
-        self, door: _Door, line: SerialLine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, door: _Door, line: ConsoleLine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Carry bytes both ways until one side ends."""
 
