@@ -138,6 +138,12 @@ SAMPLES: dict[str, Sample] = {
         f"screen {model}": Sample({}, {"hw_video_model": model}, (f"devices/video/model[@type='{model}']",))
         for model in ("vga", "cirrus", "vmvga", "qxl", "virtio", "bochs", "none")
     },
+    "guest agent": Sample(
+        {},
+        {"hw_qemu_guest_agent": "yes"},
+        ("devices/channel[@type='unix']/target[@type='virtio'][@name='org.qemu.guest_agent.0']",),
+    ),
+    "no guest agent": Sample({}, {"hw_qemu_guest_agent": "no"}, (), ("devices/channel",)),
     "memory of the screen": Sample(
         {"hw_video:ram_max_mb": "32"},
         {"hw_video_model": "vga", "hw_video_ram": "16"},
@@ -310,5 +316,6 @@ def shape_of(sample: Sample, uuid: InstanceUuid = UUID) -> GuestShape:
         console_file="/console.log",
         hardware=found.hardware,
         host_devices=held_devices(sample.allocation),
+        agent=found.agent,
         place=guest_place(one, sample.allocation, CELLS, sample.virt_type, confined=False),
     )

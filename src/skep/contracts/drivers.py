@@ -621,6 +621,7 @@ class DriverContract(LiveMigrationContract, HostNetworksContract, VolumesOfGuest
         contents = GuestContents(admin_password="first", files=(GuestFile(path="/etc/motd", contents=b"\0hi"),))
         await _prepare(driver, small, 1)
         await driver.spawn(small, 1, small.flavor.resources(), None, contents)
+        assert self.inside(driver, small.uuid) == contents
         for _ in range(2):
             assert await driver.set_password(small.uuid, "second") is PowerState.RUNNING
             assert self.inside(driver, small.uuid) == msgspec.structs.replace(contents, admin_password="second")

@@ -16,9 +16,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.compute.drivers.base import ConsoleOutputDriver, Driver, DriverError, SerialConsoleDriver
+from skep.compute.drivers.base import (
+    ConsoleOutputDriver,
+    Driver,
+    DriverError,
+    ImageDriver,
+    PasswordDriver,
+    SerialConsoleDriver,
+    SnapshotDriver,
+)
 from skep.contracts.eventually import eventually
 from skep.domain.ids import InstanceUuid, new_uuid
+from skep.domain.images import Image
 from skep.domain.instances import Instance, PowerState
 from tests.support.agents import instance
 from tests.support.libvirt_hosts import PARTS, host_directory, is_root, libvirt_driver
@@ -107,6 +116,36 @@ async def test_the_console_has_what_the_guest_wrote_and_so_has_the_serial_line(
     os.kill(qemu(host_directory(), server.uuid), signal.SIGKILL)
     assert await reading == b"", "the line ends with the guest"
     await line.close()
+
+
+@pytest.mark.parametrize(
+    ("properties", "error"),
+    [
+        ({"os_require_quiesce": "yes"}, "InstanceAgentNotEnabled"),
+        ({"os_require_quiesce": "yes", "hw_qemu_guest_agent": "yes"}, "GuestAgentUnavailable"),
+    ],
+)
+async def test_what_needs_an_agent_is_refused_by_name_where_none_answers(
+    driver: Driver, server: Instance, tmp_path: Path, properties: dict[str, str], error: str
+) -> None:
+    assert isinstance(driver, PasswordDriver)
+    assert isinstance(driver, SnapshotDriver)
+    assert isinstance(driver, ImageDriver)
+    image = Image(id=new_uuid(), disk_format="raw", properties=properties)
+    server = msgspec.structs.replace(server, image=image)
+    empty = tmp_path / "empty.raw"
+    empty.write_bytes(bytes(1 << 20))
+    [disk] = driver.plan(server, 1)
+    await driver.prepare_from(server, 1, disk, empty)
+    await driver.spawn(server, 1, server.flavor.resources())
+    for asked in (driver.set_password(server.uuid, "secret"), driver.snapshot(server.uuid, "raw", tmp_path / "copy")):
+        with pytest.raises(DriverError) as raised:
+            await asked
+        assert raised.value.error == error
+        assert "secret" not in raised.value.message
+    if "hw_qemu_guest_agent" in properties:
+        place = host_directory() / "guests" / f"{server.uuid}_1"
+        assert (place / "agent").stat().st_mode & 0o002 == 0 or place.stat().st_mode & 0o007 == 0
 
 
 async def test_a_domain_of_another_is_not_listed_and_not_touched(driver: Driver, server: Instance) -> None:

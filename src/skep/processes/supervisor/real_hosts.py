@@ -78,6 +78,7 @@ def tiny_image() -> FirstImage:
         "disk_format": "qcow2",
         "container_format": "bare",
         "img_config_drive": "mandatory",
+        "hw_qemu_guest_agent": "yes",
     }
     return FirstImage(said, _content)
 

@@ -10,8 +10,12 @@ from skep.compute.drivers.libvirt.domain import guest_xml
 from skep.compute.drivers.libvirt.keys import EXTRA_SPECS, IMAGE_PROPERTIES, KeyEffect, row_of
 from tests.support.libvirt_samples import SAMPLES, shape_of
 
-ELSEWHERE = {"hw_architecture", "hw_vif_model", "hw_virtio_packed_ring", "hw:virtio_packed_ring"}
-"""Used, and not in the XML of a machine: interfaces are arguments of QEMU, and have tests of their own."""
+ELSEWHERE = {
+    *("hw_architecture", "hw_vif_model", "hw_virtio_packed_ring", "hw:virtio_packed_ring"),
+    *("os_admin_user", "os_require_quiesce"),
+}
+"""Used, and not in the XML of a machine: interfaces are arguments of QEMU, and agents are asked. They have tests of
+their own."""
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -120,3 +120,18 @@ def test_the_topology_of_the_cpus(
     specs: dict[str, str], properties: dict[str, str], topology: tuple[int, int, int]
 ) -> None:
     assert wishes(server(specs, properties), OPTIONS).topology == topology
+
+
+@pytest.mark.parametrize(
+    ("properties", "agent", "administrator"),
+    [
+        ({"hw_qemu_guest_agent": "Yes"}, True, "root"),
+        ({"hw_qemu_guest_agent": "true", "os_type": "windows"}, True, "Administrator"),
+        ({"hw_qemu_guest_agent": "1", "os_type": "windows", "os_admin_user": "me"}, True, "me"),
+        ({"hw_qemu_guest_agent": "no", "os_admin_user": "me"}, False, ""),
+        ({}, False, ""),
+    ],
+)
+def test_whose_password_the_agent_changes(properties: dict[str, str], agent: bool, administrator: str) -> None:
+    found = wishes(server({}, properties), OPTIONS)
+    assert (found.agent, found.administrator) == (agent, administrator)

@@ -45,6 +45,9 @@ VENDOR = "Skep"
 PRODUCT = "OpenStack Nova"
 """By this word of the firmware guests know which metadata service is theirs (cloud-init, the data source OpenStack)."""
 
+AGENT = "org.qemu.guest_agent.0"
+"""By this name a guest finds the line to its agent, and libvirt, too."""
+
 ET.register_namespace(PREFIX, NAMESPACE)
 ET.register_namespace("qemu", QEMU)
 
@@ -63,6 +66,10 @@ class GuestLabel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It has a rescue disk in front of its own."""
     ssh_port: int | None = None
     """The loopback port that leads to its port 22; it is no other guest's while this one is there."""
+    administrator: str = ""
+    """The user whose password the agent inside it changes; empty: it has no agent."""
+    quiesce: bool = False
+    """Its agent has to freeze its file systems when its disk is copied."""
 
 
 class BackingFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +113,10 @@ class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
     """Those that end inside QEMU."""
     taps: tuple[TapInterface, ...] = ()
     """Those that are plugged into networks of the host."""
+    agent: bool = False
+    """It has a line to an agent inside it."""
+    agent_socket: str | None = None
+    """Where the host's end of that is; None: libvirt chooses."""
     screen: bool = False
     """Users see its screen, unless its hardware has none."""
 
@@ -243,6 +254,12 @@ def _add_devices(root: ET.Element, shape: GuestShape) -> None:
     ET.SubElement(serial, "target", port="0")
     ET.SubElement(ET.SubElement(devices, "console", type="pty"), "target", type="serial", port="0")
     ET.SubElement(ET.SubElement(devices, "memballoon", model="virtio"), "stats", period="10")
+    if shape.agent:
+        channel = ET.SubElement(devices, "channel", type="unix")
+        source = ET.SubElement(channel, "source", mode="bind")
+        if shape.agent_socket is not None:
+            source.set("path", shape.agent_socket)
+        ET.SubElement(channel, "target", type="virtio", name=AGENT)
     if shape.screen:
         add_screen(devices)
 

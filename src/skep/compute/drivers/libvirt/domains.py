@@ -68,6 +68,10 @@ LOOK = 0.5
 """Seconds between two looks at a guest that shuts down, where nothing is told of it."""
 
 
+AGENT_SOCKET = "agent"
+"""Among the files of a guest: the host's end of the line to the agent inside it."""
+
+
 class GuestDomains:
     """The guests of one host."""
 
@@ -185,6 +189,8 @@ class GuestDomains:
         with self._choosing:
             if instance.vifs and self._bridged is None:
                 label = msgspec.structs.replace(label, ssh_port=self._free_port(instance.uuid))
+            wished = wishes(instance, self._options)
+            label = msgspec.structs.replace(label, administrator=wished.administrator, quiesce=wished.quiesce)
             domain = self._connection.get().defineXML(guest_xml(self._shape(instance, label)))
         if start:
             self._plug(domain)
@@ -278,6 +284,9 @@ class GuestDomains:
             taps=(
                 () if self._bridged is None else tap_interfaces(instance.vifs, wished.vif_model, packed=wished.packed)
             ),
+            agent=wished.agent,
+            # The paths that the libvirt inside an agent would choose are too long below a root of some length.
+            agent_socket=None if options.uri else str(self._disks.place(instance.uuid, label.attempt) / AGENT_SOCKET),
             screen=options.graphics == "vnc",
         )
 

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import GuestDomains, state_of, switch_off
 from skep.compute.drivers.libvirt.facts import host_facts
 from skep.compute.drivers.libvirt.formats import FORMATS
+from skep.compute.drivers.libvirt.guest_agents import ABSENT, frozen, set_password
 from skep.compute.drivers.libvirt.keys import refused_keys
 from skep.compute.drivers.libvirt.means import HostMeans
 from skep.compute.drivers.libvirt.measures import diagnostics
@@ -413,10 +415,27 @@ class LibvirtDriver(LibvirtVolumes):
             if before in (PowerState.RUNNING, PowerState.PAUSED):
                 made = place / f"snapshot{NEW}"
                 made.unlink(missing_ok=True)
-                copy_live(domain, place / DISK, disk_format, made)
+                copy_live(domain, place / DISK, disk_format, made, _still(domain, label, before))
                 self._disks.hand_out(made, file)
             else:
                 self._disks.copy_out(instance, label.attempt, disk_format, file)
+            return state_of(domain)
+
+        return await self._work(instance, work)
+
+    async def set_password(self, instance: InstanceUuid, password: str) -> PowerState:
+        """Have the agent inside a guest change the password of the administrator."""
+
+        def work() -> PowerState:
+            domain, label = self._domains.whole(instance)
+            state = state_of(domain)
+            if state is not PowerState.RUNNING:
+                raise _not_running(instance, state)
+            if not label.administrator:
+                raise DriverError(
+                    ABSENT, f"{instance} has no guest agent: the property hw_qemu_guest_agent of its image is not `yes`"
+                )
+            set_password(domain, label.administrator, password)
             return state_of(domain)
 
         return await self._work(instance, work)
@@ -491,6 +510,15 @@ def named(work: Callable[[], T], failure: str) -> T:
         code = error.get_error_code()
         name = "InstanceNotFound" if code == libvirt.VIR_ERR_NO_DOMAIN else failure
         raise DriverError(name, f"libvirt: {error}") from error
+
+
+def _still(domain: libvirt.virDomain, label: GuestLabel, state: PowerState) -> AbstractContextManager[None]:
+    """Return what keeps the file systems of a guest still, as far as it has an agent and runs. Raises DriverError."""
+    if label.administrator and state is PowerState.RUNNING:
+        return frozen(domain, required=label.quiesce)
+    if label.quiesce and not label.administrator:
+        raise DriverError(ABSENT, "os_require_quiesce: the image has no hw_qemu_guest_agent that could do it")
+    return nullcontext()
 
 
 def _running(domain: libvirt.virDomain, instance: InstanceUuid, halted: PowerState) -> bool:

@@ -36,6 +36,12 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     vif_model: str = "virtio"
     packed: bool = False
     """Virtio interfaces have packed rings."""
+    agent: bool = False
+    """A line to the QEMU guest agent."""
+    administrator: str = ""
+    """The user whose password the agent changes; empty where there is no agent."""
+    quiesce: bool = False
+    """The agent has to freeze file systems when a disk is copied."""
     hardware: Hardware = Hardware()
 
 
@@ -56,7 +62,10 @@ def wishes(instance: Instance, options: Options) -> Wishes:
     differs = disagreement(specs, properties)
     if differs is not None:
         raise _unacceptable(differs[0], f"the flavor says {differs[1]}")
-    machine = properties.get("hw_machine_type") or options.machine
+    machine, agent = (
+        properties.get("hw_machine_type") or options.machine,
+        _is_yes(properties.get("hw_qemu_guest_agent")),
+    )
     if not (machine.isascii() and machine.replace("-", "").replace(".", "").replace("_", "").isalnum()):
         raise _unacceptable("hw_machine_type", "that is no name of a machine type")
     return Wishes(
@@ -66,6 +75,9 @@ def wishes(instance: Instance, options: Options) -> Wishes:
         topology=_topology(instance),
         vif_model=properties.get("hw_vif_model", "virtio").lower(),
         packed=bool(_either(specs, properties, "virtio_packed_ring")),
+        agent=agent,
+        administrator=_administrator(properties) if agent else "",
+        quiesce=_is_yes(properties.get("os_require_quiesce")),
         hardware=_hardware(specs, properties, machine),
     )
 
@@ -104,6 +116,11 @@ def _hardware(specs: Mapping[str, str], properties: Mapping[str, str], machine: 
     if found.needs_usb and found.usb == "none":
         raise _unacceptable(_saying(specs, properties, "usb_model"), "none, and a device of the image needs USB")
     return found
+
+
+def _administrator(properties: Mapping[str, str]) -> str:
+    usual = "Administrator" if _lower(properties, "os_type") == "windows" else "root"
+    return properties.get("os_admin_user") or usual
 
 
 def _is_uefi(properties: Mapping[str, str]) -> bool:

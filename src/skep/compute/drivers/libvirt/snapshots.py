@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -16,16 +17,20 @@ LOOK = 0.2
 _DONE = frozenset({libvirt.VIR_DOMAIN_JOB_COMPLETED, libvirt.VIR_DOMAIN_JOB_FAILED, libvirt.VIR_DOMAIN_JOB_CANCELLED})
 
 
-def copy_live(domain: libvirt.virDomain, disk: Path, disk_format: str, file: Path) -> None:
+def copy_live(
+    domain: libvirt.virDomain, disk: Path, disk_format: str, file: Path, still: AbstractContextManager[None]
+) -> None:
     """Write a disk of a guest that is not off into a file that is not there yet. The guest's disks stay as they are.
 
-    What the guest writes meanwhile is not in it. Raises DriverError, libvirt.libvirtError.
+    The copy is of a moment in which `still` is entered; what the guest writes later is not in it. Raises DriverError,
+    libvirt.libvirtError.
     """
     description = domain.XMLDesc()
     wanted = target_of(description, str(disk))
     if wanted is None:
         raise DriverError("InstanceNotFound", f"the guest has no disk {disk.name}")
-    domain.backupBegin(_backup(description, wanted, disk_format, file), None)
+    with still:
+        domain.backupBegin(_backup(description, wanted, disk_format, file), None)
     try:
         while domain.jobStats().get("type", libvirt.VIR_DOMAIN_JOB_NONE) not in (libvirt.VIR_DOMAIN_JOB_NONE, *_DONE):
             time.sleep(LOOK)

@@ -15,12 +15,14 @@ from skep.domain.errors import Misconfigured
 
 MODULES = (
     *("virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "virtio_balloon", "virtio_scsi"),
+    "virtio_console",
     *("ata_piix", "sd_mod", "sr_mod", "isofs", "nls_utf8", "loop", "ext4", "button", "evdev"),
 )
 """Of the kernel, those of disks, networks and file systems that guests have; one that is not there is built in."""
 LIBRARIES = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu")
 LOADER = "lib64/ld-linux-x86-64.so.2"
-DROPBEAR = "usr/sbin/dropbear"
+PROGRAMS = {"bin/dropbear": "usr/sbin/dropbear", "bin/qemu-ga": "usr/sbin/qemu-ga"}
+"""Where programs that need libraries are in the guest, and among the packages."""
 DIRECTORIES = (
     *("bin", "dev", "etc/acpi/PWRF", "etc/dropbear", "lib/modules", "lib64", "lib/x86_64-linux-gnu"),
     *("mnt/drive", "proc", "root/.ssh", "run", "state", "sys", "tmp", "usr/share/udhcpc", "var/log"),
@@ -28,6 +30,8 @@ DIRECTORIES = (
 OURS = {
     "init": "init",
     "address": "usr/share/udhcpc/default.script",
+    "freeze-hook": "bin/freeze-hook",
+    "password": "bin/chpasswd",
     "power-button": "etc/acpi/PWRF/00000080",
 }
 """Scripts beside this module, and where they are in the guest."""
@@ -78,7 +82,8 @@ def _entries(unpacked: Path) -> Iterator[ArchiveEntry]:
         yield ArchiveEntry(path, 0o040700 if path.startswith("root") else 0o040755)
     yield _program("bin/busybox", unpacked / "bin/busybox")
     yield ArchiveEntry("bin/sh", 0o120777, b"busybox")
-    yield _program("bin/dropbear", unpacked / DROPBEAR)
+    for path, file in PROGRAMS.items():
+        yield _program(path, unpacked / file)
     yield _program(LOADER, (unpacked / LOADER).resolve())
     for library in _libraries(unpacked):
         yield _program(f"lib/x86_64-linux-gnu/{library.name}", library.resolve())
@@ -98,14 +103,18 @@ def _program(path: str, file: Path) -> ArchiveEntry:
 
 
 def _libraries(unpacked: Path) -> list[Path]:
-    """Return the libraries of Dropbear, as the loader of the packages finds them among the packages."""
+    """Return the libraries of all programs, as the loader of the packages finds them among the packages."""
+    return sorted({library for program in PROGRAMS.values() for library in _libraries_of(unpacked, program)})
+
+
+def _libraries_of(unpacked: Path, program: str) -> list[Path]:
     places = ":".join(str(unpacked / one) for one in LIBRARIES)
-    asked = [str(unpacked / LOADER), "--library-path", places, "--list", str(unpacked / DROPBEAR)]
+    asked = [str(unpacked / LOADER), "--library-path", places, "--list", str(unpacked / program)]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603 - of Debian
     found = [Path(path) for path in _LIBRARY.findall(done.stdout)]
     strange = [str(path) for path in found if not path.is_relative_to(unpacked)]
     if done.returncode or strange or not found:
-        raise Misconfigured(f"the packages lack libraries of Dropbear: {', '.join(strange) or done.stderr.strip()}")
+        raise Misconfigured(f"the packages lack libraries of {program}: {', '.join(strange) or done.stderr.strip()}")
     return found
 
 

@@ -21,10 +21,16 @@ PACKAGES = (
     "libgmp10",
     "zlib1g",
     "libc6",
+    "qemu-guest-agent",
+    "libglib2.0-0",
+    "libpcre2-8-0",
+    "libnuma1",
+    "libudev1",
+    "liburing2",
     "isolinux",
     "syslinux-common",
 )
-"""Beside the kernel. Dropbear is linked with the libraries."""
+"""Beside the kernel. Dropbear and the guest agent are linked with the libraries."""
 SECONDS = 600
 """So long a fetch may take."""
 PROGRAMS = ("apt-get", "apt-cache", "dpkg-deb", "mke2fs", "qemu-img")

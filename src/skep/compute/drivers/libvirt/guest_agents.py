@@ -1,0 +1,64 @@
+"""What is asked of the QEMU guest agent inside a guest. Each answer has a deadline: the guest may say anything, or
+nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import libvirt
+
+from skep.compute.drivers.base import DriverError
+
+log = logging.getLogger(__name__)
+
+SECONDS = 20
+"""In which an agent answers."""
+SILENT = "GuestAgentUnavailable"
+"""Name of the error where an agent does not answer, or refuses."""
+ABSENT = "InstanceAgentNotEnabled"
+"""Name of the error where a guest has none (Nova's)."""
+
+
+def set_password(domain: libvirt.virDomain, user: str, password: str) -> None:
+    """Change the password of a user of a guest that runs. Raises DriverError; the password is in no message."""
+    try:
+        domain.agentSetResponseTimeout(SECONDS)
+        domain.setUserPassword(user, password)
+    except libvirt.libvirtError as error:
+        raise _refused(error) from None
+
+
+@contextmanager
+def frozen(domain: libvirt.virDomain, *, required: bool) -> Iterator[None]:
+    """Have the file systems of a guest written out and still meanwhile.
+
+    Raises DriverError where that is required and the agent does not do it; else its disk is as after a loss of power.
+    """
+    try:
+        domain.agentSetResponseTimeout(SECONDS)
+        domain.fsFreeze()
+    except libvirt.libvirtError as error:
+        _thaw(domain)
+        if required:
+            raise _refused(error) from error
+        log.info("file systems of %s are not frozen: %s", domain.UUIDString(), error)
+        yield
+        return
+    try:
+        yield
+    finally:
+        _thaw(domain)
+
+
+def _thaw(domain: libvirt.virDomain) -> None:
+    """Let the file systems go on; also after a freeze that was not answered, which may have been done all the same."""
+    try:
+        domain.fsThaw()
+    except libvirt.libvirtError as error:
+        log.warning("file systems of %s may still be frozen: %s", domain.UUIDString(), error)
+
+
+def _refused(error: libvirt.libvirtError) -> DriverError:
+    return DriverError(SILENT, f"the guest agent does not do it: {error}")

@@ -1,0 +1,52 @@
+"""What reaches into a real guest: its agent (passwords, file systems that are still while a disk is copied), and an
+interrupt that has it crash."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from skep.contracts.eventually import eventually
+from skep.contracts.http_cloud import serving_cloud, signed_in
+from tests.functional.libvirt.test_cloud import with_qemu
+from tests.functional.libvirt.test_networks import Guests
+from tests.support import tiny_guests
+from tests.support.libvirt_hosts import PARTS
+from tests.support.tiny_guests import make_key, tiny_image
+
+pytestmark = [*PARTS, *tiny_guests.PARTS, pytest.mark.timeout(600)]
+
+
+CRASHES = "#!/bin/sh\necho 1 >/proc/sys/kernel/unknown_nmi_panic\n"
+"""A script after which the kernel crashes by an interrupt that no device explains."""
+
+
+async def test_an_agent_does_what_it_is_told_and_a_guest_crashes_when_it_is_to(tmp_path: Path) -> None:
+    async with serving_cloud(with_qemu(tmp_path), cells=1, hosts=1) as cloud, signed_in(cloud) as session:
+        guests = Guests(cloud, session)
+        await guests.import_key(make_key(tmp_path / "key"))
+        properties = {"hw_qemu_guest_agent": "yes", "os_require_quiesce": "yes", "os_admin_user": "admin"}
+        uuid = await guests.boot("one", await guests.upload(tiny_image().read_bytes(), **properties), script=CRASHES)
+        await guests.says(uuid, "TINY-AGENT vport")
+        secret = "new: secret ü"
+
+        async def changed() -> bool:
+            await guests.act(uuid, {"changePassword": {"adminPass": secret}})
+            await guests.calm(uuid, "ACTIVE")
+            return await guests.results(uuid) == [("compute_set_admin_password", "Success")]
+
+        await eventually(changed, "the agent answers")
+        await guests.says(uuid, f"TINY-PASSWORD user=admin sum={hashlib.sha256(secret.encode()).hexdigest()[:8]}")
+        for times in (1, 2):
+            await guests.image(uuid)
+            await guests.calm(uuid, "ACTIVE")
+            assert await guests.results(uuid) == [("compute_snapshot_instance", "Success")]
+            said = await guests.console(uuid)
+            assert (said.count("TINY-FREEZE freeze"), said.count("TINY-FREEZE thaw")) == (times, times)
+        await guests.says(uuid, "TINY-USER-DATA status=0")
+        await guests.act(uuid, {"trigger_crash_dump": None}, version="2.17")
+        await guests.says(uuid, "Kernel panic - not syncing: NMI")
+        await guests.says(uuid, "boots=2")
+        await guests.delete(uuid)
