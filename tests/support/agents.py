@@ -46,6 +46,7 @@ from skep.messages.to_cell_conductor import (
     MayAct,
     MayBuild,
     MayMove,
+    MayResume,
     MaySpawn,
     MoveStepDone,
     NetworksOfHost,
@@ -101,6 +102,8 @@ class ScriptedConductor:
         self.may_build = True
         self.may_spawn = True
         self.may_act = True
+        self.active: set[InstanceUuid] = set()
+        """Servers that are to run."""
         self.yes_seconds = 60.0
         self.takes_guests = True
         self.current = True
@@ -139,6 +142,7 @@ class ScriptedConductor:
             MayAct: self._may_act,
             TaskDone: lambda _: Done(),
             MayMove: self._may_act,
+            MayResume: lambda asked: Permission(granted=asked.instance in self.active),
             MoveStepDone: lambda _: Done(),
             AnswerAboutGuest: lambda _: Done(),
             GuestsFound: lambda _: Done(),
@@ -288,6 +292,7 @@ class AgentStage:
         self.exchange: Exchange | None = None
         self.snapshots: Snapshots | None = None
         self.open_contents: Opener = keeps_closed
+        self.boot = "first"
         self.agent: Agent
         self.driver: FakeDriver
         self._agents: list[Agent] = []
@@ -322,6 +327,7 @@ class AgentStage:
             exchange=self.exchange,
             snapshots=self.snapshots,
             open_contents=self.open_contents,
+            boot=self.boot,
         )
         self._agents.append(self.agent)
         await self.agent.start()

@@ -11,7 +11,8 @@ from skep.database.cell.endings import with_instances
 from skep.domain.actions import Over
 from skep.domain.context import RequestContext
 from skep.domain.guests import Correction, GuestKnown, correction
-from skep.messages.to_cell_conductor import ReportGuests
+from skep.domain.instances import State
+from skep.messages.to_cell_conductor import MayResume, Permission, ReportGuests
 from skep.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -23,6 +24,17 @@ class Guests:
     def __init__(self, parts: Parts, tasks_story: Tasks) -> None:
         self._parts = parts
         self._telling = tasks_story.telling
+
+    async def may_resume(self, message: MayResume, _context: RequestContext | None) -> Permission:
+        """Answer whether a guest is to run after a boot: its server is ACTIVE there, and nothing is done with it."""
+
+        def unit(connection: Connection) -> bool:
+            agents.check_current(connection, message.host, message.incarnation)
+            known = guests.known(connection, message.host, [message.instance])
+            wanted = (message.attempt, State.ACTIVE, None)
+            return any((one.attempt, one.state, one.task) == wanted for one in known)
+
+        return Permission(granted=await self._parts.database.read(unit))
 
     async def reported(self, message: ReportGuests, _context: RequestContext | None) -> None:
         """Correct the rows that differ. Most reports differ in nothing, and write nothing."""

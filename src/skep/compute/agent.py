@@ -12,6 +12,7 @@ import structlog
 from skep.compute import former_driver
 from skep.compute.actions import GuestActions
 from skep.compute.arrivals import Arrivals
+from skep.compute.boots import Boots, boot_id
 from skep.compute.builds import Builds
 from skep.compute.calls import DriverCalls
 from skep.compute.console_lines import ConsoleLines
@@ -106,6 +107,7 @@ class Agent:
         exchange: Exchange | None = None,
         snapshots: Snapshots | None = None,
         vendors: VendorDataTargets | None = None,
+        boot: str | None = None,
         on_clock: Callable[[float], None] = _ignore,
         on_hung: Callable[[str, int], None] = _ignore_calls,
     ) -> None:
@@ -114,6 +116,8 @@ class Agent:
         name an address for that.
 
         `snapshots` stores disks as images. `vendors` say what config drives hold besides; whoever gives it closes it.
+
+        `boot` names the boot of the machine that the agent runs after; None: the machine is asked.
 
         `on_clock` is told by how many seconds the host's clock is ahead of that of the cell's database.
 
@@ -133,6 +137,7 @@ class Agent:
         self._exchange = exchange
         self._snapshots = snapshots
         self._vendors = vendors
+        self._boot = boot_id() if boot is None else boot
         self._on_clock = on_clock
         self._on_hung = on_hung
         self._transport = transport
@@ -301,7 +306,8 @@ class Agent:
         restart = Restart(host, builds, deletes, outcomes, guests)
         restart.count()
         restart.go_on()
-        guests_seen = Guests(host, actions, moves)
+        boots = Boots(host, self._directory, self._boot)
+        guests_seen = Guests(host, actions, moves, boots)
         reports.on_guests_taken = guests_seen.changed
         handlers = conversation.taking(
             _handlers(builds, deletes, actions, moves, reports, guests_seen, GuestTelling(host), questions)

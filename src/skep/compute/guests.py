@@ -9,6 +9,7 @@ import structlog
 
 from skep.compute.actions import GuestActions
 from skep.compute.attempts import InstanceRecord
+from skep.compute.boots import Boots
 from skep.compute.drivers.base import Guest
 from skep.compute.host import Host
 from skep.compute.moves import Moves
@@ -27,8 +28,9 @@ IN_ONE_MESSAGE = 500
 class Guests:
     """Looks at all guests now and then, and when the driver says that one has changed by itself."""
 
-    def __init__(self, host: Host, actions: GuestActions, moves: Moves) -> None:
+    def __init__(self, host: Host, actions: GuestActions, moves: Moves, boots: Boots) -> None:
         self._host = host
+        self._boots = boots
         self._actions = actions
         self._moves = moves
         self._nudge = asyncio.Event()
@@ -39,8 +41,10 @@ class Guests:
         self._nudge.set()
 
     async def run(self) -> None:
-        """Look and tell until cancelled."""
+        """Look and tell until cancelled. What is to run after a boot of the host is started first."""
         settings = self._host.settings
+        busy = self._busy()
+        await self._boots.resume({(one, attempt) for one, attempt, _ in self._built() if one not in busy})
         while True:
             self._host.work.check()
             self._nudge.clear()

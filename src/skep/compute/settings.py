@@ -60,5 +60,7 @@ class ComputeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of this machine, where agents of other hosts fetch the disks of cold moves; empty: they cannot."""
     move_mib_per_second: float = 0.0
     """How fast the disks of all moves leave this host together; 0: as fast as they can."""
+    resume_guests: bool = False
+    """Whether guests of ACTIVE servers are started when the machine has booted."""
     remembered_instances: int = 256
     """Instances gone from the host whose attempts are still remembered, so that late messages get the right answer."""

@@ -32,6 +32,7 @@ from skep.messages.to_cell_conductor import (
     MayAct,
     MayBuild,
     MayMove,
+    MayResume,
     MaySpawn,
     MoveStepDone,
     ReadContents,
@@ -64,6 +65,7 @@ SPOKEN = (
     TaskDone,
     GuestsFound,
     MayMove,
+    MayResume,
     MoveStepDone,
     AnswerAboutGuest,
     ReadNetworks,
@@ -190,6 +192,18 @@ class Upcalls:
                 return plain
             log.error("contents of a guest were sealed for another run of this agent", host=self._host)
             await asyncio.sleep(self._settings.resend_seconds)
+
+    async def may_resume(self, instance: InstanceUuid, attempt: int) -> bool:
+        """Ask whether a guest is to run after a boot of the machine. Raises Stopping when the agent stops."""
+        await self._registered.wait()
+        call = MayResume(instance=instance, attempt=attempt, host=self._host)
+        try:
+            answer = await self.ask(call, only_when_away=True)
+        except SkepError as error:
+            # Conductors of before 0.11.0 do not know the question.
+            log.warning("not known whether a guest is to run", host=self._host, instance=instance, error=str(error))
+            return False
+        return answer is not None and answer.granted
 
     async def once(self, call: Call[ReplyT], *, context: RequestContext | None = None) -> ReplyT:
         """Send `call` one time. Raises Unreachable when it is not answered, or the error that was answered."""

@@ -321,6 +321,13 @@ class ComputeSettings(Section, frozen=True, kw_only=True):
         ),
     ] = True
     report_interval: Annotated[float, Meta(gt=0, description="Seconds between two full reports of a host")] = 10.0
+    resume_guests_state_on_host_boot: Annotated[
+        bool,
+        Meta(
+            description="Whether the agent starts guests of ACTIVE servers when its machine has booted; false: their "
+            "servers are then SHUTOFF"
+        ),
+    ] = False
     console_address: Annotated[
         str,
         Meta(

@@ -251,6 +251,18 @@ class MayAct(Call[ActPermission], frozen=True, kw_only=True):
     """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
 
 
+class MayResume(Call[Permission], frozen=True, kw_only=True):
+    """The machine has booted and the guest is off; is it to run? Yes: its server is ACTIVE there. Changes nothing."""
+
+    wire_name: ClassVar[str] = "MayResume"
+    reply_type: ClassVar[Any] = Permission
+    instance: InstanceUuid
+    attempt: int
+    host: str
+    incarnation: int | None = None
+    """The run of the host's agent that sends this; a younger run supersedes it. None: not sent."""
+
+
 class ReportGuests(Cast, frozen=True, kw_only=True):
     """The actual state of guests without work under way. Sent periodically, and when a guest changes by itself."""
 

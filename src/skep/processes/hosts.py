@@ -46,6 +46,7 @@ def compute_settings(config: Config, host: str) -> ComputeSettings:
         vif_plugging_is_fatal=section.vif_plugging_is_fatal,
         networks_seconds=section.networks_seconds,
         report_interval_seconds=section.report_interval,
+        resume_guests=section.resume_guests_state_on_host_boot,
         require_signatures=section.require_signatures,
         max_hung_calls=section.max_hung_calls,
         providers=tuple(_provider(one) for one in section.providers if fnmatchcase(host, one.hosts)),
