@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from skep.compute.images import formats_of
 from skep.compute.inventory import idle_usage
 from skep.compute.journal import Journal
 from skep.compute.ledger import Ledger
+from skep.compute.measuring import Told, measure
 from skep.compute.moves import Moves
 from skep.compute.networks import networks_of
 from skep.compute.outcomes import Outcomes
@@ -52,7 +53,8 @@ from skep.domain.capabilities import Capability
 from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
-from skep.domain.ids import CellUuid, Incarnation, NodeUuid, new_uuid
+from skep.domain.ids import CellUuid, Incarnation, InstanceUuid, NodeUuid, new_uuid
+from skep.domain.measures import GuestMeasures
 from skep.messages.to_compute import (
     AskAboutGuest,
     BuildAndRunInstance,
@@ -79,6 +81,10 @@ def _ignore(_ahead: float) -> None:
 
 
 def _ignore_calls(_call: str, _number: int) -> None:
+    """Tell nobody."""
+
+
+def _ignore_measures(_measures: Mapping[InstanceUuid, GuestMeasures]) -> None:
     """Tell nobody."""
 
 
@@ -110,6 +116,7 @@ class Agent:
         boot: str | None = None,
         on_clock: Callable[[float], None] = _ignore,
         on_hung: Callable[[str, int], None] = _ignore_calls,
+        on_measured: Told = _ignore_measures,
     ) -> None:
         """`images` gives the bytes of images to a driver that makes disks from them; whoever gives it closes it.
         `exchange` is where the disks of moves go from host to host; None: they go from agent to agent, if the settings
@@ -121,7 +128,7 @@ class Agent:
 
         `on_clock` is told by how many seconds the host's clock is ahead of that of the cell's database.
 
-        `on_hung` is told how many calls of the driver of a kind hang.
+        `on_hung` is told how many calls of the driver of a kind hang, `on_measured` what the guests take.
         """
         self.settings = settings
         self.cell = cell
@@ -140,6 +147,7 @@ class Agent:
         self._boot = boot_id() if boot is None else boot
         self._on_clock = on_clock
         self._on_hung = on_hung
+        self._on_measured = on_measured
         self._transport = transport
         self._clock = clock
         self._steps: Steps = steps or UnwatchedSteps()
@@ -317,6 +325,7 @@ class Agent:
         if networks is not None:
             self._work.start(networks.run(), name=f"networks {self.name}")
         self._work.start(guests_seen.run(), name=f"guests {self.name}")
+        self._work.start(measure(host, self._on_measured), name=f"measures {self.name}")
         self._work.start(Progress(host, builds, actions, moves).run(), name=f"progress {self.name}")
 
     async def _keep_cell_key(self, key: bytes) -> None:

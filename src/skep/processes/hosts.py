@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -120,6 +121,7 @@ class DrivenHost:
             )
         )
         self._vendors = vendor_targets(process.config.metadata)
+        self._forget_measures = partial(process.metrics.guests.forget, name)
         self.agent = Agent(
             compute_settings(process.config, name),
             cell.uuid,
@@ -138,6 +140,7 @@ class DrivenHost:
             exchange=None if exchange is None else Exchange(exchange),
             on_clock=on_clock,
             on_hung=lambda call, number: process.metrics.driver_calls_hung.labels(name, call).set(number),
+            on_measured=partial(process.metrics.guests.tell, name),
         )
 
     async def start(self) -> None:
@@ -156,6 +159,7 @@ class DrivenHost:
             await self._close()
 
     async def _close(self) -> None:
+        self._forget_measures()
         self.driver.close()
         if self._vendors is not None:
             await self._vendors.close()

@@ -14,6 +14,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from skep.telemetry.guest_metrics import GuestMetrics
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 """Media type of `Metrics.exposition`."""
 
@@ -221,6 +223,8 @@ class Metrics:
             ("host", "call"),
             registry=self.registry,
         )
+        self.guests = GuestMetrics()
+        self.registry.register(self.guests)
         self.backlog = Gauge("skep_build_backlog", "Servers waiting for a host (BuildRequests)", registry=self.registry)
         self.hosts = Gauge(
             "skep_hosts",

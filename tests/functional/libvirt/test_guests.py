@@ -21,7 +21,9 @@ from skep.compute.drivers.base import (
     Driver,
     DriverError,
     ImageDriver,
+    MeasuringDriver,
     PasswordDriver,
+    PowerDriver,
     SerialConsoleDriver,
     SnapshotDriver,
 )
@@ -146,6 +148,24 @@ async def test_what_needs_an_agent_is_refused_by_name_where_none_answers(
     if "hw_qemu_guest_agent" in properties:
         place = host_directory() / "guests" / f"{server.uuid}_1"
         assert (place / "agent").stat().st_mode & 0o002 == 0 or place.stat().st_mode & 0o007 == 0
+
+
+async def test_what_guests_take_is_measured_while_they_run(driver: Driver, server: Instance) -> None:
+    assert isinstance(driver, MeasuringDriver)
+    assert isinstance(driver, PowerDriver)
+    await driver.spawn(server, 1, server.flavor.resources())
+
+    async def reads() -> bool:
+        return ((await driver.measures())[server.uuid].disk_reads or 0) > 0
+
+    await eventually(reads, "the firmware looks at the disk")
+    found = (await driver.measures())[server.uuid]
+    assert found.memory_bytes == 64 << 20
+    assert (found.memory_resident_bytes or 0) > 1 << 20
+    assert 0 < (found.cpu_seconds or 0) < 600
+    assert found.network_sent_bytes is None, "user mode counts nothing"
+    await driver.power_off(server.uuid)
+    assert await driver.measures() == {}
 
 
 async def test_a_domain_of_another_is_not_listed_and_not_touched(driver: Driver, server: Instance) -> None:

@@ -13,6 +13,7 @@ from skep.domain.host_networks import HostNetworks
 from skep.domain.hosts import HostFacts as HostFacts  # noqa: PLC0414  # drivers import it from here
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
+from skep.domain.measures import GuestMeasures
 from skep.domain.providers import Allocation
 from skep.domain.questions import GuestDiagnostics
 from skep.domain.resources import Resources
@@ -333,6 +334,14 @@ class DiagnosticsDriver(Protocol):
 
     async def diagnostics(self, instance: InstanceUuid) -> GuestDiagnostics:
         """Return what is measured of a guest that runs. Raises DriverError, `InstanceNotRunning` where it does not."""
+
+
+@runtime_checkable
+class MeasuringDriver(Protocol):
+    """No capability, since no user asks for it: what watches the host does."""
+
+    async def measures(self) -> Mapping[InstanceUuid, GuestMeasures]:
+        """Return what is measured of all guests that run. Raises DriverError."""
 
 
 @runtime_checkable

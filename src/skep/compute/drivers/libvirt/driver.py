@@ -25,7 +25,7 @@ from skep.compute.drivers.libvirt.formats import FORMATS
 from skep.compute.drivers.libvirt.guest_agents import ABSENT, frozen, set_password
 from skep.compute.drivers.libvirt.keys import refused_keys
 from skep.compute.drivers.libvirt.means import HostMeans
-from skep.compute.drivers.libvirt.measures import diagnostics
+from skep.compute.drivers.libvirt.measures import diagnostics, measures
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.properties import check
 from skep.compute.drivers.libvirt.screen_lines import ScreenLine, connect, screen_of
@@ -37,6 +37,7 @@ from skep.compute.drivers.libvirt.volumes import GuestVolumes
 from skep.domain.host_networks import HostNetworks
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
+from skep.domain.measures import GuestMeasures
 from skep.domain.providers import Allocation
 from skep.domain.questions import GuestDiagnostics
 from skep.domain.resources import Resources
@@ -402,6 +403,10 @@ class LibvirtDriver(LibvirtVolumes):
             return diagnostics(domain, self._options.virt_type, label.ssh_port)
 
         return await self._look(look)
+
+    async def measures(self) -> Mapping[InstanceUuid, GuestMeasures]:
+        """Return what the guests that run take."""
+        return await self._look(lambda: measures(self._connection.get()))
 
     async def snapshot(self, instance: InstanceUuid, disk_format: str, file: Path) -> PowerState:
         """Copy the root disk: of a guest that is not off as it is now, while the guest goes on."""

@@ -6,9 +6,18 @@ from typing import Any
 
 import libvirt
 
+from skep.compute.drivers.libvirt.domains import label_of
+from skep.domain.ids import InstanceUuid
+from skep.domain.measures import GuestMeasures
 from skep.domain.questions import CpuDiagnostics, DiskDiagnostics, GuestDiagnostics
 
 _RAW = (int, float, str)
+MEASURED = (
+    libvirt.VIR_DOMAIN_STATS_CPU_TOTAL
+    | libvirt.VIR_DOMAIN_STATS_BALLOON
+    | libvirt.VIR_DOMAIN_STATS_BLOCK
+    | libvirt.VIR_DOMAIN_STATS_INTERFACE
+)
 
 
 SSH_PORT = "ssh.port"
@@ -31,6 +40,34 @@ def diagnostics(domain: libvirt.virDomain, virt_type: str, ssh_port: int | None)
         disks=tuple(_disk(stats, number) for number in range(int(stats.get("block.count", 0)))),
         raw={name: value for name, value in sorted(stats.items()) if isinstance(value, _RAW) and ".path" not in name},
     )
+
+
+def measures(connection: libvirt.virConnect) -> dict[InstanceUuid, GuestMeasures]:
+    """Return what libvirt measures of all our guests that run, by one call. Raises libvirt.libvirtError."""
+    found = connection.getAllDomainStats(MEASURED, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE)
+    return {label.instance: _measures(stats) for domain, stats in found if (label := label_of(domain)) is not None}
+
+
+def _measures(stats: dict[str, Any]) -> GuestMeasures:
+    cpu, current, resident = stats.get("cpu.time"), stats.get("balloon.current"), stats.get("balloon.rss")
+    return GuestMeasures(
+        cpu_seconds=None if cpu is None else cpu / 1e9,
+        memory_bytes=None if current is None else current << 10,
+        memory_resident_bytes=None if resident is None else resident << 10,
+        disk_read_bytes=_sum(stats, "block", "rd.bytes"),
+        disk_written_bytes=_sum(stats, "block", "wr.bytes"),
+        disk_reads=_sum(stats, "block", "rd.reqs"),
+        disk_writes=_sum(stats, "block", "wr.reqs"),
+        network_received_bytes=_sum(stats, "net", "rx.bytes"),
+        network_sent_bytes=_sum(stats, "net", "tx.bytes"),
+    )
+
+
+def _sum(stats: dict[str, Any], kind: str, field: str) -> int | None:
+    """Add up what is counted of each device of a kind; None: nothing is."""
+    found = [stats.get(f"{kind}.{number}.{field}") for number in range(int(stats.get(f"{kind}.count", 0)))]
+    counted = [int(one) for one in found if one is not None]
+    return sum(counted) if counted else None
 
 
 def _disk(stats: dict[str, Any], number: int) -> DiskDiagnostics:
