@@ -14,7 +14,8 @@ from skep.compute.drivers.libvirt.keys import EXTRA_SPECS, IMAGE_PROPERTIES, Key
 HEAD = """\
 # Extra specs and image properties of the driver `libvirt`
 
-Made by `python -m skep.compute.drivers.libvirt.keys_page docs/libvirt-properties.md`, of the tables in `keys.py`. What becomes of a key:
+Made by `python -m skep.compute.drivers.libvirt.keys_page docs/libvirt-properties.md`, of the tables in `keys.py`.
+What becomes of a key:
 
 - **used**: it is in the guest's XML, or in what QEMU is told. Values that are not listed are refused.
 - **of no effect**: servers are built as if it were not there.
