@@ -86,6 +86,11 @@ class DiskFetching:
         loop = asyncio.get_running_loop()
         heard, pause, door = loop.time(), FIRST_PAUSE, None
         came = 0
+
+        def waited() -> None:
+            nonlocal heard
+            heard = loop.time()
+
         while True:
             last = came
 
@@ -96,7 +101,7 @@ class DiskFetching:
             try:
                 async with asyncio.timeout(UNHEARD_SECONDS):
                     door = door or await self._upcalls.disks(order, self._proof.certificate)
-                async with _through(door, self._proof) as line:
+                async with _through(door, self._proof, waited) as line:
                     return await self._take_all(order, line, count)
             except (OSError, TimeoutError, EOFError, msgspec.DecodeError) as error:
                 why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -124,10 +129,18 @@ class DiskFetching:
 class _Line:
     """A connection through a door."""
 
-    def __init__(self, door: DiskDoor, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        door: DiskDoor,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        waited: Callable[[], None],
+    ) -> None:
+        """`waited` is told when the source says that it is at work on its answer."""
         self._door = door
         self._reader = reader
         self._writer = writer
+        self._waited = waited
 
     async def manifest(self) -> DiskManifest:
         """Return what is offered. Raises DriverError where that cannot be, and what a cut raises."""
@@ -166,20 +179,20 @@ class _Line:
 
     async def _answer(self) -> tuple[bytes, bytes, int]:
         while (frame := await receive(self._reader))[0] == WAIT:
-            pass
+            self._waited()
         if frame[0] == REFUSED:
             raise DriverError("StorageUnavailable", f"the source gives no disks: {frame[1].decode(errors='replace')}")
         return frame
 
 
 @asynccontextmanager
-async def _through(door: DiskDoor, proof: RunProof) -> AsyncIterator[_Line]:
+async def _through(door: DiskDoor, proof: RunProof, waited: Callable[[], None]) -> AsyncIterator[_Line]:
     context = proof.context(door.certificate, serves=False)
     async with asyncio.timeout(SAYING_SECONDS):
         reader, writer = await asyncio.open_connection(door.address, door.port, ssl=context)
     try:
         check_peer(writer, door.certificate)
-        yield _Line(door, reader, writer)
+        yield _Line(door, reader, writer, waited)
     finally:
         await end(writer)
 

@@ -17,7 +17,20 @@ from skep.compute import disk_doors, disk_fetching, disk_wire
 from skep.compute.arrivals import Arrivals
 from skep.compute.disk_doors import DiskDoors, TooManyDoors
 from skep.compute.disk_fetching import DiskFetching
-from skep.compute.disk_wire import BLOCK, DATA, END, HOLE, MANIFEST, REFUSED, BrokenWire, Pace, RunProof, receive, send
+from skep.compute.disk_wire import (
+    BLOCK,
+    DATA,
+    END,
+    HOLE,
+    MANIFEST,
+    REFUSED,
+    WAIT,
+    BrokenWire,
+    Pace,
+    RunProof,
+    receive,
+    send,
+)
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.fake import FakeDriver
 from skep.compute.host import Host
@@ -429,6 +442,36 @@ async def lied_to(tmp_path: Path, liar: Liar) -> DriverError:
         return raised.value
     finally:
         liar.close()
+
+
+class Slow(Liar):
+    """A source that is long at work on its first answer, and is cut then."""
+
+    times = 0
+
+    async def _say(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.times += 1
+        if self.times > 1:
+            await super()._say(reader, writer)
+            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 2 * disk_fetching.UNHEARD_SECONDS
+
+        async def is_late() -> bool:
+            return loop.time() > until
+
+        await eventually(is_late, "no byte came for longer than a target waits")
+        await send(writer, WAIT)
+        await writer.drain()
+        writer.close()
+
+
+async def test_a_source_that_is_at_work_is_not_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_fetching, "UNHEARD_SECONDS", 0.2)
+    slow = Slow(DiskManifest(files=(offered(b"content"),)), (DATA, b"content"), (END, b""))
+    assert await Target(tmp_path / "arrivals", slow).fetch() == {"disk": b"content"}
+    assert slow.times == 2
+    slow.close()
 
 
 async def test_damaged_bytes_are_fetched_once_more_and_never_taken(tmp_path: Path) -> None:
