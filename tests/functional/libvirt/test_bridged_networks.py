@@ -5,6 +5,7 @@ Guests are namespaces with one link. Each test has hosts of its own, in namespac
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -135,6 +136,8 @@ async def test_a_guest_has_its_lease_and_what_is_told_with_it(tmp_path: Path) ->
             "dns": "192.0.2.53 192.0.2.54",
             "serverid": SERVICE,
         }
+        own = [one for one in json.loads(host.run("ip", "-json", "-6", "address", "show")) if one["ifname"] != "lo"]
+        assert own == [], "the host itself has no address in the network"
         assert said["staticroutes"] == f"{SERVICE}/32 0.0.0.0 10.9.0.0/16 10.7.0.254 0.0.0.0/0 10.7.0.1"
         said = lease(host, "odd", tmp_path)
         assert (said["ip"], said["hostname"]) == ("10.7.0.12", "ein-name-set-x")

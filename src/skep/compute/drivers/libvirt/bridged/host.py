@@ -217,8 +217,9 @@ def _settings(name: str, links: Mapping[str, Link], mtu: int, *, up: bool = True
     link = links.get(name, {})
     is_up = "UP" in link.get("flags", ())
     if (link.get("mtu"), is_up, link.get("inet6_addr_gen_mode")) != (mtu, up, "none"):
-        state = "up" if up else "down"
-        yield ("link", "set", "dev", name, "addrgenmode", "none", "mtu", str(mtu), state)
+        # In one command the link would come up first, and give itself an address.
+        yield ("link", "set", "dev", name, "addrgenmode", "none")
+        yield ("link", "set", "dev", name, "mtu", str(mtu), "up" if up else "down")
 
 
 def _plugged(name: str, links: Mapping[str, Link], bridge_name: str, mtu: int, *, up: bool = True) -> Iterator[Command]:
