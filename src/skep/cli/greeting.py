@@ -167,18 +167,21 @@ async def _first_server(
         if not await until(settled, BUILD_SECONDS):
             lines.append(f"  The server {uuid} is still being built after {BUILD_SECONDS:g} s; look again later.")
         addresses = (await client.compute("GET", f"/servers/{uuid}"))["server"]["addresses"]
-        way_in = await _way_in(client, clouds_yaml, uuid, step) if logs_in and seen["status"] == "ACTIVE" else ()
+        enters = logs_in and seen["status"] == "ACTIVE"
+        way_in = await _way_in(client, clouds_yaml, uuid, step, has_address=bool(addresses)) if enters else ()
     except (ClientFailed, Misconfigured, RequestFailed) as error:
         return [*lines, f"  It could not be made: {error}"]
     return [*lines, *first_server_lines(seen), *address_lines(addresses), *way_in]
 
 
-async def _way_in(client: CloudClient, clouds_yaml: Path, server: str, step: Callable[[str], None]) -> tuple[str, ...]:
+async def _way_in(
+    client: CloudClient, clouds_yaml: Path, server: str, step: Callable[[str], None], *, has_address: bool
+) -> tuple[str, ...]:
     """Wait until one can log in to the first server, and say how. Raises RequestFailed."""
     step("Waiting until the first server has booted")
     port = await ssh_port(client, server)
     if port is None:
-        return ("", "Its guest has no interface to log in by.")
+        return ("", *(floating_lines(clouds_yaml) if has_address else ["Its guest has no interface to log in by."]))
     if not await until_it_answers(port, BOOT_SECONDS):
         return (
             "",
@@ -190,6 +193,12 @@ async def _way_in(client: CloudClient, clouds_yaml: Path, server: str, step: Cal
         "Its guest has booted. Log in, from another terminal (without `hostname` for a shell):",
         *_in_lines(clouds_yaml, port),
     )
+
+
+def floating_lines(clouds_yaml: Path) -> Iterator[str]:
+    """Say how to get into a guest that is in a network of its host: no loopback port leads there."""
+    yield "Its guest is in a network of its host. Log in once it has a floating address, and its group lets ssh in:"
+    yield f"  $ {ssh_line(clouds_yaml, address='FLOATING-ADDRESS')}"
 
 
 def _in_lines(clouds_yaml: Path, port: int) -> tuple[str, ...]:

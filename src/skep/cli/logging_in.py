@@ -56,13 +56,16 @@ async def until_it_answers(port: int, seconds: float) -> bool:
     return await until(answers, seconds)
 
 
-def ssh_line(clouds_yaml: Path, port: int) -> str:
+def ssh_line(clouds_yaml: Path, port: int | None = None, address: str = ADDRESS) -> str:
     """Return the command of a shell that has the guest say its name; without the last word it opens a shell there."""
-    return shlex.join(ssh_command(port, USER, private_key(clouds_yaml), ("hostname",)))
+    return shlex.join(ssh_command(port, USER, private_key(clouds_yaml), ("hostname",), address))
 
 
-def ssh_command(port: int, user: str, key: Path | None, command: Sequence[str]) -> list[str]:
-    """Return the words by which a guest behind a loopback port is entered, or runs a command."""
+def ssh_command(
+    port: int | None, user: str, key: Path | None, command: Sequence[str], address: str = ADDRESS
+) -> list[str]:
+    """Return the words by which a guest is entered, or runs a command. `port`: None is that of ssh itself."""
     identity = [] if key is None else ["-i", str(key)]
+    behind = [] if port is None else ["-p", str(port)]
     options = [word for option in OPTIONS for word in ("-o", option)]
-    return ["ssh", *identity, "-p", str(port), *options, f"{user}@{ADDRESS}", *command]
+    return ["ssh", *identity, *behind, *options, f"{user}@{address}", *command]

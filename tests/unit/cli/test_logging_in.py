@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from skep.cli import cloud_client
-from skep.cli.greeting import what_next
+from skep.cli.greeting import floating_lines, what_next
 from skep.cli.logging_in import ADDRESS, key_pair_command, private_key, ssh_line, until_it_answers
 
 
@@ -35,6 +35,13 @@ def test_the_line_is_what_a_shell_takes() -> None:
     assert words[words.index("-i") + 1] == str(private_key(clouds)) == "/with a space/first-key"
     assert words[words.index("-p") + 1] == "20022"
     assert str(private_key(clouds)) in key_pair_command(clouds)
+
+
+def test_a_guest_in_a_network_of_its_host_is_entered_by_its_floating_address() -> None:
+    [_, line] = floating_lines(Path("/s/clouds.yaml"))
+    words = shlex.split(line)
+    assert words[-2:] == ["root@FLOATING-ADDRESS", "hostname"]
+    assert "-p" not in words, "no loopback port leads there"
 
 
 @pytest.mark.parametrize(("said", "answers"), [(b"SSH-2.0-x\r\n", True), (b"HTTP/1.1 400\r\n", False), (b"", False)])
