@@ -146,7 +146,7 @@ def up(
         # On a terminal the lines of the start would push away what was just said, which tells the same.
         output.release(write=not sys.stderr.isatty())
 
-    if logs_in and not cloud.clouds_yaml.exists():
+    if logs_in and not (config.images.first_image or cloud.clouds_yaml.exists()):
         click.echo("Making the image of the first server, of Debian's packages: half a minute.", err=True)
     try:
         _serve(cloud, say_hello, config)

@@ -166,6 +166,13 @@ class ImagesSettings(GlanceSection, frozen=True, kw_only=True):
         int,
         Meta(ge=0, description="MiB that uploads leave free on the disk; of a small disk a quarter"),
     ] = 1024
+    first_image: Annotated[
+        str,
+        Meta(
+            description="qcow2 file that a new cloud with the driver `libvirt` has as its image `tiny`; "
+            "empty: one that is made of Debian's packages"
+        ),
+    ] = ""
 
 
 class DatabaseSettings(Section, frozen=True, kw_only=True):

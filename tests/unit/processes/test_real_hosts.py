@@ -17,7 +17,7 @@ from skep.domain.ids import CellUuid
 from skep.processes.directory import StateDirectory
 from skep.processes.supervisor import real_hosts
 from skep.processes.supervisor.plan import ProcessNumbers, orders_inside
-from skep.processes.supervisor.real_hosts import check_machine, guests_directory, host_settings
+from skep.processes.supervisor.real_hosts import check_machine, guests_directory, host_settings, tiny_image
 
 CELL = Cell(uuid=CellUuid("7f0c0a6e-7a0b-4b5c-8c0e-0d9f1c3b7a11"), name="cell1")
 STATE = StateDirectory(Path("/s"))
@@ -67,3 +67,13 @@ def test_a_machine_without_qemu_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(real_hosts, "PROGRAMS", ("no-such-program",))
     with pytest.raises(Misconfigured, match="no-such-program"):
         check_machine()
+
+
+async def test_the_first_image_may_be_a_file(tmp_path: Path) -> None:
+    """Where Debian's packages are not reached."""
+    (tmp_path / "tiny.qcow2").write_bytes(b"qcow2")
+    first = tiny_image(str(tmp_path / "tiny.qcow2"))
+    assert [piece async for piece in first.content()] == [b"qcow2"]
+    missing = tiny_image(str(tmp_path / "none"))
+    with pytest.raises(Misconfigured, match=r"images\.first_image: .*/none: No such file"):
+        [piece async for piece in missing.content()]

@@ -293,7 +293,8 @@ class SupervisedCloud:
         try:
             http = HttpServices(new_process(config), self.directory)
             await http.open(databases.api)
-            self.passwords = await http.seed(tiny_image() if has_real_hosts(config) else PLAIN_IMAGE)
+            image = tiny_image(config.images.first_image) if has_real_hosts(config) else PLAIN_IMAGE
+            self.passwords = await http.seed(image)
             self.first_start = bool(self.passwords)
             self.directory.seal()
             self.api_url, self.identity_url, self.images_url = http.api_url, http.identity_url, http.images_url

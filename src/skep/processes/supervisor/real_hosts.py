@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -70,8 +71,11 @@ def guests_directory(state: Path, host: str) -> Path:
     return place
 
 
-def tiny_image() -> FirstImage:
-    """Return the image of the tiny guest; it is made when it is read. Its servers read of themselves on a disk."""
+def tiny_image(file: str = "") -> FirstImage:
+    """Return the image of the first server: that of the file, or else of the tiny guest, made when it is read.
+
+    Its servers read of themselves on a disk.
+    """
     said = {
         "name": IMAGE_NAME,
         "visibility": "public",
@@ -80,15 +84,24 @@ def tiny_image() -> FirstImage:
         "img_config_drive": "mandatory",
         "hw_qemu_guest_agent": "yes",
     }
-    return FirstImage(said, _content)
+    return FirstImage(said, partial(_pieces, Path(file)) if file else _made)
 
 
-async def _content() -> AsyncIterator[bytes]:
+async def _made() -> AsyncIterator[bytes]:
     from skep.compute.drivers.libvirt.tiny.image import make  # it imports what few machines have
 
     with tempfile.TemporaryDirectory(prefix="skep-tiny-") as folder:
         made = Path(folder) / "tiny.qcow2"
         await asyncio.to_thread(make, made)
-        content = made.read_bytes()
-    for begin in range(0, len(content), PIECE):
-        yield content[begin : begin + PIECE]
+        async for piece in _pieces(made):
+            yield piece
+
+
+async def _pieces(path: Path) -> AsyncIterator[bytes]:
+    """Yield the bytes of an image. Raises Misconfigured."""
+    try:
+        with path.open("rb") as file:
+            while piece := await asyncio.to_thread(file.read, PIECE):
+                yield piece
+    except OSError as error:
+        raise Misconfigured(f"images.first_image: {path}: {error.strerror}") from error
