@@ -7,14 +7,12 @@ from click.testing import CliRunner
 
 from skep.cli.benchmarks.guests import run
 from skep.cli.main import skep
-from tests.support import tiny_guests
 from tests.support.libvirt_hosts import PARTS
 
-pytestmark = [*PARTS, *tiny_guests.PARTS, pytest.mark.needs_part("nats-server"), pytest.mark.timeout(600)]
+pytestmark = [*PARTS, pytest.mark.needs_part("nats-server"), pytest.mark.timeout(600)]
 
 
 def test_a_few_guests_are_built_and_measured() -> None:
-    tiny_guests.tiny_image()
     found = run(guests=1, together=2, defined=1, progress=lambda _what: None)
     assert found.guests == 1
     assert found.before_start_ms > 0

@@ -85,7 +85,7 @@ def run(*, deployment: Deployment, offered: Offered, hosts: int, cells: int, pro
     )
 
 
-def benchmark_config(root: Path, *, networks: bool = False) -> str:
+def benchmark_config(root: Path, *, networks: bool = False, first_image: str = "") -> str:
     """Return a configuration (TOML) with free ports, no quota, and fake hosts that take no time.
 
     Without networks, as releases before 0.10.0 were measured.
@@ -101,6 +101,7 @@ port = 0
 [images]
 port = 0
 images_per_project = -1
+first_image = "{first_image}"
 [networks]
 kind = "{"embedded" if networks else "none"}"
 port = 0
