@@ -19,6 +19,7 @@ from skep.compute.drivers.base import PowerDriver
 from skep.compute.drivers.live import Copying, LiveMigrationDriver
 from skep.contracts.eventually import eventually
 from skep.domain.ids import InstanceUuid
+from skep.telemetry import logs
 from tests.support.agents import instance
 from tests.support.libvirt_daemons import on_loopback
 from tests.support.libvirt_hosts import libvirt_driver
@@ -71,4 +72,6 @@ MODES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"spawn": spawn, "a
 KINDS = (Path, InstanceUuid, Path, str)
 
 if __name__ == "__main__":
+    # What it logs is on standard error: the test reads what it says.
+    logs.configure()
     asyncio.run(MODES[sys.argv[1]](*(kind(said) for kind, said in zip(KINDS, sys.argv[2:], strict=False))))
