@@ -140,6 +140,30 @@ def test_what_dnsmasq_is_told() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("servers", "told"),
+    [
+        (("192.0.2.1", "2001:db8::1"), "192.0.2.1"),
+        (("2001:db8::1",), "169.254.169.254"),
+        (("::ffff:192.0.2.1",), "169.254.169.254"),
+    ],
+)
+def test_dhcp_of_ipv4_names_no_dns_server_of_ipv6(servers: tuple[str, ...], told: str) -> None:
+    subnet = msgspec.structs.replace(BLOCK, dns_nameservers=servers)
+    said = configuration(msgspec.structs.replace(INSIDE, subnets=(subnet,)), ()).splitlines()
+    assert f"dhcp-option=tag:s0,option:dns-server,{told}" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("Ignore", ""), ("infinite", ""), ("45m", ""), ("7", ""), ("ignored", ",ignored"), ("7-up", ",7-up")],
+)
+def test_a_guest_whose_name_dnsmasq_takes_for_a_word_has_a_lease_without_it(name: str, told: str) -> None:
+    guest = msgspec.structs.replace(GUEST, host_name=name)
+    said = configuration(msgspec.structs.replace(INSIDE, ports=(guest,)), ()).splitlines()
+    assert f"dhcp-host=fa:16:3e:00:00:01,10.7.0.11{told}" in said
+
+
 def test_a_subnet_without_a_gateway_names_none() -> None:
     bare = msgspec.structs.replace(INSIDE, subnets=(msgspec.structs.replace(BLOCK, gateway_ip=None),))
     told = configuration(bare, ())

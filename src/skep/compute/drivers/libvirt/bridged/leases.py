@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network
 
@@ -9,6 +10,8 @@ from skep.compute.drivers.libvirt.bridged.names import SERVICE, SERVICE_ADDRESS,
 from skep.domain.host_networks import PluggedPort, Segment, SegmentSubnet
 
 LEASE_SECONDS = 86400
+NO_NAMES = re.compile(r"ignore|infinite|[0-9]+[smhdw]?")
+"""What dnsmasq takes for something else than a name in the line of a port: for no lease at all, or for its length."""
 _ALWAYS = (
     f"interface={SERVICE}",
     "except-interface=lo",
@@ -42,8 +45,10 @@ def _subnet(tag: str, subnet: SegmentSubnet, mtu: int) -> Iterator[str]:
     yield f"shared-network={SERVICE},{cidr.network_address}"
     gateway = None if subnet.gateway_ip is None else address(subnet.gateway_ip)
     yield f"dhcp-option=tag:{tag},option:router" + ("" if gateway is None else f",{gateway}")
-    names = [str(address(one)) for one in subnet.dns_nameservers] or [str(SERVICE_ADDRESS)]
-    yield f"dhcp-option=tag:{tag},option:dns-server,{','.join(names)}"
+    # Of those that have addresses of IPv6 DHCP of IPv4 cannot tell.
+    told = [one for one in map(address, subnet.dns_nameservers) if isinstance(one, IPv4Address)]
+    names = ",".join(map(str, told or [SERVICE_ADDRESS]))
+    yield f"dhcp-option=tag:{tag},option:dns-server,{names}"
     yield f"dhcp-option=tag:{tag},option:mtu,{mtu:d}"
     routes = [f"{SERVICE_ADDRESS}/32,0.0.0.0"]
     routes += [f"{block(one.destination)},{address(one.nexthop)}" for one in subnet.host_routes]
@@ -58,5 +63,6 @@ def _lease(port: PluggedPort, blocks: Sequence[IPv4Network]) -> Iterator[str]:
         one = address(text)
         if isinstance(one, IPv4Address) and any(one in cidr for cidr in blocks):
             name = host_name(port.host_name)
-            yield f"dhcp-host={mac(port.mac_address)},{one}" + (f",{name}" if name else "")
+            named = f",{name}" if name and not NO_NAMES.fullmatch(name) else ""
+            yield f"dhcp-host={mac(port.mac_address)},{one}{named}"
             return
