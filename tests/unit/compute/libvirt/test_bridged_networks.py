@@ -91,6 +91,27 @@ def test_the_links_of_a_network_and_its_router() -> None:
     assert max(map(len, names)) <= 15, "the kernel's longest name"
 
 
+def test_a_leg_with_two_addresses_has_one_cable() -> None:
+    further = msgspec.structs.replace(LEG, address="10.7.0.2")
+    state = planned(
+        msgspec.structs.replace(WANTED, routers=(msgspec.structs.replace(LEADING_OUT, legs=(LEG, further)),))
+    )
+    assert [one.addresses for one in state.cables if one.name.startswith("sk-l")] == [("10.7.0.1/24", "10.7.0.2/24")]
+
+
+def test_a_leg_whose_name_another_one_has_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skep.compute.drivers.libvirt.bridged.plan.leg_digest", lambda _leg: "0123456789")
+    twin = msgspec.structs.replace(LEG, address="10.7.0.2", mac_address="fa:16:3e:00:01:02")
+    routes = (HostRoute(destination="10.9.0.0/16", nexthop="10.7.0.254"),)
+    second = HostRouter(id=SERVER, legs=(twin,), routes=routes)
+    first = msgspec.structs.replace(LEADING_OUT, routes=routes)
+    state = planned(msgspec.structs.replace(WANTED, routers=(first, second)))
+    [cable] = [one for one in state.cables if one.name.startswith("sk-l")]
+    assert (cable.namespace, cable.addresses) == (f"sk-r-{ROUTER}", ("10.7.0.1/24",))
+    routed = {one.name: [route.destination for route in one.routes] for one in state.spaces if one.forwards}
+    assert routed == {f"sk-r-{ROUTER}": ["0.0.0.0/0", "10.9.0.0/16"], f"sk-r-{SERVER}": []}, "no link leads there"
+
+
 def test_nothing_is_had_of_a_router_that_is_off_or_of_ports_that_are() -> None:
     off = msgspec.structs.replace(LEADING_OUT, admin_state_up=False)
     down = msgspec.structs.replace(INSIDE, ports=(msgspec.structs.replace(GUEST, admin_state_up=False),))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network
 
+import msgspec
+
 from skep.compute.drivers.libvirt.bridged.filters import bridge_rules
 from skep.compute.drivers.libvirt.bridged.leases import configuration
 from skep.compute.drivers.libvirt.bridged.names import (
@@ -79,6 +81,7 @@ def plan(wanted: HostNetworks, options: BridgeOptions, numbers: Mapping[str, int
         for one in router.floating
     }
     tunnels = tuple(_tunnels(wanted.segments, options))
+    leg_cables = _leg_cables(routers, segments)
     sources = [(one.name, str(options.transit[int(one.name.removeprefix(UPLINK))])) for one in uplinks]
     sources += [(f"{UPLINK}{place}", one) for one, place in floating.items()]
     rules = host_rules(
@@ -94,12 +97,12 @@ def plan(wanted: HostNetworks, options: BridgeOptions, numbers: Mapping[str, int
         taps=tuple(tap for one in wanted.segments for tap in _taps(one)),
         cables=(
             *(_service_cable(one) for one in wanted.segments),
-            *(_leg_cable(router, leg, segments) for router in routers for leg in _legs(router)),
+            *leg_cables.values(),
             *uplinks,
         ),
         spaces=(
             *(_network_space(one, options) for one in wanted.segments),
-            *(_router_space(one, options, numbers, segments) for one in routers),
+            *(_router_space(one, options, numbers, segments, leg_cables) for one in routers),
         ),
         ruleset=bridge_rules(wanted, options.tunnel_address) + rules,
         routes=(
@@ -173,6 +176,22 @@ def _subnet(leg: RouterLeg, segments: Mapping[str, Segment]) -> SegmentSubnet:
     raise ValueError(f"the subnet {leg.subnet[:80]!r} of a router is not among those of the host")
 
 
+def _leg_cables(routers: Iterable[HostRouter], segments: Mapping[str, Segment]) -> dict[str, Cable]:
+    """Return the cables of legs, by name: one for a leg with several addresses.
+
+    A name has few bits of what it stands for, and users choose hardware addresses. A leg whose name another one has is
+    left out, so that its owner has no use of that and the others of the host no harm.
+    """
+    found: dict[str, Cable] = {}
+    for router in routers:
+        for leg in _legs(router):
+            cable = _leg_cable(router, leg, segments)
+            other = found.setdefault(cable.name, cable)
+            if other is not cable and msgspec.structs.replace(other, addresses=cable.addresses) == cable:
+                found[cable.name] = msgspec.structs.replace(other, addresses=(*other.addresses, *cable.addresses))
+    return found
+
+
 def _leg_cable(router: HostRouter, leg: RouterLeg, segments: Mapping[str, Segment]) -> Cable:
     length = IPv4Network(_subnet(leg, segments).cidr).prefixlen
     segment, digest = segments[leg.network], leg_digest(leg)
@@ -204,12 +223,18 @@ def _network_space(segment: Segment, options: BridgeOptions) -> NetworkSpace:
 
 
 def _router_space(
-    router: HostRouter, options: BridgeOptions, numbers: Mapping[str, int], segments: Mapping[str, Segment]
+    router: HostRouter,
+    options: BridgeOptions,
+    numbers: Mapping[str, int],
+    segments: Mapping[str, Segment],
+    cables: Mapping[str, Cable],
 ) -> NetworkSpace:
+    name = f"{OF_ROUTER}-{uid(router.id)}"
     place = numbers.get(f"router:{router.id}")
     outside = [] if place is None else [LinkRoute(destination="0.0.0.0/0", device=OUTSIDE, via=str(options.gateway))]
     routes = {one.destination: one for one in outside}
-    legs = [(IPv4Network(_subnet(leg, segments).cidr), leg) for leg in _legs(router)]
+    mine = [leg for leg in _legs(router) if cables[f"{LEG_CABLE}{leg_digest(leg)}"].namespace == name]
+    legs = [(IPv4Network(_subnet(leg, segments).cidr), leg) for leg in mine]
     for one in router.routes:
         hop = address(one.nexthop)
         # What no leg leads to leads nowhere.
@@ -220,7 +245,7 @@ def _router_space(
             routes[destination] = LinkRoute(destination=destination, device=device, via=str(hop))
     transit = options.gateway if place is None else options.transit[place]
     return NetworkSpace(
-        name=f"{OF_ROUTER}-{uid(router.id)}",
+        name=name,
         forwards=True,
         routes=tuple(routes.values()),
         ruleset=router_rules(router, str(transit)),
