@@ -244,6 +244,16 @@ def test_a_port_sends_by_its_further_pairs_too() -> None:
     assert rules[-1] == "drop"
 
 
+def test_a_leg_keeps_its_address_from_tunnels_of_its_own_network_alone() -> None:
+    other = msgspec.structs.replace(INSIDE, network=SERVER, number=8, subnets=(), ports=(), peers=())
+    text = bridge_rules(msgspec.structs.replace(WANTED, segments=(INSIDE, other)), OPTIONS.tunnel_address)
+    [elements] = re.findall(
+        r"^ set everywhere {\n  type ifname \. ether_addr\n  elements = { (.*) }$", text, re.MULTILINE
+    )
+    service = "02:5c:e9:00:00:01"
+    assert elements.split(", ") == [f'"sk-x7" . {service}', '"sk-x7" . fa:16:3e:00:01:01', f'"sk-x8" . {service}']
+
+
 def test_a_leg_has_another_address_on_each_host() -> None:
     known = {leg_alias(LEG, host) for host in ("198.51.100.1", "198.51.100.2")}
     assert len(known) == 2

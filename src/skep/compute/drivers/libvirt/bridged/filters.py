@@ -233,7 +233,10 @@ def _add_fabric(table: NftTable, wanted: HostNetworks, tunnel_address: str) -> N
     legs = [leg for router in wanted.routers if router.admin_state_up for leg in router.legs]
     away = {mac(leg.mac_address): leg_alias(leg, tunnel_address) for leg in legs}
     gateways = [f'"{TUNNEL}{numbers[leg.network]}" . {address(leg.address)}' for leg in legs if _is_v4(leg)]
-    table.set("everywhere", "ether_addr", (*away, SERVICE_MAC))
+    own = [(leg.network, mac(leg.mac_address)) for leg in legs] + [(one, SERVICE_MAC) for one in numbers]
+    # Other networks may have such an address, too, and users choose them.
+    everywhere = (f'"{TUNNEL}{numbers[network]}" . {one}' for network, one in own)
+    table.set("everywhere", "ifname . ether_addr", everywhere)
     table.set("gateways", "ifname . ipv4_addr", gateways)
     table.set("aliases", "ether_addr", away.values())
     table.map("away", "ether_addr : ether_addr", away)
@@ -246,8 +249,8 @@ def _add_fabric(table: NftTable, wanted: HostNetworks, tunnel_address: str) -> N
     table.chain(
         "from_tunnel",
         (
-            "ether saddr @everywhere drop",
-            "ether daddr @everywhere drop",
+            "iifname . ether saddr @everywhere drop",
+            "iifname . ether daddr @everywhere drop",
             "ether daddr @aliases ether type != arp drop",
             f"ip saddr {SERVICE_ADDRESS} drop",
             f"ip daddr {SERVICE_ADDRESS} drop",
@@ -261,7 +264,7 @@ def _add_fabric(table: NftTable, wanted: HostNetworks, tunnel_address: str) -> N
         "to_tunnel",
         (
             f'iifname "{SERVICE_CABLE}*" drop',
-            "ether daddr @everywhere drop",
+            "oifname . ether daddr @everywhere drop",
             "ether type arp oifname . arp daddr ip @gateways drop",
             f"arp daddr ip {SERVICE_ADDRESS} drop",
             *of_dhcp,
@@ -271,7 +274,7 @@ def _add_fabric(table: NftTable, wanted: HostNetworks, tunnel_address: str) -> N
         "postrouting",
         (
             f'oifname != "{TUNNEL}*" accept',
-            "ether saddr != @everywhere accept",
+            "oifname . ether saddr != @everywhere accept",
             # A guest that is asked answers, and goes on to know its gateway by its own host's address.
             "arp operation request arp saddr ip set 0.0.0.0",
             "arp saddr ether set arp saddr ether map @away",
