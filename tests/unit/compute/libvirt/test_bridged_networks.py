@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.bridged import dnsmasq
 from skep.compute.drivers.libvirt.bridged.filters import bridge_rules
 from skep.compute.drivers.libvirt.bridged.interfaces import tap_interfaces
 from skep.compute.drivers.libvirt.bridged.leases import configuration
@@ -183,6 +184,22 @@ def test_a_guest_whose_name_dnsmasq_takes_for_a_word_has_a_lease_without_it(name
     guest = msgspec.structs.replace(GUEST, host_name=name)
     said = configuration(msgspec.structs.replace(INSIDE, ports=(guest,)), ()).splitlines()
     assert f"dhcp-host=fa:16:3e:00:00:01,10.7.0.11{told}" in said
+
+
+def test_a_dnsmasq_that_does_not_start_keeps_no_other_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def start(space: str, _file: Path) -> None:
+        started.append(space)
+        if space == "sk-n-1":
+            raise DriverError("NetworksUnavailable", "bad IP address")
+
+    monkeypatch.setattr(dnsmasq, "start_dnsmasq", start)
+    with pytest.raises(DriverError, match="bad IP address"):
+        dnsmasq.make_so({"sk-n-1": "one", "sk-n-2": "two"}, tmp_path)
+    assert started == ["sk-n-1", "sk-n-2"]
 
 
 def test_a_subnet_without_a_gateway_names_none() -> None:

@@ -21,7 +21,8 @@ PATIENCE_MS = 5000
 def make_so(configurations: Mapping[str, str], directory: Path) -> None:
     """Have a dnsmasq with this configuration in each of these namespaces, and no other. Raises DriverError, OSError.
 
-    The name of a file says what is in it, so one that runs with another configuration runs with another file.
+    One that does not start keeps no other from starting. The name of a file says what is in it, so one that runs with
+    another configuration runs with another file.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     wanted = {_file(directory, space, text): (space, text) for space, text in configurations.items()}
@@ -29,15 +30,21 @@ def make_so(configurations: Mapping[str, str], directory: Path) -> None:
     for process, file in running.items():
         if file not in wanted:
             _end(process, file)
+    failed: list[DriverError] = []
     for file, (space, text) in wanted.items():
         if file not in running.values():
             new = file.with_suffix(".new")
             new.write_text(text, encoding="ascii")
             new.replace(file)
-            start_dnsmasq(space, file)
+            try:
+                start_dnsmasq(space, file)
+            except DriverError as error:
+                failed.append(error)
     for file in directory.iterdir():
         if file not in wanted:
             file.unlink()
+    if failed:
+        raise failed[0]
 
 
 def _file(directory: Path, space: str, text: str) -> Path:
