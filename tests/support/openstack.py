@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import functools
-import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,29 @@ __all__ = ["ClientFailed", "OpenStackClient", "client_program", "openstack", "op
 @functools.cache
 def client_program() -> Path:
     """Return a program that is the client, forked from a process that has imported it and ends with this one."""
-    folder = Path(tempfile.mkdtemp(prefix="skep-openstack-"))
-    address, program = folder / "socket", folder / "openstack"
-    server = subprocess.Popen(
-        [sys.executable, "-m", forked_client.__name__, str(address)],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(serving_client())
 
-    def end() -> None:
-        server.communicate()
-        shutil.rmtree(folder)
 
-    atexit.register(end)
-    assert server.stdout is not None
-    assert server.stdout.readline() == b"listening\n"
-    forked_client.write_program(program, address)
-    return program
+@contextmanager
+def serving_client(within: Sequence[str] = ()) -> Iterator[Path]:
+    """Have a program `openstack`, forked from a process that has imported the client. `within`: words before that."""
+    with tempfile.TemporaryDirectory(prefix="skep-openstack-") as folder:
+        address, program = Path(folder, "socket"), Path(folder, "openstack")
+        server = subprocess.Popen(
+            [*within, sys.executable, "-m", forked_client.__name__, str(address)],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"listening\n"
+            forked_client.write_program(program, address)
+            yield program
+        finally:
+            server.communicate()
 
 
 async def openstack(clouds_yaml: Path, *arguments: str, cloud: str = "skep", timeout: float = PATIENCE) -> Any:

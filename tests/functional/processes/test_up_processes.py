@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,10 @@ class Up:
     ARGUMENTS: tuple[str, ...] = ("--hosts", "1")
 
     def __init__(self, folder: Path) -> None:
+        self.within: Sequence[str] = ()
+        """The words before the command: where it is run."""
+        self.settings: Mapping[str, str] = {}
+        """More of its variables."""
         self.state = folder / "state"
         self.folder = folder
         self.process: asyncio.subprocess.Process
@@ -42,12 +46,12 @@ class Up:
             "SKEP_IDENTITY__SCRYPT_COST": "10",
             "SKEP_METADATA__SERVICE_METADATA_PROXY": "true",
             "SKEP_METADATA__METADATA_PROXY_SHARED_SECRET": SECRET,
+            **self.settings,
         }
         arguments = ("--processes", "--free-ports", "--cells", "1", "--schedulers", "1", *self.ARGUMENTS)
         with self.output.open("wb") as output:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "skep.cli", "up", *arguments, env=environment, stdout=output, stderr=output
-            )
+            command = [*self.within, sys.executable, "-m", "skep.cli", "up", *arguments]
+            self.process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=output, stderr=output)
 
         async def greeted() -> bool:
             assert self.process.returncode is None, self.output.read_text()
