@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,17 @@ def host_directory() -> Path:
     path.chmod(0o711)
     atexit.register(shutil.rmtree, path)
     return path
+
+
+@contextmanager
+def other_directory() -> Iterator[Path]:
+    """Make the directory of a host whose agent is another process than this one."""
+    path = Path(tempfile.mkdtemp(prefix="skep-", dir="/tmp"))
+    path.chmod(0o711)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
 
 
 def libvirt_driver(directory: Path, options: Mapping[str, Any] | None = None) -> Driver:

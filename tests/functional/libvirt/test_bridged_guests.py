@@ -31,7 +31,7 @@ from tests.functional.libvirt.test_bridged_networks import (
 from tests.support import bridged_hosts, libvirt_hosts, tiny_guests
 from tests.support.bridged_guest import GuestTask
 from tests.support.bridged_hosts import BridgedHost, bridged_host
-from tests.support.libvirt_hosts import host_directory
+from tests.support.libvirt_hosts import other_directory
 from tests.support.tiny_guests import make_key, tiny_image
 
 pytestmark = [*libvirt_hosts.PARTS, *tiny_guests.PARTS, *bridged_hosts.PARTS, pytest.mark.timeout(300)]
@@ -60,16 +60,17 @@ class Agent:
 @contextmanager
 def agent(host: BridgedHost) -> Iterator[Agent]:
     """Have the driver on the host; the guest ends with it."""
-    words = ("-m", "tests.support.bridged_guest", host_directory(), tiny_image(), json.dumps(OPTIONS))
-    command = host.command(sys.executable, *words)
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield Agent(process)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            status = process.wait(timeout=60)
-        assert status == 0
+    with other_directory() as directory:
+        words = ("-m", "tests.support.bridged_guest", directory, tiny_image(), json.dumps(OPTIONS))
+        command = host.command(sys.executable, *words)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield Agent(process)
+            finally:
+                assert process.stdin is not None
+                process.stdin.close()
+                status = process.wait(timeout=60)
+            assert status == 0
 
 
 @contextmanager

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -32,7 +30,7 @@ from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, PowerState
 from tests.support.agents import instance
-from tests.support.libvirt_hosts import PARTS, host_directory, is_root, libvirt_driver
+from tests.support.libvirt_hosts import PARTS, host_directory, is_root, libvirt_driver, other_directory
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
 
@@ -190,10 +188,8 @@ async def test_a_domain_of_another_is_not_listed_and_not_touched(driver: Driver,
 
 def test_a_guest_outlives_an_agent_that_is_killed(server: Instance) -> None:
     """The next process finds it as it was, and can stop and remove it."""
-    directory = Path(tempfile.mkdtemp(prefix="skep-", dir="/tmp"))
-    directory.chmod(0o711)
     program = [sys.executable, "-m", "tests.support.libvirt_agent"]
-    try:
+    with other_directory() as directory:
         with subprocess.Popen([*program, "spawn", directory, server.uuid], cwd=ROOT, stdout=subprocess.PIPE) as agent:
             assert agent.stdout is not None
             assert agent.stdout.readline() == b"spawned\n"
@@ -203,5 +199,3 @@ def test_a_guest_outlives_an_agent_that_is_killed(server: Instance) -> None:
         found = subprocess.run([*program, "adopt", directory], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
         assert found.stdout.splitlines() == [f"{server.uuid} 7 RUNNING True", "SHUTDOWN", "0"]
         assert not Path(f"/proc/{number}").exists()
-    finally:
-        shutil.rmtree(directory)
