@@ -16,7 +16,7 @@ import msgspec
 
 from skep.compute.drivers.base import ConfigDriveDriver, ImageDriver, NetworksDriver, PowerDriver
 from skep.compute.drivers.libvirt.driver import LibvirtDriver
-from skep.domain.host_networks import HostNetworks, PluggedPort
+from skep.domain.host_networks import HostNetworks, PluggedPort, versioned
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
 from skep.domain.vifs import Vif
@@ -73,6 +73,7 @@ async def main(directory: Path, image: Path, options: dict[str, Any]) -> None:
         sys.stdout.flush()
     for guest in await driver.guests():
         await driver.destroy(guest.instance, guest.attempt)
+    await driver.networks(versioned(HostNetworks()))
     driver.close()
 
 
