@@ -45,7 +45,8 @@ ELSEWHERE = {
     "api": {"bind_host", "port"},
     "quota": OF_UNIFIED_LIMITS,
     "identity": OF_LISTENERS | OF_KEYSTONE,
-    "images": OF_LISTENERS,
+    # What a new cloud begins with is no setting of the service.
+    "images": OF_LISTENERS | {"first_image"},
 }
 
 

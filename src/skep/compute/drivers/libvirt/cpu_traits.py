@@ -1,14 +1,8 @@
-"""The traits of CPUs, from the features that libvirt names."""
+"""The traits of CPUs, from the features that libvirt names. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from xml.etree import ElementTree as ET
-
-import libvirt
-
-from skep.compute.drivers.libvirt.means import ARCHITECTURE
-from skep.compute.drivers.libvirt.options import Options
 
 PREFIX = "HW_CPU_X86_"
 OTHER_NAMES: dict[str, tuple[str, ...]] = {
@@ -35,27 +29,6 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "vpclmulqdq": ("AVX512VPCLMULQDQ",),
 }
 """Features of libvirt whose traits have another name; that of all others is the feature's, without `-` and `.`."""
-
-
-def cpu_features(connection: libvirt.virConnect, capabilities: str, options: Options) -> tuple[str, ...]:
-    """Return the features of the CPUs that guests get, those of the model too. Raises libvirt.libvirtError.
-
-    In software they are not those of the host, and QEMU does not say which of them it does: none.
-    """
-    if options.virt_type != "kvm":
-        return ()
-    if options.cpu_model in ("", "host-model", "host-passthrough"):
-        cpu = ET.fromstring(capabilities).find("host/cpu")  # noqa: S314 - of libvirt
-    else:
-        cpu = ET.Element("cpu")
-        ET.SubElement(cpu, "arch").text = ARCHITECTURE
-        ET.SubElement(cpu, "model").text = options.cpu_model
-    if cpu is None:
-        return ()
-    text = ET.tostring(cpu, encoding="unicode")
-    whole = connection.baselineCPU([text], libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES)
-    expanded = ET.fromstring(whole)  # noqa: S314 - of libvirt
-    return tuple(sorted(one.get("name", "") for one in expanded.findall("feature") if one.get("policy") != "disable"))
 
 
 def cpu_traits(features: Iterable[str]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import os_traits
 
 from skep.compute.drivers.base import DriverError, HostFacts
 from skep.compute.drivers.libvirt.buses import BUSES
-from skep.compute.drivers.libvirt.cpu_traits import cpu_features, cpu_traits
+from skep.compute.drivers.libvirt.cpu_traits import cpu_traits
 from skep.compute.drivers.libvirt.formats import FORMATS
 from skep.compute.drivers.libvirt.host_cells import HostCell, host_cells, topology
 from skep.compute.drivers.libvirt.keys import SOUND, VIOMMU, refused_keys
@@ -95,6 +95,27 @@ def cpu_inventory(cells: tuple[HostCell, ...], options: Options, cpus: int) -> d
     shared = len(options.shared_cpus) if options.shared_cpus or options.dedicated_cpus else cpus
     pinned = sum(len(core) for cell in cells for core in cell.cores)
     return {name: Inventory(total=total) for name, total in ((VCPU, shared), (PCPU, pinned)) if total}
+
+
+def cpu_features(connection: libvirt.virConnect, capabilities: str, options: Options) -> tuple[str, ...]:
+    """Return the features of the CPUs that guests get, those of the model too. Raises libvirt.libvirtError.
+
+    In software they are not those of the host, and QEMU does not say which of them it does: none.
+    """
+    if options.virt_type != "kvm":
+        return ()
+    if options.cpu_model in ("", "host-model", "host-passthrough"):
+        cpu = ET.fromstring(capabilities).find("host/cpu")  # noqa: S314 - of libvirt
+    else:
+        cpu = ET.Element("cpu")
+        ET.SubElement(cpu, "arch").text = ARCHITECTURE
+        ET.SubElement(cpu, "model").text = options.cpu_model
+    if cpu is None:
+        return ()
+    text = ET.tostring(cpu, encoding="unicode")
+    whole = connection.baselineCPU([text], libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES)
+    expanded = ET.fromstring(whole)  # noqa: S314 - of libvirt
+    return tuple(sorted(one.get("name", "") for one in expanded.findall("feature") if one.get("policy") != "disable"))
 
 
 def cpu_info(capabilities: str, features: tuple[str, ...], cpus: int) -> dict[str, object]:
