@@ -180,9 +180,9 @@ def _actions(things: Things, server: Thing) -> Iterator[Row]:
     yield row(action="trigger_crash_dump", right="member", body={"trigger_crash_dump": None}, served=202, **own)
     yield row(action="injectNetworkInfo", right="admin", body={"injectNetworkInfo": None}, served=202, **own)
     for name, kinds in BY_ACTION.items():
-        serial = name == "os-getSerialConsole"
+        given_out = name in {"os-getSerialConsole", "os-getVNCConsole"}
         asked = {name: {"type": kinds[0]}}
-        yield row(action=name, right="member", body=asked, served=409 if serial else 400, asks_host=serial, **own)
+        yield row(action=name, right="member", body=asked, served=409 if given_out else 400, asks_host=given_out, **own)
     for name in GONE_ACTIONS:
         given_up = frozenset({410})
         yield row(action=name, right="token", body={name: None}, served=410, missing=410, hidden=given_up, **own)

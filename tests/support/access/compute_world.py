@@ -14,6 +14,7 @@ import httpx
 import msgspec
 import sqlalchemy as sa
 
+from skep.api.console_pages import MARK
 from skep.api.policy import Policy
 from skep.api.routes import ROUTES
 from skep.database.api import aggregates, flavors, host_mappings, key_pairs
@@ -106,6 +107,14 @@ class NotingPolicy(Policy):
         return super().allows(rule, context, project_id=project_id, user_id=user_id)
 
 
+def _viewer(directory: Path) -> Path:
+    """Make what the API takes for noVNC, whatever the machine has."""
+    mark = directory / "novnc" / MARK
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    return directory / "novnc"
+
+
 @contextlib.asynccontextmanager
 async def compute_world(directory: Path) -> AsyncIterator[tuple[World, Things]]:
     """Open the API with its things."""
@@ -113,7 +122,9 @@ async def compute_world(directory: Path) -> AsyncIterator[tuple[World, Things]]:
         policy = NotingPolicy()
         things = dataclasses.replace(await _things(cloud, images_over(cloud.database, directory)), asked=policy.asked)
         cells = {uuid: cell for uuid, cell in cloud.services.cells.items() if uuid != CELL2}
-        asked = ServersUnderTest(dataclasses.replace(cloud.services, cells=cells, policy=policy), cloud.told, ROUTES)
+        settings = msgspec.structs.replace(cloud.services.settings, novnc_directory=_viewer(directory))
+        services = dataclasses.replace(cloud.services, cells=cells, policy=policy, settings=settings)
+        asked = ServersUnderTest(services, cloud.told, ROUTES)
         _forget(cloud)
         snapshot = Snapshot([directory / "api.db", *(directory / f"{name}.db" for name in NAMES.values())])
         newest = {(row.method, row.path, row.action): row.until for row in ROUTES}
