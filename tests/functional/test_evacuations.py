@@ -248,7 +248,11 @@ async def test_without_a_host_the_server_stays_as_it_was(tmp_path: Path) -> None
         assert after.fault is not None
         assert "No valid host" in after.fault.message
         assert (await move_of(cloud, before.uuid)).status == "error"
-        assert "compute_task.rebuild_server.error" in {one.event_type for one in cloud.notifications}
+
+        async def is_told() -> bool:
+            return "compute_task.rebuild_server.error" in {one.event_type for one in cloud.notifications}
+
+        await eventually(is_told, "the end is told after it is written")
         await returns(cloud, lost)
         await only_attempt(cloud, after)
 
