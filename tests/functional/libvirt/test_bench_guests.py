@@ -26,6 +26,6 @@ def test_a_few_guests_are_built_and_measured() -> None:
 
 
 def test_what_does_not_count_is_refused() -> None:
-    refused = CliRunner().invoke(skep, ["bench", "build", "--driver", "libvirt", "--rate", "10"])
+    refused = CliRunner().invoke(skep, ["bench", "build", "--driver", "libvirt", "--json", "--rate", "10"])
     assert refused.exit_code == 2
     assert "--rate: with --driver libvirt only --servers counts" in refused.stderr
