@@ -47,13 +47,11 @@ from skep.messages.to_compute import build_order
 from skep.messages.to_super_conductor import IssueTicket, OpenContents, ReadConnections
 from skep.reconciler.loop import GATHER_SECONDS, Loop
 from skep.telemetry.logs import get_logger
-from skep.transport.base import compute, super_conductor_for
+from skep.transport.base import compute
 
 log = get_logger(__name__)
 
 BATCH = 100
-ABOVE_SECONDS = 3.0
-"""For the level above to open something; less than a host waits for its answer."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,9 +158,7 @@ class Builds:
             task_id=message.task_id,
         )
         try:
-            return await parts.above.call(
-                super_conductor_for(parts.cell.uuid), asked, timeout=ABOVE_SECONDS, context=context
-            )
+            return await parts.ask_above(asked, context)
         except BadRequest:
             # Super conductors of before 0.6.0 do not know the question.
             return SealedContents(sealed=None)
@@ -184,9 +180,7 @@ class Builds:
             question=message.question,
         )
         try:
-            return await parts.above.call(
-                super_conductor_for(parts.cell.uuid), asked, timeout=ABOVE_SECONDS, context=context
-            )
+            return await parts.ask_above(asked, context)
         except BadRequest:
             # They are upgraded first; one that was forgotten does not know the question.
             return SealedTicket(sealed=None, reason="super conductors of before 0.7.0 give no tickets")
@@ -205,9 +199,7 @@ class Builds:
             attachments=message.attachments,
         )
         try:
-            return await parts.above.call(
-                super_conductor_for(parts.cell.uuid), asked, timeout=ABOVE_SECONDS, context=context
-            )
+            return await parts.ask_above(asked, context)
         except BadRequest:
             return SealedConnections(sealed=None, reason="super conductors of before 0.11.0 tell of no connections")
 

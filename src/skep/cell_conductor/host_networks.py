@@ -12,21 +12,15 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 
-from skep.cell_conductor.builds import ABOVE_SECONDS
 from skep.cell_conductor.parts import Parts
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest
 from skep.domain.host_networks import HostNetworkChanges
-from skep.messages.base import Call
 from skep.messages.to_cell_conductor import NetworksOfHost, ReadNetworks
 from skep.messages.to_super_conductor import HostNetworksSeen, LookAtHostNetworks, ReadNetworkChanges
-from skep.transport.base import super_conductor_for
-
-ReplyT = TypeVar("ReplyT")
 
 FRESH_SECONDS = 1.0
 """So old may be what is known of changes when a host asks as usual."""
@@ -89,7 +83,7 @@ class CellNetworks:
             version=message.version,
         )
         try:
-            found: HostNetworksSeen = await self._above(asked, context)
+            found: HostNetworksSeen = await self._parts.ask_above(asked, context)
         except BadRequest:
             # They are upgraded first; one that was forgotten does not know the question.
             found = HostNetworksSeen(brought=False)
@@ -119,7 +113,7 @@ class CellNetworks:
             if now - self._followed_at < FRESH_SECONDS or self._change is None:
                 return
             since = self._change
-            changes: HostNetworkChanges = await self._above(
+            changes: HostNetworkChanges = await self._parts.ask_above(
                 ReadNetworkChanges(cell=self._parts.cell.uuid, since=since), None
             )
             self._followed_at, self._change = now, changes.change
@@ -137,8 +131,3 @@ class CellNetworks:
             hosts.discard(host)
             if not hosts:
                 self._concerned.pop(subject, None)
-
-    async def _above(self, call: Call[ReplyT], context: RequestContext | None) -> ReplyT:
-        above = super_conductor_for(self._parts.cell.uuid)
-        reply: ReplyT = await self._parts.above.call(above, call, timeout=ABOVE_SECONDS, context=context)
-        return reply

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from skep.config.sections import ConductorSettings
 from skep.database.engine import Database
 from skep.domain.cells import Cell
 from skep.domain.clock import SECOND, Clock
+from skep.domain.context import RequestContext
 from skep.domain.ids import Incarnation
+from skep.messages.base import Call
 from skep.messages.to_super_conductor import CellChanged
 from skep.reconciler.lease import Time
 from skep.telemetry.clock_watch import Told, ignore
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
 from skep.transport.base import Transport, super_conductor_for
+
+ReplyT = TypeVar("ReplyT")
+
+ABOVE_SECONDS = 3.0
+"""For the level above to answer; less than a host waits for its answer."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,12 @@ class Parts:
         A quarter of the deadline of builds that no host has begun: none comes to it by this alone.
         """
         return self.before(self.settings.scheduled_deadline / 4)
+
+    async def ask_above(self, call: Call[ReplyT], context: RequestContext | None) -> ReplyT:
+        """Ask the level above. Raises Unavailable while nobody answers there, and what the answer is."""
+        above = super_conductor_for(self.cell.uuid)
+        reply: ReplyT = await self.above.call(above, call, timeout=ABOVE_SECONDS, context=context)
+        return reply
 
     async def tell_above(self) -> None:
         """Say that a row reached a state that concerns the level above; it would find out by itself, later."""

@@ -7,13 +7,13 @@ who is interrupted asks again with the same key, and uses the token once.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from skep.compute.identity import IDENTITY_FILE, HostIdentity, keep_cell_key, load, load_or_mint
+from skep.compute.whole_file import write_whole
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid
 from skep.domain.signatures import Signer
@@ -128,12 +128,5 @@ def _configuration(state: Path, directory: Path, enrolment: Enrolment) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all; nobody else may read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(path.name + ".new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    write_whole(path, text.encode())

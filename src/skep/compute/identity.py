@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 import msgspec
 import structlog
 
+from skep.compute.whole_file import write_whole
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import Misconfigured, StorageUnavailable
 from skep.domain.ids import NodeUuid, is_uuid, new_uuid
@@ -141,12 +141,5 @@ def load(directory: Path) -> HostIdentity | None:
 
 
 def _write(path: Path, identity: HostIdentity) -> None:
-    """Write the file whole or not at all; nobody else may read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(identity) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    write_whole(path, msgspec.json.encode(identity) + b"\n")

@@ -7,7 +7,6 @@ nothing connected that no file names. The file may hold passwords: only root, or
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +15,10 @@ import msgspec
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.buses import DiskBus
-from skep.compute.drivers.libvirt.disks import NEW, VOLUMES, GuestDisks, guarded
+from skep.compute.drivers.libvirt.disks import VOLUMES, GuestDisks, guarded
 from skep.compute.drivers.libvirt.volume_disks import Source, VolumeDisk
 from skep.compute.drivers.libvirt.volume_kinds import VolumeKinds, disk_of
+from skep.compute.whole_file import write_whole
 from skep.domain.decoding import json_decoder
 from skep.domain.ids import InstanceUuid
 from skep.domain.volumes import ConnectedVolume
@@ -140,17 +140,7 @@ class GuestVolumes:
 
     def _write(self, instance: InstanceUuid, attempt: int, volumes: tuple[VolumeAtHost, ...]) -> None:
         path = self._path(instance, attempt)
-        new = path.with_name(f"{VOLUMES}{NEW}")
-
-        def write() -> None:
-            new.unlink(missing_ok=True)
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(VolumesAtHost(volumes)))
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(path)
-
-        guarded(write)
+        guarded(lambda: write_whole(path, msgspec.json.encode(VolumesAtHost(volumes))))
 
 
 def _read(path: Path) -> tuple[VolumeAtHost, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -14,6 +13,7 @@ from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.bridged.host import ensure_taps, links_of, make_so, numbers_of, remove_taps
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
 from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan
+from skep.compute.whole_file import write_whole
 from skep.domain.decoding import json_decoder
 from skep.domain.host_networks import HostNetworks
 
@@ -96,9 +96,4 @@ class BridgedNetworks:
 
     def _keep(self, wanted: HostNetworks) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = self._directory / f"{WANTED}.new"
-        with new.open("wb") as file:
-            file.write(msgspec.json.encode(wanted))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._directory / WANTED)
+        write_whole(self._directory / WANTED, msgspec.json.encode(wanted))

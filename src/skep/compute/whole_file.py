@@ -1,0 +1,20 @@
+"""Files of agents that are whole or not there, whatever ends the process or the machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file in place of what is there, if anything; no other user may read it. Raises OSError.
+
+    What is written under another name before that name is the file's is left behind by a crash, and written over.
+    """
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
