@@ -16,7 +16,8 @@ from skep.config.networks import NetworksSettings
 from skep.config.sections import Config, IdentitySettings, ImagesSettings, QuotaSettings
 from skep.config.volumes import VolumesSettings
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import ComputeSession, http_config, plain_client, serving_cloud
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud
+from skep.contracts.loopback import plain_client
 from skep.contracts.neighbours.served import PASSWORDS, ServedNeighbours, neighbours, token
 from skep.database.api import awaited_images
 from skep.database.api.image_tables import images

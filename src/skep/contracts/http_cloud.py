@@ -21,7 +21,8 @@ from skep.config.sections import (
 )
 from skep.contracts.cloud import hosts_up
 from skep.contracts.databases import lay_out, locations_of
-from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.eventually import eventually
+from skep.contracts.loopback import plain_client
 from skep.database.api import host_mappings
 from skep.processes.all_in_one import AllInOneCloud, make_cloud
 from skep.processes.directory import StateDirectory
@@ -47,11 +48,6 @@ def http_config(
         ),
         conductor=ConductorSettings(lease_seconds=2.0, resend_seconds=0.3),
     )
-
-
-def plain_client(url: str) -> httpx.AsyncClient:
-    """Return a client of services on loopback. Nothing there is encrypted, and to read certificates takes long."""
-    return httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False, verify=False)
 
 
 class ComputeSession:

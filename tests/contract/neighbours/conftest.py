@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from skep.contracts.eventually import PATIENCE
+from skep.contracts.loopback import plain_client
 from skep.contracts.neighbours.served import PASSWORDS, ServedNeighbours, SteppedClock, neighbours
 from skep.neighbours.service_session import ServiceCredentials
 
@@ -26,7 +27,7 @@ async def cloud(tmp_path: Path, clock: SteppedClock) -> AsyncIterator[ServedNeig
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=PATIENCE) as client:
+    async with plain_client() as client:
         yield client
 
 

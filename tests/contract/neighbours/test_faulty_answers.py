@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import uuid
 from collections.abc import AsyncIterator, Callable
 
@@ -18,12 +17,12 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import Unavailable
 from skep.domain.ids import ProjectId, RequestId
 from skep.domain.images import Discarded, NewImage
-from skep.neighbours.answers import new_client
 from skep.neighbours.identity.keystone import KeystoneIdentity, KeystoneSettings
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.standalone.images.service import EVERYBODY
 from skep_lab.faulty_service import SUCCESSES, FaultyService, Mishap, every, faulty_service
+from tests.support.service_clients import unencrypted_client
 
 SECONDS = 2.0
 MEMBER = RequestContext(request_id=RequestId("req-1"), project_id=ProjectId("theirs"), roles=("member",))
@@ -43,7 +42,7 @@ async def glance(cloud: ServedNeighbours) -> AsyncIterator[FaultyService]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with new_client(ssl.create_default_context()) as client:
+    async with unencrypted_client() as client:
         yield client
 
 

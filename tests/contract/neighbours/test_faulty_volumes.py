@@ -7,11 +7,10 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
-import httpx
 import msgspec
 import pytest
 
-from skep.contracts.eventually import PATIENCE
+from skep.contracts.loopback import plain_client
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.contracts.neighbours.volumes_world import CONNECTOR, Volumes, VolumesWorld, blank, made_of
 from skep.domain.block_devices import AskedDevice
@@ -68,7 +67,7 @@ async def world(
     """Users ask the twin itself; the adapter asks what stands before it."""
     async with (
         adapter(credentials, clock, f"{cinder.url}/v3") as volumes,
-        httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client,
+        plain_client() as client,
     ):
         yield VolumesWorld(twin.place, client, volumes)
 
@@ -304,6 +303,7 @@ async def test_a_service_that_fails_at_everything(
         assert await check()
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("begin", "method", "path"), REQUESTS, ids=lambda said: getattr(said, "__name__", str(said)))
 async def test_a_request_that_fails(
     world: VolumesWorld, cinder: FaultyService, begin: Callable[..., Any], method: str, path: str
@@ -328,6 +328,7 @@ async def test_a_request_that_fails(
         assert await check(), fault
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("says", [None, OF_ANOTHER, OF_A_LIMIT], ids=["a page", "of another service", "of a limit"])
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 406, 409, 412, 413, 418, 429, 502])
 async def test_a_refusal_that_is_not_cinder_s(

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from skep.contracts.eventually import PATIENCE
+from skep.contracts.loopback import plain_client
 from skep.contracts.neighbours.identity import IdentityContract
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, bound, token
 from skep.domain.errors import Unavailable, Unreachable
@@ -33,7 +33,7 @@ class TestKeystone(IdentityContract):
 
     @pytest.fixture
     async def identity(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[IdentityService]:
-        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        async with plain_client() as client:
             yield KeystoneIdentity(KeystoneSettings(credentials=credentials_of(cloud)), client, clock)
 
 

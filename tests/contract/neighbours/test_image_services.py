@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from skep.contracts.eventually import PATIENCE
+from skep.contracts.loopback import plain_client
 from skep.contracts.neighbours.image_records import ImageRecordsContract
 from skep.contracts.neighbours.images import ImagesContract
 from skep.contracts.neighbours.images_of_users import ImagesOfUsersContract
@@ -41,7 +41,7 @@ class TestGlance(ImagesContract):
 
     @pytest.fixture
     async def images(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[ImageService]:
-        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        async with plain_client() as client:
             yield GlanceImages(ServiceSession(credentials_of(cloud), client, clock))
 
 
@@ -56,7 +56,7 @@ class TestGlanceRecords(ImageRecordsContract):
 
     @pytest.fixture
     async def records(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[ImageRecords]:
-        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        async with plain_client() as client:
             yield GlanceImages(ServiceSession(credentials_of(cloud), client, clock))
 
 
@@ -71,7 +71,7 @@ class TestGlanceOfUsers(ImagesOfUsersContract):
 
     @pytest.fixture
     async def images(self, cloud: ServedNeighbours, clock: SteppedClock) -> AsyncIterator[ImagesOfUsers]:
-        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        async with plain_client() as client:
             yield GlanceOfUsers(ServiceSession(credentials_of(cloud), client, clock))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,7 +22,6 @@ from skep.database.api.holders import FIRST_LOOK
 from skep.domain.errors import BadRequest, Unauthenticated, Unavailable
 from skep.domain.ids import InstanceUuid, ProjectId, new_uuid
 from skep.domain.vifs import RequestedNetwork
-from skep.neighbours.answers import new_client
 from skep.neighbours.at_once import AT_ONCE
 from skep.neighbours.networks.base import GroupChange, PortsAwaited, PortsRefused, WantedInterface, WantedPorts
 from skep.neighbours.networks.neutron import interfaces, ports, service
@@ -32,6 +30,7 @@ from skep.neighbours.networks.neutron.service import NeutronNetworks
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.processes.own_services import ApiPortLedger
 from skep_lab.faulty_service import FaultyService, Mishap, faulty_service
+from tests.support.service_clients import unencrypted_client
 
 
 class Adapter:
@@ -39,7 +38,7 @@ class Adapter:
     async def networks(
         self, cloud: ServedNeighbours, clock: SteppedClock, credentials: ServiceCredentials
     ) -> AsyncIterator[Networks]:
-        async with new_client(ssl.create_default_context()) as client:
+        async with unencrypted_client() as client:
             session, ledger = ServiceSession(credentials, client, clock), ApiPortLedger(cloud.database, clock)
             yield FencedNetworks(session, ledger, cloud.networks_url)
 
@@ -270,7 +269,7 @@ async def failing(
     """Reach the service by a port that can fail."""
     async with (
         faulty_service(world.cloud.networks_url) as neutron,
-        new_client(ssl.create_default_context()) as client,
+        unencrypted_client() as client,
     ):
         session, ledger = ServiceSession(credentials, client, clock), ApiPortLedger(world.cloud.database, clock)
         yield neutron, FencedNetworks(session, ledger, neutron.url)

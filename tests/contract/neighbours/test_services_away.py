@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -13,13 +12,14 @@ from structlog.testing import capture_logs
 from skep.config.sections import IdentitySettings
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.domain.errors import Unavailable
-from skep.neighbours.answers import NETWORKS, VOLUMES, new_client
+from skep.neighbours.answers import NETWORKS, VOLUMES
 from skep.neighbours.circuits import NotAsked
 from skep.neighbours.connections import ServiceAnswer
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.processes.keystone import circuits_of
 from skep.telemetry.metrics import Metrics
 from skep_lab.faulty_service import FaultyService, Mishap, faulty_service
+from tests.support.service_clients import unencrypted_client
 
 FAILURES, PAUSE, SECONDS = 3, 5.0, 1.0
 
@@ -72,7 +72,7 @@ async def asked(cloud: ServedNeighbours, credentials: ServiceCredentials) -> Asy
     section = IdentitySettings(breaker_failures=FAILURES, breaker_seconds=PAUSE, timeout=SECONDS)
     async with (
         faulty_service(cloud.networks_url) as service,
-        new_client(ssl.create_default_context()) as client,
+        unencrypted_client() as client,
     ):
         circuits = circuits_of(section, clock, metrics)
         hasty = msgspec.structs.replace(credentials, timeout=SECONDS)

@@ -6,11 +6,11 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 
-import httpx
 import msgspec
 import pytest
 
-from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.eventually import eventually
+from skep.contracts.loopback import plain_client
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock
 from skep.contracts.neighbours.volumes_world import CONNECTOR, VolumesWorld, blank, made_of
 from skep.domain.errors import Unavailable
@@ -50,7 +50,7 @@ async def world(
 ) -> AsyncIterator[VolumesWorld]:
     async with (
         adapter(credentials, clock, f"{cinder.url}/v3") as volumes,
-        httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client,
+        plain_client() as client,
     ):
         yield VolumesWorld(twin.place, client, volumes)
 

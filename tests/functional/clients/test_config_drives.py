@@ -11,7 +11,8 @@ import msgspec
 from skep.compute.drivers.fake import DRIVES
 from skep.config.metadata import MetadataSettings
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import http_config, plain_client, serving_cloud
+from skep.contracts.http_cloud import http_config, serving_cloud
+from skep.contracts.loopback import plain_client
 from skep.metadata.proof import signature
 from skep.processes.all_in_one import AllInOneCloud
 from tests.support.openstack import openstack, openstack_quiet

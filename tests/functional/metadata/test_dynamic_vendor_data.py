@@ -20,7 +20,8 @@ from skep.compute.drivers.fake import DRIVES
 from skep.config import load
 from skep.config.metadata import MetadataSettings
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import http_config, plain_client, serving_cloud, signed_in
+from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
+from skep.contracts.loopback import plain_client
 from skep.contracts.neighbours.served import address, bound, serving
 from skep.domain.errors import Misconfigured
 from skep.metadata.proof import signature

@@ -11,7 +11,8 @@ import pytest
 
 from skep.config import load
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import ComputeSession, plain_client, serving_cloud
+from skep.contracts.http_cloud import ComputeSession, serving_cloud
+from skep.contracts.loopback import plain_client
 from skep.domain.errors import Misconfigured
 from skep.processes.ports import free_port
 from skep_lab.neighbours.identity_and_images import PART, RealNeighbours, real_neighbours, sign_in

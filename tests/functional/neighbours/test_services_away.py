@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import plain_client
+from skep.contracts.loopback import plain_client
 from skep.database.api import port_holders
 from skep.domain.ids import InstanceUuid
 from skep_lab.faulty_service import Mishap

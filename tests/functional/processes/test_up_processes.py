@@ -13,7 +13,7 @@ import pytest
 
 from skep.compute.drivers.fake import DISKS
 from skep.contracts.eventually import PATIENCE, eventually
-from skep.contracts.http_cloud import plain_client
+from skep.contracts.loopback import plain_client
 from skep.metadata.proof import signature
 from tests.support.openstack import openstack
 

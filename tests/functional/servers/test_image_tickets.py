@@ -13,7 +13,8 @@ import pytest
 from skep.compute.drivers.fake import DISKS, FakeDriver
 from skep.config.compute import FakeFailure
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import ComputeSession, http_config, plain_client, serving_cloud, signed_in
+from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.contracts.loopback import plain_client
 from skep.database.api import awaited_images
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, Forbidden, TooLarge

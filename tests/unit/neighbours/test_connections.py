@@ -14,8 +14,9 @@ import pytest
 
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.domain.errors import Unavailable
-from skep.neighbours.answers import MOST_BYTES, ask, new_client
+from skep.neighbours.answers import MOST_BYTES, ask
 from skep.neighbours.connections import ServiceConnections
+from tests.support.service_clients import unencrypted_client
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 UNFINISHED = b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n{"
@@ -73,7 +74,7 @@ async def serve() -> AsyncIterator[Serve]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with new_client(ssl.create_default_context()) as client:
+    async with unencrypted_client() as client:
         yield client
 
 

@@ -22,7 +22,8 @@ import msgspec
 
 from skep.config.networks import NetworksSettings
 from skep.config.sections import CellSettings, Config, DatabaseSettings
-from skep.contracts.http_cloud import http_config, plain_client, serving_cloud
+from skep.contracts.http_cloud import http_config, serving_cloud
+from skep.contracts.loopback import plain_client
 from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.seeds import passwords_in
 from skep.processes.servers.postgres import PostgresServer

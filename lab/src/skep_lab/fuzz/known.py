@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import httpx
 
 from skep.contracts.eventually import eventually
-from skep.contracts.http_cloud import plain_client
+from skep.contracts.loopback import plain_client
 from skep.processes.all_in_one import AllInOneCloud
 
 Json: TypeAlias = dict[str, Any]

@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 
-from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.eventually import eventually
+from skep.contracts.loopback import plain_client
 from skep.contracts.neighbours.volumes_world import (
     CONNECTOR,
     Volumes,
@@ -53,7 +53,7 @@ class VolumesContractBase(abc.ABC):
     @pytest.fixture
     async def world(self, place: VolumesPlace, volumes: Volumes) -> AsyncIterator[VolumesWorld]:
         """Give the users of the service."""
-        async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client:
+        async with plain_client() as client:
             yield VolumesWorld(place, client, volumes)
 
 
