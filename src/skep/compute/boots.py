@@ -13,6 +13,7 @@ import structlog
 
 from skep.compute.drivers.base import PowerDriver
 from skep.compute.host import Host
+from skep.compute.whole_file import write_whole
 from skep.domain.builds import BuildFailure
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
@@ -40,21 +41,24 @@ class Boots:
         self._host = host
         self._path = directory / FILE
         self._boot = boot
+        self.looked_after = False
+        """Whether nothing is left to do for this boot: until then no server may follow its guest."""
 
     async def resume(self, mine: Collection[tuple[InstanceUuid, int]]) -> None:
         """Start guests that are off and to run, of those that are `mine` to start, if the machine has booted.
 
-        It is done again where the agent dies meanwhile. One that cannot be started stays off, and its server follows.
+        It is done again where the agent dies meanwhile, and has to be asked for again where guests could not be looked
+        at. One that cannot be started stays off, and its server follows.
         """
         former = self._former()
-        if not self._boot or former == self._boot:
-            return
-        if former and self._host.settings.resume_guests:
-            await self._start(mine)
-        try:
-            self._path.write_text(self._boot)
-        except OSError as error:
-            log.warning("boot of the machine not noted", host=self._host.name, error=str(error))
+        if self._boot and former != self._boot:
+            if former and self._host.settings.resume_guests and not await self._start(mine):
+                return
+            try:
+                write_whole(self._path, self._boot.encode())
+            except OSError as error:
+                log.warning("boot of the machine not noted", host=self._host.name, error=str(error))
+        self.looked_after = True
 
     def _former(self) -> str:
         """Return the boot that was noted; empty: none, so no guest ran before."""
@@ -63,13 +67,17 @@ class Boots:
         except FileNotFoundError:
             return ""
 
-    async def _start(self, mine: Collection[tuple[InstanceUuid, int]]) -> None:
+    async def _start(self, mine: Collection[tuple[InstanceUuid, int]]) -> bool:
+        """Start the guests; return whether they could be looked at."""
         host, driver = self._host, self._host.driver
-        found = await host.calls.read("guests", driver.guests)
-        if isinstance(found, BuildFailure) or not isinstance(driver, PowerDriver):
-            reason = found.message if isinstance(found, BuildFailure) else "the driver lacks the capability `power`"
+        if not isinstance(driver, PowerDriver):
+            reason = "the driver lacks the capability `power`"
             log.warning("no guest is started after a boot of the machine", host=host.name, error=reason)
-            return
+            return True
+        found = await host.calls.read("guests", driver.guests)
+        if isinstance(found, BuildFailure):
+            log.warning("guests not started yet after a boot of the machine", host=host.name, error=found.message)
+            return False
         for guest in found:
             key = (guest.instance, guest.attempt)
             if not guest.whole or guest.power_state not in OFF or key not in mine:
@@ -79,3 +87,4 @@ class Boots:
             state = await host.calls.change("action", driver.power_on(guest.instance), guest.instance)
             error = state.message if isinstance(state, BuildFailure) else None
             log.info("guest started after a boot of the machine", host=host.name, instance=guest.instance, error=error)
+        return True

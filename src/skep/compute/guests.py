@@ -43,12 +43,13 @@ class Guests:
     async def run(self) -> None:
         """Look and tell until cancelled. What is to run after a boot of the host is started first."""
         settings = self._host.settings
-        busy = self._busy()
-        await self._boots.resume({(one, attempt) for one, attempt, _ in self._built() if one not in busy})
         while True:
             self._host.work.check()
             self._nudge.clear()
-            if self._host.upcalls.takes_guests:
+            if not self._boots.looked_after:
+                busy = self._busy()
+                await self._boots.resume({(one, attempt) for one, attempt, _ in self._built() if one not in busy})
+            if self._boots.looked_after and self._host.upcalls.takes_guests:
                 await self._tell(await self.look())
             try:
                 async with asyncio.timeout(settings.report_interval_seconds):

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from skep.compute.boots import FILE
+from skep.compute.drivers.fake import FailureRule
 from skep.contracts.eventually import eventually
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
@@ -69,3 +70,14 @@ async def test_an_agent_of_a_release_before_starts_nothing_at_its_upgrade(stage:
     await two_guests(stage)
     (stage.directory / FILE).unlink()
     assert (await booted(stage, "second"))[uuid_of(1)] is PowerState.SHUTDOWN
+
+
+async def test_a_look_that_fails_after_a_boot_is_repeated_before_anything_is_told(stage: AgentStage) -> None:
+    await two_guests(stage)
+    stage.settings = msgspec.structs.replace(stage.settings, report_interval_seconds=0.05)
+    # The agent looks once before all else.
+    failing = FailureRule(operation="guests", after=1, times=3)
+    stage.fake = msgspec.structs.replace(stage.fake, failures=(failing,))
+    assert (await booted(stage, "second"))[uuid_of(1)] is PowerState.RUNNING
+    assert (stage.directory / FILE).read_text() == "second"
+    assert (stage.directory / FILE).stat().st_mode & 0o777 == 0o600
