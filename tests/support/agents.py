@@ -26,7 +26,7 @@ from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import StaleAgent, Unavailable
 from skep.domain.flavors import Flavor
-from skep.domain.host_networks import HostNetworks
+from skep.domain.host_networks import HostNetworks, packed
 from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, RequestId, UserId
 from skep.domain.images import Image
 from skep.domain.instances import Instance, Task
@@ -213,6 +213,9 @@ class ScriptedConductor:
 
     def _networks(self, message: ReadNetworks) -> NetworksOfHost:
         same = self.networks is None or self.networks.version == message.version
+        small = None if same or self.networks is None or not message.unpacks else packed(self.networks)
+        if small is not None:
+            return NetworksOfHost(packed=small)
         return NetworksOfHost(brought=self.networks is not None, networks=None if same else self.networks)
 
     def _report(self, message: ReportHost) -> HostReported:

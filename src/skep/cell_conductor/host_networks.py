@@ -81,6 +81,7 @@ class CellNetworks:
             host=message.host,
             tunnel_address=message.tunnel_address,
             version=message.version,
+            unpacks=message.unpacks,
         )
         try:
             found: HostNetworksSeen = await self._parts.ask_above(asked, context)
@@ -91,7 +92,7 @@ class CellNetworks:
             self._others_until = self._monotonic() + OTHERS_SECONDS
             return BY_OTHERS
         self._remember(message, found)
-        return NetworksOfHost(networks=found.networks)
+        return NetworksOfHost(networks=found.networks, packed=found.packed)
 
     def _remember(self, message: ReadNetworks, found: HostNetworksSeen) -> None:
         self._forget(message.host)

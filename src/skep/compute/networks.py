@@ -17,7 +17,7 @@ from skep.compute.drivers.base import Driver, DriverError, NetworksDriver
 from skep.compute.host import Host
 from skep.domain.builds import BuildFailure
 from skep.domain.errors import SkepError, StaleAgent
-from skep.domain.host_networks import HostNetworks, versioned
+from skep.domain.host_networks import HostNetworks, unpacked, versioned
 from skep.domain.instances import Instance
 from skep.messages.to_cell_conductor import ReadNetworks
 
@@ -106,16 +106,17 @@ class HostNetworking:
         try:
             tunnel = self._driver.tunnel_address()
             said = self._told.said
-            asked = ReadNetworks(host=self._host.name, tunnel_address=tunnel, version=said, anew=anew)
+            asked = ReadNetworks(host=self._host.name, tunnel_address=tunnel, version=said, anew=anew, unpacks=True)
             answer = await upcalls.once(asked)
+            networks = answer.networks if answer.packed is None else unpacked(answer.packed)
         except StaleAgent:
             upcalls.on_stale()
-        except (SkepError, DriverError) as error:
+        except (SkepError, DriverError, ValueError) as error:
             self._note(str(error))
         else:
             self._brought = answer.brought
             if answer.brought:
-                await self._tell(answer.networks)
+                await self._tell(networks)
 
     async def _tell(self, said: HostNetworks | None) -> None:
         """Have the driver bring what was said; None: the same as before."""

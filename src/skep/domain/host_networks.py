@@ -7,13 +7,19 @@ host so. Nothing in it is a change: a host that missed any number of them ends i
 from __future__ import annotations
 
 import hashlib
+import zlib
 
 import msgspec
 
+from skep.domain.decoding import json_decoder
 from skep.domain.networking import AddressPair, Direction, EtherType, HostRoute, Ipv6Mode
 
 LEAST_SEGMENT, MOST_SEGMENT = 1, (1 << 24) - 1
 """Numbers of networks on the wire: those of VXLAN (RFC 7348)."""
+PACKED_ABOVE = 256 * 1024
+"""Bytes as JSON above which networks are sent compressed. NATS carries 1 MiB in a message, as it is set by default."""
+MOST_UNPACKED = 64 * 1024 * 1024
+"""So many bytes compressed networks may have at most as JSON."""
 
 
 class SegmentSubnet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -135,6 +141,9 @@ class HostNetworks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     routers: tuple[HostRouter, ...] = ()
 
 
+_decoder = json_decoder(HostNetworks)
+
+
 class HostLook(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at the networks of a host found, and what tells that it is still so."""
 
@@ -160,6 +169,24 @@ def versioned(networks: HostNetworks) -> HostNetworks:
     """Return the same with the version that belongs to it: a digest."""
     content = msgspec.json.encode(msgspec.structs.replace(networks, version=""))
     return msgspec.structs.replace(networks, version=hashlib.sha256(content).hexdigest()[:32])
+
+
+def packed(networks: HostNetworks) -> bytes | None:
+    """Return networks compressed, where they are large: a group of 20,000 ports. None: they are not."""
+    content = msgspec.json.encode(networks)
+    return zlib.compress(content) if len(content) > PACKED_ABOVE else None
+
+
+def unpacked(content: bytes) -> HostNetworks:
+    """Return what was compressed. Raises ValueError for what is something else, or too large."""
+    taking = zlib.decompressobj()
+    try:
+        found = taking.decompress(content, MOST_UNPACKED)
+    except zlib.error as error:
+        raise ValueError(f"compressed networks: {error}") from error
+    if not taking.eof:
+        raise ValueError(f"compressed networks: they are cut, or have more than {MOST_UNPACKED} bytes")
+    return _decoder.decode(found)
 
 
 def subject_of_host(host: str) -> str:

@@ -302,7 +302,9 @@ class NetworksOfHost(msgspec.Struct, frozen=True, kw_only=True):
     brought: bool = True
     """False: not hosts of Skep bring the networks of this cloud, or it has none."""
     networks: HostNetworks | None = None
-    """None: those of the version that the host has."""
+    """None: those of the version that the host has, unless they are `packed`."""
+    packed: bytes | None = None
+    """In place of `networks` that are large: `skep.domain.host_networks.packed`."""
 
 
 class ReadNetworks(Call[NetworksOfHost], frozen=True, kw_only=True):
@@ -317,6 +319,8 @@ class ReadNetworks(Call[NetworksOfHost], frozen=True, kw_only=True):
     """Of those that it has; empty: none."""
     anew: bool = False
     """Whether what was found a moment ago is no answer: a guest waits for its port."""
+    unpacks: bool = False
+    """Whether it takes `NetworksOfHost.packed`. Agents of before 0.11.0 do not."""
     incarnation: int | None = None
     """The run of the host's agent that sends this; a younger run supersedes it."""
 

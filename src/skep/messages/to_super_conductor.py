@@ -76,7 +76,9 @@ class HostNetworksSeen(msgspec.Struct, frozen=True, kw_only=True):
     """As `NetworksOfHost.brought`."""
     version: str = ""
     networks: HostNetworks | None = None
-    """None: those of the version that the host has."""
+    """None: those of the version that the host has, unless they are `packed`."""
+    packed: bytes | None = None
+    """As `NetworksOfHost.packed`."""
     subjects: tuple[str, ...] = ()
     change: int = 0
 
@@ -92,6 +94,8 @@ class LookAtHostNetworks(Call[HostNetworksSeen], frozen=True, kw_only=True):
     """As `ReadNetworks.tunnel_address`."""
     version: str = ""
     """As `ReadNetworks.version`."""
+    unpacks: bool = False
+    """As `ReadNetworks.unpacks`."""
 
 
 class ReadNetworkChanges(Call[HostNetworkChanges], frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from functools import partial
 from skep.database.api import host_mappings
 from skep.domain.context import RequestContext
 from skep.domain.errors import Forbidden, Unavailable
-from skep.domain.host_networks import HostNetworkChanges
+from skep.domain.host_networks import HostNetworkChanges, packed
 from skep.domain.ids import CellUuid
 from skep.messages.to_super_conductor import HostNetworksSeen, LookAtHostNetworks, ReadNetworkChanges
 from skep.super_conductor.parts import Parts
@@ -43,9 +43,11 @@ class NetworksOnHosts:
         if found is None:
             return BY_OTHERS
         known = found.networks.version == message.version
+        small = packed(found.networks) if message.unpacks and not known else None
         return HostNetworksSeen(
             version=found.networks.version,
-            networks=None if known else found.networks,
+            networks=None if known or small is not None else found.networks,
+            packed=small,
             subjects=found.subjects,
             change=found.change,
         )

@@ -14,6 +14,7 @@ from skep.compute.drivers.fake import FailureRule, FakeDriver
 from skep.compute.drivers.fake_networks import NETWORKS_FILE
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
+from skep.domain import host_networks
 from skep.domain.errors import Forbidden, Unavailable
 from skep.domain.host_networks import HostNetworks, PluggedPort, Segment
 from skep.domain.ids import CellUuid
@@ -125,6 +126,14 @@ async def test_a_host_has_the_network_of_a_guest_before_the_guest(tmp_path: Path
         assert (port.id, port.mac_address) == (shown["id"], shown["mac_address"])
         assert (port.addresses, port.host_name) == ((shown["fixed_ips"][0]["ip_address"],), "first")
         assert hosts.segment(host).network == network["id"]
+
+
+async def test_a_host_has_networks_that_are_sent_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_networks, "PACKED_ABOVE", 0)
+    async with bringing(tmp_path) as (demo, hosts):
+        network = await demo.network("10.1.0.0/24")
+        server = await demo.built([{"uuid": network["id"]}], hostname="first")
+        assert hosts.ports(await host_of(demo.cloud, server["id"]))[server["id"]].host_name == "first"
 
 
 async def test_what_users_change_is_on_the_host_soon(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import pytest
 from skep.cell_conductor.host_networks import FRESH_SECONDS, LOOK_SECONDS, OTHERS_SECONDS, CellNetworks
 from skep.cell_conductor.parts import Parts
 from skep.contracts.eventually import eventually
+from skep.domain import host_networks
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Unreachable
-from skep.domain.host_networks import HostNetworkChanges, HostNetworks, Segment, versioned
+from skep.domain.host_networks import HostNetworkChanges, HostNetworks, Segment, packed, unpacked, versioned
 from skep.messages.to_cell_conductor import NetworksOfHost, ReadNetworks
 from skep.messages.to_super_conductor import HostNetworksSeen, LookAtHostNetworks, ReadNetworkChanges
 from skep.transport.base import Handlers, super_conductor_for
@@ -45,9 +46,11 @@ class Above:
         if not self.brought:
             return HostNetworksSeen(brought=False)
         same = message.version == self.networks.version
+        small = None if same or not message.unpacks else packed(self.networks)
         return HostNetworksSeen(
             version=self.networks.version,
-            networks=None if same else self.networks,
+            networks=None if same or small is not None else self.networks,
+            packed=small,
             subjects=self.subjects.get(message.host, ("net", f"host {message.host}")),
             change=change,
         )
@@ -104,6 +107,21 @@ async def test_nothing_is_looked_at_while_nothing_changes(stage: Stage) -> None:
         assert await stage.ask("host2", after=0) == NetworksOfHost()
     assert stage.above.looks == ["host1", "host2"]
     assert stage.above.followed == [10] * 5, "once for both"
+
+
+async def test_what_is_large_goes_compressed_to_hosts_that_take_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an earlier release do not say so."""
+    monkeypatch.setattr(host_networks, "PACKED_ABOVE", 0)
+    await stage.serve()
+    assert (await stage.ask("old")).networks == FIRST
+    answer = await stage.ask("new", unpacks=True)
+    assert answer.networks is None
+    assert answer.packed is not None
+    assert unpacked(answer.packed) == FIRST
+    stage.versions["new"] = FIRST.version
+    assert await stage.ask("new", unpacks=True) == NetworksOfHost()
 
 
 async def test_a_change_concerns_those_hosts_that_depend_on_it(stage: Stage) -> None:

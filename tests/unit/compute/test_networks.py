@@ -11,6 +11,7 @@ from skep.compute import networks
 from skep.compute.drivers.fake import FailureRule, FakeSettings
 from skep.compute.drivers.fake_networks import NETWORKS_FILE
 from skep.contracts.eventually import eventually
+from skep.domain import host_networks
 from skep.domain.host_networks import HostNetworks, PluggedPort, Segment, versioned
 from skep.domain.vifs import Vif
 from skep.messages.to_cell_conductor import Built, MaySpawn, ReadNetworks
@@ -59,6 +60,13 @@ async def test_a_driver_is_told_what_is_new_and_nothing_twice(brings: AgentStage
     assert (brings.directory / NETWORKS_FILE).stat().st_mtime_ns == written
     brings.conductor.networks = wanted(mtu=1400)
     await hears(brings, wanted(mtu=1400))
+
+
+async def test_networks_that_come_compressed_are_brought(brings: AgentStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_networks, "PACKED_ABOVE", 0)
+    await brings.start()
+    await hears(brings, wanted())
+    assert (await asked(brings, 3))[-1].version == wanted().version
 
 
 async def test_a_restarted_agent_tells_its_driver_the_whole(brings: AgentStage) -> None:
