@@ -36,6 +36,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     wanted: HostNetworks | None
     """None: what it was when it was last told."""
     kept: tuple[str, ...] = ()
+    then: tuple[tuple[str, ...], ...] = ()
+    """Commands, after each of which the same process makes it so once more."""
 
 
 class BridgedHost:
@@ -70,6 +72,14 @@ class BridgedHost:
         status, said = self.ask(*command, told=task)
         assert status in (0, KILLED), said
         return status == 0
+
+    def make_so_again(self, wanted: HostNetworks, *then: Sequence[str]) -> list[int]:
+        """Make the host so, and by the same process once more after each of these commands; return how many programs
+        it started each time."""
+        task = Task(options=self.options, wanted=wanted, then=tuple(map(tuple, then)))
+        told = msgspec.json.encode(task, enc_hook=str).decode()
+        said = self.run(sys.executable, "-m", "tests.support.bridged_hosts", self.directory, "0", told=told)
+        return [int(line) for line in said.splitlines()]
 
     def add_guest(self, name: str, port: PluggedPort) -> None:
         """Have a guest: a namespace, whose one link is plugged as the port's tap would be."""
@@ -118,20 +128,26 @@ def join(first: BridgedHost, second: BridgedHost) -> None:
 def main(directory: Path, dies_at: int) -> None:
     """Make the host so in which this process runs."""
     task = msgspec.json.decode(sys.stdin.read(), type=Task, dec_hook=lambda kind, told: kind(told))
-    if dies_at:
-        plain, left = programs._run, iter(range(dies_at))
+    plain, started = programs._run, 0
 
-        def run(arguments: Sequence[str], told: str = "") -> bytes:
-            if next(left, None) is None:
-                os._exit(KILLED)
-            return plain(arguments, told)
+    def run(arguments: Sequence[str], told: str = "") -> bytes:
+        nonlocal started
+        started += 1
+        if started == dies_at:
+            os._exit(KILLED)
+        return plain(arguments, told)
 
-        programs._run = run
+    programs._run = run
     networks = BridgedNetworks(task.options, directory)
     if task.wanted is None:
         networks.restore()
     else:
         networks.make_so(task.wanted, lambda: task.kept)
+        for command in task.then:
+            before = started
+            subprocess.run(command, check=True)
+            networks.make_so(task.wanted, lambda: task.kept)
+            sys.stdout.write(f"{started - before}\n")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import time
 from collections.abc import Collection
 
 import msgspec
@@ -26,6 +27,8 @@ log = structlog.get_logger("skep.compute")
 BRING_SECONDS = 5.0
 """For so long a guest waits for its ports to be brought. They are bound to the host before, or a moment after. It is
 made all the same when nobody can say so, and its network follows."""
+LOOK_SECONDS = 10.0
+"""At least so long after it was told, a driver is told the same again: what has died on the host comes back."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 """Seconds between two questions of one that waits."""
 
@@ -52,6 +55,7 @@ class HostNetworking:
         self._brought = True
         """Whether hosts bring the networks of this cloud, as was heard last."""
         self._trouble = ""
+        self._told_at = time.monotonic()
 
     async def run(self) -> None:
         """Ask and tell until cancelled."""
@@ -60,6 +64,8 @@ class HostNetworking:
             self._nudge.clear()
             waiting, self._waiting = self._waiting, []
             await self._once(anew=bool(waiting))
+            if self._told.said and time.monotonic() - self._told_at >= LOOK_SECONDS:
+                await self._have_brought(self._told.said, self._told.networks)
             for one in waiting:
                 if not one.done():
                     one.set_result(None)
@@ -126,14 +132,20 @@ class HostNetworking:
         if before.said == version and before.networks.version == wanted.version:
             self._note("")
             return
+        if await self._have_brought(version, wanted):
+            self._note("")
+
+    async def _have_brought(self, version: str, wanted: HostNetworks) -> bool:
+        """Tell the driver; return whether it says that all is there."""
         # Whatever becomes of it is told again, unless the driver says that it is there.
-        self._told = BroughtNetworks(networks=before.networks)
+        self._told = BroughtNetworks(networks=self._told.networks)
         done = await self._host.calls.change("action", self._driver.networks(wanted))
+        self._told_at = time.monotonic()
         if isinstance(done, BuildFailure):
             self._note(f"{done.error}: {done.message}")
-            return
+            return False
         self._told = BroughtNetworks(version, wanted)
-        self._note("")
+        return True
 
     def _named(self, networks: HostNetworks) -> HostNetworks:
         """Return the networks with the host names of guests, which this host knows and the network service does not."""

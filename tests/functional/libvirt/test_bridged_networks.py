@@ -294,6 +294,33 @@ async def test_what_is_cut_at_any_point_is_made_whole_and_then_nothing_is_left(t
         assert list((tmp_path / "host" / "dnsmasq").iterdir()) == []
 
 
+KILLING = """
+for space in $(ip netns list | cut -d' ' -f1); do
+    kill -9 $(ip netns pids $space)
+    while [ -n "$(ip netns pids $space)" ]; do sleep 0.02; done
+done
+"""
+"""Ends all that runs in the namespaces of a host."""
+
+
+async def test_a_dnsmasq_that_has_died_comes_back_and_a_look_at_what_is_whole_is_cheap(tmp_path: Path) -> None:
+    one = port(1, "10.7.0.11", OPEN)
+    with bridged_host(tmp_path / "host") as host:
+        tap = f"tap{one.id}"[:14]
+        whole, killed, unplugged, again = host.make_so_again(
+            wanted(segment(one), groups=(group(OPEN),)),
+            ("true",),
+            ("sh", "-c", KILLING),
+            ("ip", "link", "delete", tap),
+            ("true",),
+        )
+        assert (whole, killed, again) == (1, 2, 1), "one look at the links, and a program that is started"
+        assert unplugged > killed
+        [space] = [line.split()[0] for line in host.run("ip", "netns", "list").splitlines()]
+        assert len(host.run("ip", "netns", "pids", space).split()) == 1
+        assert tap in host.run("ip", "-br", "link")
+
+
 async def test_a_host_that_boots_has_its_networks_before_it_is_told(tmp_path: Path) -> None:
     one, two = port(1, "10.7.0.11", OPEN), port(2, "10.7.0.12", OPEN)
     with bridged_host(tmp_path / "host") as host:

@@ -69,6 +69,17 @@ async def test_networks_that_come_compressed_are_brought(brings: AgentStage, mon
     assert (await asked(brings, 3))[-1].version == wanted().version
 
 
+async def test_what_has_died_on_the_host_comes_back_whoever_answers(
+    brings: AgentStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await brings.start()
+    await hears(brings, wanted())
+    brings.conductor.withheld = {ReadNetworks}
+    monkeypatch.setattr(networks, "LOOK_SECONDS", 0)
+    (brings.directory / NETWORKS_FILE).unlink()
+    await hears(brings, wanted())
+
+
 async def test_a_restarted_agent_tells_its_driver_the_whole(brings: AgentStage) -> None:
     await brings.start()
     await hears(brings, wanted())

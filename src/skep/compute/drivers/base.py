@@ -170,8 +170,9 @@ class NetworksDriver(Protocol):
     async def networks(self, wanted: HostNetworks) -> None:
         """Make the networks of the host so: with these, and without what is not among them.
 
-        It is told what it was told before where that may have been interrupted, and says what is there itself: the
-        agent remembers nothing over a restart. A port is named before its guest is made, and it may have none. What is
+        It is told what it was told before where that may have been interrupted, and now and then, so that what has died
+        comes back: with nothing to do it has to be cheap. It says what is there itself: the agent remembers nothing
+        over a restart. A port is named before its guest is made, and it may have none. What is
         there stays as it is while nothing is told. Calls do not overlap. Raises DriverError; then it is told again.
         """
 

@@ -86,9 +86,22 @@ def make_so(state: HostWiring, links: Mapping[str, Link], kept: Collection[str],
     _make_entries(state)
     _make_routes(state.routes, None)
     _make_proxied(state.proxied, outside)
-    texts = {space.name: space.dnsmasq for space in state.spaces if space.dnsmasq is not None}
-    dnsmasq.make_so(texts, directory)
+    dnsmasq.make_so(dnsmasq_texts(state), directory)
     _remove_spaces({space.name for space in state.spaces})
+
+
+def dnsmasq_texts(state: HostWiring) -> dict[str, str]:
+    """Return the configurations of dnsmasq by the namespaces that have one."""
+    return {space.name: space.dnsmasq for space in state.spaces if space.dnsmasq is not None}
+
+
+def ours(links: Mapping[str, Link]) -> frozenset[tuple[Any, ...]]:
+    """Return what there is of Skep's links, and how they are plugged: equal as long as nobody has touched them."""
+    return frozenset(
+        (name, link.get("ifindex"), link.get("master"), link.get("mtu"), link.get("group"), "UP" in link["flags"])
+        for name, link in links.items()
+        if link.get("ifalias") == OURS or name.startswith(PREFIX)
+    )
 
 
 def ensure_taps(names: Sequence[str]) -> None:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from skep.compute.drivers.base import DriverError
-from skep.compute.drivers.libvirt.bridged.host import ensure_taps, links_of, make_so, numbers_of, remove_taps
+from skep.compute.drivers.libvirt.bridged import dnsmasq
+from skep.compute.drivers.libvirt.bridged.host import (
+    Link,
+    dnsmasq_texts,
+    ensure_taps,
+    links_of,
+    make_so,
+    numbers_of,
+    ours,
+    remove_taps,
+)
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
 from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan
 from skep.compute.whole_file import write_whole
@@ -24,6 +35,16 @@ CLAIM = b"\0skep-networks"
 _decoder = json_decoder(HostNetworks)
 
 
+class Made(msgspec.Struct, frozen=True):
+    """What the host was made to last."""
+
+    version: str
+    links: frozenset[tuple[Any, ...]]
+    """As `ours` told them of then."""
+    texts: Mapping[str, str]
+    """Namespaces, and the configurations of the dnsmasq in them."""
+
+
 class BridgedNetworks:
     """Of one host. Everything here may block, and any thread may ask for it."""
 
@@ -33,6 +54,8 @@ class BridgedNetworks:
         self._lock = threading.Lock()
         """Held while links are looked at and changed."""
         self._claim = socket.socket(socket.AF_UNIX)
+        self._made: Made | None = None
+        """None: not known to be whole."""
 
     def claim(self) -> None:
         """Have the networks of this machine, which one host at a time has. Raises OSError where another has them."""
@@ -50,14 +73,21 @@ class BridgedNetworks:
     def make_so(self, wanted: HostNetworks, kept: Callable[[], Collection[str]]) -> None:
         """Make the host so, and keep what is wanted; nothing was said yet: leave it.
 
-        `kept` returns the taps of the guests that are there: they stay. Raises DriverError.
+        `kept` returns the taps of the guests that are there: they stay. A host that was made so, and has all of its
+        links still, is looked at only for a dnsmasq that has died. Raises DriverError.
         """
         if not wanted.version:
             return
         with self._lock:
+            made, self._made = self._made, None
             try:
-                self._apply(wanted, kept())
-                self._keep(wanted)
+                links = links_of()
+                if made is None or (made.version, made.links) != (wanted.version, ours(links)):
+                    made = self._apply(wanted, links, kept())
+                    self._keep(wanted)
+                else:
+                    dnsmasq.make_so(made.texts, self._directory / LEASES)
+                self._made = made
             except ValueError as error:
                 raise DriverError("NetworksRefused", f"networks: {error}") from error
             except OSError as error:
@@ -88,11 +118,11 @@ class BridgedNetworks:
             with self._lock:
                 remove_taps(taps)
 
-    def _apply(self, wanted: HostNetworks, kept: Collection[str]) -> None:
-        links = links_of()
+    def _apply(self, wanted: HostNetworks, links: Mapping[str, Link], kept: Collection[str]) -> Made:
         numbers = numbered(owners(wanted), numbers_of(links), most_numbers(self._options))
         state = plan(wanted, self._options, numbers)
         make_so(state, links, kept, self._options.outside_interface, self._directory / LEASES)
+        return Made(wanted.version, ours(links_of()), dnsmasq_texts(state))
 
     def _keep(self, wanted: HostNetworks) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
