@@ -22,6 +22,8 @@ class NotedBricks(Bricks):
         self.failing = ""
         """The volume that cannot be connected."""
 
+        self.boots = 0
+        """How often the host has booted: its devices have other names then."""
         self.stuck = False
         """Whether the host lets go of nothing."""
 
@@ -33,7 +35,10 @@ class NotedBricks(Bricks):
         if data["name"] == self.failing:
             raise DriverError("VolumeUnavailable", f"{self.failing} is not there")
         self.asked.append(("connect", protocol, data["name"]))
-        path = self.directory / data["name"]
+        path = self.directory / f"{data['name']}{self.boots or ''}"
+        before = self.directory / f"{data['name']}{self.boots - 1 or ''}"
+        if self.boots and before.exists():
+            before.rename(path)
         path.touch()
         os.truncate(path, 1 << 20)
         return str(path)

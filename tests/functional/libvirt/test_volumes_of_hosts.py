@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skep.compute.drivers.base import Driver, DriverError, MoveDriver, NamedResource, PowerDriver
+from skep.compute.drivers.base import Driver, DriverError, MoveDriver, NamedResource, PowerDriver, SuspendDriver
 from skep.compute.drivers.volumes import VolumeDriver
 from skep.domain.block_devices import BlockDevice
 from skep.domain.ids import InstanceUuid, new_uuid
@@ -125,6 +125,25 @@ async def test_a_guest_that_boots_from_a_volume_moves_without_a_root_disk(host: 
     await driver.undo(one.uuid, 2, PLAN)
     assert host.connected() == []
     assert not [path for path in (host_directory() / "guests").iterdir() if one.uuid in path.name]
+
+
+async def test_a_device_that_has_another_name_after_a_boot_of_the_host_is_found(host: BrickHost) -> None:
+    """Also by a guest that goes on with its memory, and it is let go of by its new name."""
+    one, driver = server(volume_backed=True), host.driver
+    await driver.prepare(one, 1, PLAN)
+    await host.of_volumes.connect_volumes(one.uuid, 1, (volume("root", boot_index=0),))
+    await driver.spawn(one, 1, one.flavor.resources())
+    assert isinstance(driver, PowerDriver)
+    assert isinstance(driver, SuspendDriver)
+    for halt, go_on in ((driver.power_off, driver.power_on), (driver.suspend, driver.resume)):
+        await halt(one.uuid)
+        host.bricks.boots += 1
+        assert await go_on(one.uuid) is PowerState.RUNNING
+    await driver.power_off(one.uuid)
+    assert await driver.power_on(one.uuid) is PowerState.RUNNING
+    await driver.destroy(one.uuid)
+    await driver.undo(one.uuid, 1, PLAN)
+    assert host.bricks.asked[-1] == ("disconnect", "ISCSI", "root", str(host.bricks.directory / "root2"))
 
 
 async def test_what_an_agent_has_connected_before_it_died_the_next_one_lets_go_of(host: BrickHost) -> None:

@@ -35,7 +35,7 @@ from skep.compute.drivers.libvirt.properties import Wishes, wishes
 from skep.compute.drivers.libvirt.rescues import with_rescue, without_rescue
 from skep.compute.drivers.libvirt.screens import with_screen
 from skep.compute.drivers.libvirt.user_networks import free_port, user_interfaces
-from skep.compute.drivers.libvirt.volume_disks import VolumeDisk
+from skep.compute.drivers.libvirt.volume_disks import VolumeDisk, with_sources
 from skep.compute.drivers.libvirt.volumes import GuestVolumes
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
@@ -172,7 +172,7 @@ class GuestDomains:
             if changed is not None:
                 self._connection.get().defineXML(changed)
         self._plug(domain)
-        self._volumes.again(label.instance, label.attempt)
+        self._find_volumes(domain, label)
         domain.createWithFlags(flags)
 
     def remove(self, domain: libvirt.virDomain) -> None:
@@ -245,6 +245,17 @@ class GuestDomains:
             domain = self._connection.get().defineXML(without_rescue(domain.XMLDesc(INACTIVE), plain, path))
         self._disks.remove_rescue(label.instance, label.attempt)
         return domain
+
+    def _find_volumes(self, domain: libvirt.virDomain, label: GuestLabel) -> None:
+        """Connect the volumes of a guest that is off, and have it find them where they are on the host now."""
+        sources = self._volumes.again(label.instance, label.attempt)
+        if sources and domain.hasManagedSaveImage(0):
+            moved = with_sources(domain.managedSaveGetXMLDesc(), sources)
+            if moved is not None:
+                domain.managedSaveDefineXML(moved)
+        moved = with_sources(domain.XMLDesc(INACTIVE), sources)
+        if moved is not None:
+            self._connection.get().defineXML(moved)
 
     def _plug(self, domain: libvirt.virDomain) -> None:
         if self._bridged is not None:

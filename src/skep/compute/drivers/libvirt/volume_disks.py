@@ -43,6 +43,10 @@ class RbdSource(msgspec.Struct, frozen=True, tag="rbd"):
 
 
 Source = FileSource | BlockSource | RbdSource
+_KINDS: Mapping[type[Source], str] = {FileSource: "file", BlockSource: "block", RbdSource: "network"}
+"""What libvirt calls a disk of that source."""
+_NAMES: Mapping[type[Source], str] = {FileSource: "file", BlockSource: "dev"}
+"""What libvirt calls the path of that source."""
 
 
 class VolumeDisk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,8 +76,7 @@ class VolumeDisk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def add_volume(devices: ET.Element, disk: VolumeDisk, target: str) -> None:
     """Add the element of a volume that has this name in the guest."""
-    kind = {FileSource: "file", BlockSource: "block", RbdSource: "network"}[type(disk.source)]
-    element = ET.SubElement(devices, "disk", type=kind, device="disk")
+    element = ET.SubElement(devices, "disk", type=_KINDS[type(disk.source)], device="disk")
     driver = ET.SubElement(element, "driver", name="qemu", type=disk.format)
     driver.set("cache", "none" if disk.direct else "writeback")
     if not isinstance(disk.source, RbdSource):
@@ -109,6 +112,25 @@ def found_volume(domain: str, volume_id: str) -> ET.Element | None:
     return None
 
 
+def with_sources(domain: str, sources: Mapping[str, Source]) -> str | None:
+    """Return the XML of a domain whose volumes, by their ids, are files and devices that have other names now.
+
+    None: they are where it has them. What QEMU itself reaches has no name on the host.
+    """
+    root = ET.fromstring(domain)  # noqa: S314 - of libvirt
+    moved = False
+    for disk in root.findall("devices/disk"):
+        source, element = sources.get(disk.findtext("serial") or ""), disk.find("source")
+        if isinstance(source, FileSource | BlockSource) and element is not None:
+            kind, name = _KINDS[type(source)], _NAMES[type(source)]
+            if (disk.get("type"), element.get(name)) != (kind, source.path):
+                disk.set("type", kind)
+                element.attrib.clear()
+                element.set(name, source.path)
+                moved = True
+    return ET.tostring(root, encoding="unicode") if moved else None
+
+
 def target_of_volume(domain: str, volume_id: str) -> str | None:
     """Return the name that a volume has among the disks of a domain; None: it is not among them."""
     disk = found_volume(domain, volume_id)
@@ -123,10 +145,8 @@ def free_target(domain: str, bus: DiskBus) -> str | None:
 
 
 def _add_source(element: ET.Element, source: Source) -> None:
-    if isinstance(source, FileSource):
-        ET.SubElement(element, "source", file=source.path)
-    elif isinstance(source, BlockSource):
-        ET.SubElement(element, "source", dev=source.path)
+    if isinstance(source, FileSource | BlockSource):
+        ET.SubElement(element, "source", {_NAMES[type(source)]: source.path})
     else:
         if source.user:
             auth = ET.SubElement(element, "auth", username=source.user)

@@ -95,16 +95,20 @@ class GuestVolumes:
         self._write(instance, attempt, (*others, VolumeAtHost(volume, source)))
         return source
 
-    def again(self, instance: InstanceUuid, attempt: int) -> None:
+    def again(self, instance: InstanceUuid, attempt: int) -> dict[str, Source]:
         """Connect what an attempt has once more, before its guest starts: the host may have been switched off.
 
-        Raises DriverError, also where a volume is not where it was.
+        Return where QEMU finds each volume now: a device may have another name after a boot. Raises DriverError.
         """
-        for one in self.of(instance, attempt):
+        kept = self.of(instance, attempt)
+        found: dict[str, Source] = {}
+        for one in kept:
             with self._connecting:
-                source = self._kinds.connect(one.volume)
-            if source != one.source:
-                raise DriverError("VolumeUnavailable", f"volume {one.volume.volume_id} is not where its guest has it")
+                found[one.volume.volume_id] = self._kinds.connect(one.volume)
+        there = tuple(VolumeAtHost(one.volume, found[one.volume.volume_id]) for one in kept)
+        if there != kept:
+            self._write(instance, attempt, there)
+        return found
 
     def extend(self, instance: InstanceUuid, attempt: int, volume_id: str) -> None:
         """Have the host see a volume as large as it is. Raises DriverError."""
