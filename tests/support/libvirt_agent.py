@@ -1,8 +1,8 @@
 """A process that has a libvirt of its own inside, as an agent does: `python -m tests.support.libvirt_agent ...`.
 
-`spawn DIRECTORY UUID` makes a guest, says so and waits to be killed; `adopt DIRECTORY` says what guests it finds, stops
-and removes them; `leave DIRECTORY UUID PLACE URI` hands a guest of a libvirtd over, which never ends, and says when its
-memory is being copied.
+It is confined as one. `spawn DIRECTORY UUID` makes a guest, says so and waits to be killed; `adopt DIRECTORY` says what
+guests it finds, stops and removes them; `leave DIRECTORY UUID PLACE URI` hands a guest of a libvirtd over, which never
+ends, and says when its memory is being copied.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from typing import Any
 import msgspec
 
 from skep.compute.drivers.base import PowerDriver
+from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.rights import kept_rights
 from skep.compute.drivers.live import Copying, LiveMigrationDriver
 from skep.contracts.eventually import eventually
 from skep.domain.ids import InstanceUuid
+from skep.processes import rights
 from skep.telemetry import logs
 from tests.support.agents import instance
 from tests.support.libvirt_daemons import on_loopback
-from tests.support.libvirt_hosts import libvirt_driver
+from tests.support.libvirt_hosts import is_root, libvirt_driver
 
 
 def say(line: str) -> None:
@@ -74,4 +77,6 @@ KINDS = (Path, InstanceUuid, Path, str)
 if __name__ == "__main__":
     # What it logs is on standard error: the test reads what it says.
     logs.configure()
+    if is_root():
+        rights.keep_only(kept_rights(Options(virt_type="qemu")))
     asyncio.run(MODES[sys.argv[1]](*(kind(said) for kind, said in zip(KINDS, sys.argv[2:], strict=False))))

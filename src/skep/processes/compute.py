@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from skep.compute.drivers.registry import kept_rights
 from skep.compute.flusher import Flusher
 from skep.domain.cells import Cell
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid, is_uuid
+from skep.processes import rights
 from skep.processes.directory import StateDirectory
 from skep.processes.host_images import HostImages
 from skep.processes.hosts import DrivenHost
@@ -46,6 +48,7 @@ class ComputeProcess(Role):
         return self._state.host(self.cell.name, self.host)
 
     async def _open(self) -> None:
+        self._give_up_rights()
         self._state.make()
         self._on_stop("messaging", self._transport.close)
         await self._wait_for("messaging", self._transport.open)
@@ -55,6 +58,12 @@ class ComputeProcess(Role):
         self._on_stop("images", images.close)
         self._on_stop("agent", self._stop_host)
         await self._wait_for("driver", self._start_host)
+
+    def _give_up_rights(self) -> None:
+        """Give up what root may do beyond what the driver needs, before there are threads that would keep it."""
+        kept = kept_rights(self.config.compute)
+        if kept is not None and rights.is_root():
+            rights.keep_only(kept)
 
     async def _start_host(self) -> None:
         """Start an agent with a driver of its own: those of a start that failed are closed for good."""

@@ -18,6 +18,7 @@ import pytest
 from skep.compute.drivers.libvirt.bridged.networks import LEASES
 from skep.contracts.eventually import eventually
 from tests.functional.libvirt.test_bridged_networks import pings
+from tests.functional.libvirt.test_guests import check_confined
 from tests.functional.libvirt.test_up import UpWithGuests
 from tests.support import bridged_hosts, libvirt_hosts, tiny_guests
 from tests.support.bridged_hosts import BridgedHost, bridged_host
@@ -136,6 +137,7 @@ async def test_the_page_is_true_of_a_whole_cloud(placed: tuple[BridgedHost, UpWi
         greeting = await up.start("first")
         assert "Its guest is in a network of its host." in greeting, greeting
         assert "127.0.0.1 hostname" not in greeting, "no loopback port leads there"
+        check_confined(up.agent(), bridge=True)
         user.run(*make)
         address = user.run("echo $ADDRESS").strip()
         another = make[-3].replace("--wait two", "three")

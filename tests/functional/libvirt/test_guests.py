@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from skep.compute.drivers.base import (
+    ConfigDriveDriver,
     ConsoleOutputDriver,
     Driver,
     DriverError,
@@ -25,16 +26,21 @@ from skep.compute.drivers.base import (
     SerialConsoleDriver,
     SnapshotDriver,
 )
+from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.rights import kept_rights as rights_of
 from skep.contracts.eventually import eventually
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, PowerState
+from skep.processes.rights import NAMES, SELINUX
 from tests.support.agents import instance
 from tests.support.libvirt_hosts import PARTS, host_directory, is_root, libvirt_driver, other_directory
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[3]
+NOBODY = 65534
+"""A user who is neither the agent's nor QEMU's."""
 
 
 @pytest.fixture
@@ -66,22 +72,91 @@ def said(number: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-async def test_qemu_is_confined_and_no_other_user_reads_its_files(driver: Driver, server: Instance) -> None:
-    await driver.spawn(server, 1, server.flavor.resources())
-    directory = host_directory()
-    status = said(qemu(directory, server.uuid))
+def check_qemu(number: int) -> None:
+    """See that a QEMU has its own user, a filter of system calls, and no right beyond those of a user."""
+    status = said(number)
     users = {int(one) for one in status["Uid"].split()}
     assert users.isdisjoint({0}) if is_root() else users == {os.getuid()}
     assert status["Seccomp"] == "2", "its system calls are filtered"
+    assert status["NoNewPrivs"] == "1"
     assert int(status["CapEff"], 16) == 0
+    if is_root():
+        assert int(status["CapPrm"], 16) == 0
+
+
+def check_confined(number: int, *, bridge: bool = False) -> None:
+    """See that no thread of an agent has a right that it does not need, nor a program that it starts."""
+    kept = rights_of(Options(virt_type="qemu", networks="bridge" if bridge else "user")) if is_root() else ()
+    threads = list(Path(f"/proc/{number}/task").iterdir())
+    assert threads
+    for thread in threads:
+        status = said(int(thread.name))
+        for name in ("CapEff", "CapPrm", "CapBnd") if is_root() else ("CapEff", "CapPrm"):
+            assert held(status[name]) <= set(kept), f"{name} of {status['Name']}"
+        if is_root():
+            assert status["NoNewPrivs"] == "1" or SELINUX.exists()
+
+
+def readable_by_others(directory: Path) -> str:
+    """Return the files below a directory that a user of the host may read who is neither the agent's nor QEMU's."""
+    command = ("find", directory, "-type", "f", "-readable")
+    found = subprocess.run(
+        command, user=NOBODY, group=NOBODY, extra_groups=(), cwd="/", capture_output=True, text=True, check=False
+    )
+    return found.stdout
+
+
+def held(mask: str) -> set[str]:
+    """Return the rights in a set, as the kernel writes it."""
+    return {name for bit, name in enumerate(NAMES) if int(mask, 16) >> bit & 1}
+
+
+async def test_qemu_is_confined_and_no_other_user_reads_its_files(driver: Driver, server: Instance) -> None:
+    assert isinstance(driver, ConfigDriveDriver)
+    flavor = msgspec.structs.replace(server.flavor, ephemeral_gb=1, swap_mb=1)
+    server = msgspec.structs.replace(server, flavor=flavor)
+    await driver.write_config_drive(server.uuid, 1, {"openstack/latest/user_data": b"secret"})
+    await driver.spawn(server, 1, server.flavor.resources())
+    directory = host_directory()
+    check_qemu(qemu(directory, server.uuid))
     place = directory / "guests" / f"{server.uuid}_1"
     for closed in (directory / "guests", place, directory / "bases"):
         assert closed.stat().st_mode & 0o007 == 0
-    assert {path.name for path in place.iterdir()} == {"disk", "console.log"}
+    assert {path.name for path in place.iterdir()} == {"disk", "console.log", "ephemeral", "swap", "config.iso"}
     for path in place.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    if is_root():
+        # The domain's XML and the memory of suspended guests are below, too.
+        assert await asyncio.to_thread(readable_by_others, directory) == ""
+
+
+TROUBLE = 'it\'s "quoted" <a>&amp; ]]> <![CDATA[ \\ $HOME %s\r\n\t\x01\0\ufffe \U0001f41d é'
+"""What XML, JSON, a shell or an ISO would take for something of theirs."""
+
+
+async def test_what_tenants_write_reaches_the_guest_unharmed(driver: Driver, server: Instance) -> None:
+    """Their words are in the domain's XML as its label, and on the config drive as bytes."""
+    from skep.compute.drivers.libvirt.drives import read_drive  # it imports what may not be installed
+
+    assert isinstance(driver, ConfigDriveDriver)
+    properties = {"hw_qemu_guest_agent": "yes", "os_admin_user": TROUBLE}
+    image = Image(id=new_uuid(), disk_format="raw", properties=properties)
+    server = msgspec.structs.replace(server, name=TROUBLE, metadata={TROUBLE: TROUBLE}, image=image)
+    empty = host_directory() / "empty.raw"
+    empty.write_bytes(bytes(1 << 20))
+    assert isinstance(driver, ImageDriver)
+    [disk] = driver.plan(server, 1)
+    await driver.prepare_from(server, 1, disk, empty)
+    empty.unlink()
+    files = {"openstack/latest/user_data": TROUBLE.encode() + bytes(range(256)), "openstack/content/0000": b""}
+    await driver.write_config_drive(server.uuid, 1, files)
+    await driver.spawn(server, 1, server.flavor.resources())
     [guest] = await driver.guests()
-    assert guest.name == server.name
+    assert guest.name == TROUBLE
+    assert read_drive(host_directory() / "guests" / f"{server.uuid}_1" / "config.iso") == files
+    assert isinstance(driver, PasswordDriver)
+    with pytest.raises(DriverError, match="no password has a NUL"):
+        await driver.set_password(server.uuid, "secret")
 
 
 async def test_a_guest_that_ends_by_itself_is_told_of(driver: Driver, server: Instance) -> None:
@@ -193,7 +268,9 @@ def test_a_guest_outlives_an_agent_that_is_killed(server: Instance) -> None:
         with subprocess.Popen([*program, "spawn", directory, server.uuid], cwd=ROOT, stdout=subprocess.PIPE) as agent:
             assert agent.stdout is not None
             assert agent.stdout.readline() == b"spawned\n"
+            check_confined(agent.pid)
             number = qemu(directory, server.uuid)
+            check_qemu(number)
             agent.kill()
         assert said(number)["State"][0] in "SR", "the guest runs on"
         found = subprocess.run([*program, "adopt", directory], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)

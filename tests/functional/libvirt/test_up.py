@@ -16,7 +16,7 @@ import pytest
 
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.processes.supervisor.real_hosts import guests_directory
-from tests.functional.libvirt.test_guests import qemu, said
+from tests.functional.libvirt.test_guests import check_confined, check_qemu, qemu, readable_by_others
 from tests.functional.processes.test_up_processes import Up
 from tests.support import tiny_guests
 from tests.support.libvirt_hosts import PARTS, is_root
@@ -44,6 +44,11 @@ class UpWithGuests(Up):
     @property
     def guests(self) -> Path:
         return guests_directory(self.state, HOST)
+
+    def agent(self) -> int:
+        """Return the process of the agent."""
+        [number] = [number for number, line in self.processes().items() if " serve compute" in line]
+        return number
 
     def left(self) -> list[Path]:
         return list((self.guests / "guests").iterdir())
@@ -105,9 +110,9 @@ async def test_the_greeting_leads_into_the_first_server(up: UpWithGuests) -> Non
     assert await run(["sh", "-c", line]) == (0, "one\n")
     clouds = up.state / "clouds.yaml"
     shown = await openstack(clouds, "server", "show", "one")
-    status = said(qemu(up.guests, shown["id"]))
-    users = {int(one) for one in status["Uid"].split()}
-    assert users.isdisjoint({0}) if is_root() else users == {os.getuid()}
+    check_qemu(qemu(up.guests, shown["id"]))
+    check_confined(up.agent())
+    assert not is_root() or readable_by_others(up.guests) == ""
     of_cloud = {"OS_CLIENT_CONFIG_FILE": str(clouds), "OS_CLOUD": "skep"}
     log = await OpenStackClient(clouds).run("console", "log", "show", "one")
     assert "TINY-BOOT host=one" in log

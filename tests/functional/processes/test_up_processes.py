@@ -92,15 +92,19 @@ class Up:
 
     def running(self) -> list[str]:
         """Return the command lines of all processes of this cloud: roles, NATS, PostgreSQL."""
+        return list(self.processes().values())
+
+    def processes(self) -> dict[int, str]:
+        """Return the command lines of all processes of this cloud by their numbers."""
         mark = str(self.state).encode()
-        found: list[str] = []
+        found: dict[int, str] = {}
         for entry in Path("/proc").iterdir():
             try:
                 line, variables = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
             except (OSError, ValueError):
                 continue
             if entry.name.isdigit() and int(entry.name) != os.getpid() and (mark in line or mark in variables):
-                found.append(line.replace(b"\0", b" ").decode(errors="replace"))
+                found[int(entry.name)] = line.replace(b"\0", b" ").decode(errors="replace")
         return found
 
 

@@ -6,6 +6,7 @@ to a driver. Only the driver that is chosen is loaded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -44,16 +45,35 @@ class DriverSetup:
 
         Raises Misconfigured naming the key, also for a key that the struct does not have.
         """
-        given = self.section.driver_options
-        known = {field.encode_name for field in msgspec.structs.fields(kind)}
-        unknown = sorted(given.keys() - known)
-        if unknown:
-            expected = f"expected one of {', '.join(sorted(known))}" if known else "the driver has no options"
-            raise Misconfigured(f"compute.driver_options.{unknown[0]}: unknown key, {expected}")
-        try:
-            return convert(given, kind)
-        except msgspec.ValidationError as error:
-            raise Misconfigured(_worded(error)) from error
+        return options_of(self.section, kind)
+
+
+@dataclass(frozen=True)
+class RootsDriver:
+    """The entry point of a driver whose agent may be root and does not need all that root may do: what it names instead
+    of a function. An agent in a process of its own gives up the other rights before it starts."""
+
+    make: Callable[[DriverSetup], Driver]
+    rights: Callable[[ComputeSettings], frozenset[str]]
+    """Returns the rights that stay, in Linux' words without `CAP_`. Raises Misconfigured."""
+
+    def __call__(self, setup: DriverSetup) -> Driver:
+        """Return the driver. Raises Misconfigured."""
+        return self.make(setup)
+
+
+def options_of(section: ComputeSettings, kind: type[OptionsT]) -> OptionsT:
+    """Return the table `[compute.driver_options]` as a struct of a driver. Raises Misconfigured naming the key."""
+    given = section.driver_options
+    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        expected = f"expected one of {', '.join(sorted(known))}" if known else "the driver has no options"
+        raise Misconfigured(f"compute.driver_options.{unknown[0]}: unknown key, {expected}")
+    try:
+        return convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise Misconfigured(_worded(error)) from error
 
 
 def _worded(error: msgspec.ValidationError) -> str:
@@ -70,3 +90,12 @@ def make_driver(setup: DriverSetup) -> Driver:
     """
     driver: Driver = DRIVERS.make(setup.section.driver, setup)
     return driver
+
+
+def kept_rights(section: ComputeSettings) -> frozenset[str] | None:
+    """Return the rights that an agent keeps where it is root; None: its driver does not say, so it keeps all.
+
+    Raises Misconfigured as `make_driver` does.
+    """
+    entry = DRIVERS.load(section.driver)
+    return entry.rights(section) if isinstance(entry, RootsDriver) else None

@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 
 CONFIGURATION = """\
 # Written by the agent at each start.
-security_driver = "none"
 stdio_handler = "file"
 namespaces = []
 cgroup_controllers = []

@@ -23,6 +23,8 @@ ABSENT = "InstanceAgentNotEnabled"
 
 def set_password(domain: libvirt.virDomain, user: str, password: str) -> None:
     """Change the password of a user of a guest that runs. Raises DriverError; the password is in no message."""
+    if "\0" in user or "\0" in password:
+        raise DriverError(SILENT, "the guest agent does not do it: no name of a user and no password has a NUL")
     try:
         domain.agentSetResponseTimeout(SECONDS)
         domain.setUserPassword(user, password)

@@ -24,8 +24,10 @@ from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, bridge_o
 from skep.compute.drivers.libvirt.bridged.programs import missing
 from skep.compute.drivers.libvirt.commands import Owner
 from skep.compute.drivers.libvirt.options import MigrationWay, Options
+from skep.compute.drivers.libvirt.rights import kept_rights
 from skep.compute.drivers.libvirt.volume_kinds import VolumeKinds
-from skep.compute.drivers.registry import DriverSetup
+from skep.compute.drivers.registry import DriverSetup, RootsDriver, options_of
+from skep.config.compute import ComputeSettings
 from skep.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ LONGEST_ROOT = 51
 LONGEST_DIRECTORY = LONGEST_ROOT - len(f"/{ROOT}")
 
 
-def make(setup: DriverSetup) -> LibvirtDriver:
+def _make_driver(setup: DriverSetup) -> LibvirtDriver:
     """Return the driver of a host. Raises Misconfigured that names the option, or the package that is missing."""
     options = setup.options(Options)
     check_client()
@@ -86,6 +88,14 @@ def make(setup: DriverSetup) -> LibvirtDriver:
     kind = LiveMigratingLibvirtDriver if options.migration_uri else LibvirtDriver
     volumes = GuestVolumes(disks, VolumeKinds(OsBricks(setup.host, directory / MOUNTS)))
     return kind(setup.host, LibvirtConnection(uri), disks, volumes, options, directory, bridged)
+
+
+def _rights(section: ComputeSettings) -> frozenset[str]:
+    return kept_rights(options_of(section, Options))
+
+
+make = RootsDriver(_make_driver, _rights)
+"""The entry point."""
 
 
 def _bridged(options: Options, directory: Path) -> BridgedNetworks:
