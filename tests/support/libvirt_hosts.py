@@ -32,7 +32,7 @@ PARTS = tuple(
 )
 """What tests with guests need: `make install-libvirt`."""
 
-OPTIONS = {"virt_type": "qemu", "shutdown_seconds": 0}
+OPTIONS = {"virt_type": "qemu", "shutdown_seconds": 0, "cache_seconds": 0}
 
 
 @functools.cache

@@ -84,7 +84,7 @@ def test_servers_of_one_image_share_its_bytes(disks, directory: Path, kind: str)
     assert len(list((directory / "bases").iterdir())) == 1
     for one, _ in places:
         disks.remove(one.uuid, 1)
-    assert list((directory / "bases").iterdir()) == []
+    assert len(list((directory / "bases").iterdir())) == 1, "it stays for the next server"
 
 
 def test_an_image_larger_than_the_flavor_is_refused(disks, directory: Path) -> None:  # type: ignore[no-untyped-def]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 
 from skep.domain.errors import TooLarge
 from skep.domain.images import Image
@@ -89,6 +90,19 @@ class CheckedBytes(CountedBytes):
                 passed = made.hexdigest()
                 return f"image {image.id} has the checksum {expected} ({name}), and what passed has {passed}"
         return None
+
+
+def differs_on_disk(path: Path, image: Image) -> str | None:
+    """Say in what the bytes of a file are not those that the image service says of the image; None: in nothing.
+
+    Where it says no hash that is known here, nothing is compared. Raises OSError.
+    """
+    for name in _best(image):
+        with path.open("rb") as file:
+            made = hashlib.file_digest(file, name).hexdigest()
+        if made != (expected := _said(image)[name]):
+            return f"image {image.id} has the checksum {expected} ({name}), and the file has {made}"
+    return None
 
 
 def _said(image: Image) -> dict[str, str]:

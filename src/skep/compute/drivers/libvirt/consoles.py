@@ -49,9 +49,11 @@ def trim(path: Path, keep: int) -> None:
 class ConsoleTrimmer:
     """Looks at the files now and then, in a thread of its own."""
 
-    def __init__(self, files: Callable[[], Iterable[Path]], keep: int) -> None:
+    def __init__(self, files: Callable[[], Iterable[Path]], keep: int, prune: Callable[[], None]) -> None:
+        """`prune` removes what else has grown old meanwhile. Raises OSError."""
         self._files = files
         self._keep = keep
+        self._prune = prune
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="libvirt-consoles", daemon=True)
         self._thread.start()
@@ -67,6 +69,10 @@ class ConsoleTrimmer:
                 for path in self._files():
                     trim(path, self._keep)
             except FileNotFoundError:
-                continue
+                log.debug("a guest ended while the consoles were looked at")
             except OSError as error:
                 log.warning("the console of a guest cannot be cut: %s", error)
+            try:
+                self._prune()
+            except OSError as error:
+                log.warning("the bytes of an image cannot be removed: %s", error)

@@ -17,15 +17,14 @@ may enter the directories. As root everything but the shared bytes belongs to th
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from skep.compute.drivers.base import DriverError, NamedResource
+from skep.compute.drivers.libvirt.bases import NEW, BasesKept, ImageBases, base_of
 from skep.compute.drivers.libvirt.commands import LONG, Owner, run
 from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile
 from skep.compute.drivers.libvirt.drives import write_drive
@@ -47,8 +46,6 @@ CONFIG_DRIVE = "config.iso"
 CONSOLE = "console.log"
 BASES = "bases"
 GUESTS = "guests"
-NEW = ".new"
-"""Behind the name of a file that is not whole yet."""
 BLANK = 1 << 20
 """Bytes of the root disk of a server without an image whose flavor has none."""
 GIB = 1 << 30
@@ -58,14 +55,16 @@ MIB = 1 << 20
 class GuestDisks:
     """The files of the guests of one host. All calls may wait for the disk; of one server there is one at a time."""
 
-    def __init__(self, directory: Path, owner: Owner | None) -> None:
+    def __init__(self, directory: Path, owner: Owner | None, kept: BasesKept | None = None) -> None:
+        """`kept` says what stays of the bytes of images that no guest uses. Raises DriverError."""
         self._guests = directory / GUESTS
-        self._bases = directory / BASES
         self._owner = owner
-        self._linking = threading.Lock()
-        for path in (self._guests, self._bases):
+        for path in (self._guests, directory / BASES):
             self._make_directory(path)
-        guarded(self._remove_unused_bases)
+        self._bases = ImageBases(
+            directory / BASES, kept or BasesKept(), lambda file, new: self._copy(file, new, shared=True)
+        )
+        guarded(self._bases.prune)
 
     def place(self, instance: InstanceUuid, attempt: int) -> Path:
         """Return the directory of an attempt, if it has one."""
@@ -107,7 +106,7 @@ class GuestDisks:
             )
         self._make_directory(place)
         base = place / f"base.{disk_format}"
-        guarded(lambda: self._link_base(described, image, base))
+        guarded(lambda: self._bases.link(described, image, base))
         guarded(lambda: self._make_overlay(place, max(size, wanted), base))
 
     def write_drive(self, instance: InstanceUuid, attempt: int, files: Mapping[str, bytes]) -> None:
@@ -127,7 +126,7 @@ class GuestDisks:
         place = self.place(instance, attempt)
         if not (place / DISK).exists():
             raise _no_disk(instance, attempt)
-        base = _base(place)
+        base = base_of(place)
         backing = None if base is None else BackingFile(path=str(base), format=base.suffix.removeprefix("."))
         return DiskFile(path=str(place / DISK), format="qcow2", bus=wishes.disk_bus, backing=backing)
 
@@ -148,7 +147,7 @@ class GuestDisks:
         """Make a rescue disk, in place of one that is there, and return it: over the bytes of the image, or of the
         server's own image, or empty where it has none. Raises DriverError."""
         place = self.place(instance, attempt)
-        own = _base(place)
+        own = base_of(place)
         self.remove_rescue(instance, attempt)
         base = None
         if image is not None:
@@ -191,7 +190,7 @@ class GuestDisks:
         place = self.place(instance, attempt)
         if not place.exists():
             raise _no_disk(instance, attempt)
-        base = _base(place)
+        base = base_of(place)
         names = (DISK, *(() if base is None else (base.name,)), EPHEMERAL)
         return {name: place / name for name in names if (place / name).exists()}
 
@@ -249,7 +248,7 @@ class GuestDisks:
         place = self.place(instance, attempt)
         self.own(instance, attempt)
         new = guarded(lambda: self._fresh(place, "snapshot"))
-        base = _base(place)
+        base = base_of(place)
         source = "driver=qcow2,file.driver=file,file.filename=disk"
         if base is not None:
             source += f",backing.driver={base.suffix[1:]},backing.file.driver=file,backing.file.filename={base.name}"
@@ -284,10 +283,14 @@ class GuestDisks:
             guarded(lambda one=one: (place / one).unlink(missing_ok=True))  # type: ignore[misc]
 
     def remove(self, instance: InstanceUuid, attempt: int) -> None:
-        """Remove all files of an attempt, and bytes of images that no guest needs any more. Raises DriverError."""
+        """Remove all files of an attempt, and bytes of images that stayed long enough. Raises DriverError."""
         place = self.place(instance, attempt)
         guarded(lambda: shutil.rmtree(place) if place.exists() else None)
-        guarded(self._remove_unused_bases)
+        guarded(self._bases.prune)
+
+    def prune(self) -> None:
+        """Remove bytes of images that no guest uses and that stayed long enough, or are too many. Raises OSError."""
+        self._bases.prune()
 
     def _make_directory(self, path: Path) -> None:
         def make() -> None:
@@ -313,32 +316,6 @@ class GuestDisks:
         under = () if base is None else ("-u", "-b", base.name, "-F", base.suffix.removeprefix("."))
         run(("qemu-img", "create", "-q", "-f", "qcow2", *under, new.name, str(size)), place, self._owner)
         new.replace(place / name)
-
-    def _link_base(self, image: Image, file: Path, base: Path) -> None:
-        shared = self._bases / _key(image, base.suffix)
-        if not self._linked(shared, base):
-            new = base.with_name(f"{base.name}{NEW}")
-            self._copy(file, new, shared=True)
-            with self._linking:
-                if not shared.exists():
-                    os.link(new, shared)
-            new.replace(base)
-
-    def _linked(self, shared: Path, base: Path) -> bool:
-        """Link to bytes that are there; tell whether there are any."""
-        with self._linking:
-            base.unlink(missing_ok=True)
-            try:
-                os.link(shared, base)
-            except FileNotFoundError:
-                return False
-            return True
-
-    def _remove_unused_bases(self) -> None:
-        with self._linking:
-            for path in self._bases.iterdir():
-                if path.stat().st_nlink == 1:
-                    path.unlink()
 
     def _copy(self, source: Path, target: Path, *, shared: bool = False) -> None:
         """Copy a file, its holes as holes. `shared`: guests read it and none writes it. Raises DriverError."""
@@ -408,15 +385,6 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 def _no_disk(instance: InstanceUuid, attempt: int) -> DriverError:
     return DriverError("InstanceNotFound", f"there is no disk of attempt {attempt} of {instance}")
-
-
-def _base(place: Path) -> Path | None:
-    return next((place / f"base.{one}" for one in FORMATS if (place / f"base.{one}").exists()), None)
-
-
-def _key(image: Image, suffix: str) -> str:
-    said = "\n".join((image.id, image.checksum or "", image.os_hash_value or ""))
-    return f"{hashlib.sha256(said.encode()).hexdigest()[:40]}{suffix}"
 
 
 def _grow(path: Path, size: int) -> None:

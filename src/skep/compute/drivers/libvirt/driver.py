@@ -14,10 +14,11 @@ import libvirt
 
 from skep.compute.drivers.base import DriverError, Guest, HostFacts, NamedResource
 from skep.compute.drivers.contents import GuestContents
+from skep.compute.drivers.libvirt.bases import NEW
 from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
 from skep.compute.drivers.libvirt.connection import LibvirtConnection
 from skep.compute.drivers.libvirt.consoles import ConsoleTrimmer, end_of
-from skep.compute.drivers.libvirt.disks import DISK, EPHEMERAL, NEW, SWAP, VOLUMES, GuestDisks, guarded, image_format
+from skep.compute.drivers.libvirt.disks import DISK, EPHEMERAL, SWAP, VOLUMES, GuestDisks, guarded, image_format
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import GuestDomains, state_of, switch_off
 from skep.compute.drivers.libvirt.facts import host_facts
@@ -76,7 +77,7 @@ class LibvirtDriver(LibvirtVolumes):
         self._turns = ServerTurns()
         self._workers = ThreadPoolExecutor(THREADS, thread_name_prefix="libvirt")
         self._lookers = ThreadPoolExecutor(LOOKERS, thread_name_prefix="libvirt-looks")
-        self._trimmer = ConsoleTrimmer(disks.consoles, options.console_kib << 10)
+        self._trimmer = ConsoleTrimmer(disks.consoles, options.console_kib << 10, disks.prune)
 
     def on_change(self, told: Callable[[], None]) -> None:
         """Call `told` in the event loop that runs now when a guest starts, stops, is paused or goes on."""

@@ -64,6 +64,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     console_kib: Annotated[int, Meta(ge=16, le=1 << 20)] = 1024
     """KiB that are kept of what a guest writes to its console, at least; twice as much is on the disk at most, and what
     it writes between two looks at it."""
+    cache_seconds: Annotated[float, Meta(ge=0)] = 86400.0
+    """So long the bytes of an image stay below `directory` after the end of its last guest."""
+    cache_mib: Annotated[int, Meta(ge=0)] = 10240
+    """MiB of such bytes that stay at most; the longest unused go first."""
     graphics: Graphics = "vnc"
     """`vnc`: guests have a screen, which users see by the API; `none`: they have none. Guests that run follow when they
     are started anew."""

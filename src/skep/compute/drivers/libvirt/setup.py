@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.bases import BasesKept
 from skep.compute.drivers.libvirt.bricks import OsBricks
 from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, bridge_options
@@ -79,7 +80,8 @@ def _make_driver(setup: DriverSetup) -> LibvirtDriver:
             uri = embedded(
                 directory / ROOT, None if user is None else user.pw_name, "" if owner is None else _group(owner.gid)
             )
-        disks = GuestDisks(directory, owner)
+        kept = BasesKept(seconds=options.cache_seconds, most=options.cache_mib << 20)
+        disks = GuestDisks(directory, owner, kept)
     except OSError as error:
         raise Misconfigured(f"{TABLE}.directory: {error}") from error
     except DriverError as error:
