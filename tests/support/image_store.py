@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, NotFound, SkepError, Unavailable
@@ -53,5 +54,7 @@ class SentImages:
         finally:
             self.ended.set()
 
-    def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
+    def download(
+        self, image_id: str, context: RequestContext, *, most: int, held: Path | None = None
+    ) -> AsyncIterator[bytes]:
         raise NotImplementedError

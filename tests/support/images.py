@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from skep.domain.context import RequestContext
-from skep.domain.errors import NotFound, TooLarge
+from skep.domain.errors import NotFound, TooLarge, Unreachable
 from skep.domain.ids import ProjectId
 from skep.domain.images import Image
-from skep.neighbours.images.base import BrokenTransfer
 
 
 @dataclass
@@ -31,6 +31,8 @@ class HeldTransfers:
     def __init__(self, held: dict[str, bytes]) -> None:
         self.held = held
         self.asked: list[tuple[str, RequestContext]] = []
+        self.held_by: list[bytes] = []
+        """What those who asked had of the images already, where they had anything."""
         self.piece = 2
         """Bytes that come at a time."""
         self.breaks = 0
@@ -46,13 +48,19 @@ class HeldTransfers:
         self.ended = asyncio.Event()
         """A transfer has ended, whatever became of it."""
 
-    async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
+    async def download(
+        self, image_id: str, context: RequestContext, *, most: int, held: Path | None = None
+    ) -> AsyncIterator[bytes]:
         self.asked.append((image_id, context))
         if image_id not in self.held:
             raise NotFound(f"image {image_id} could not be found")
         content = self.held[image_id]
         if len(content) > most:
             raise TooLarge(f"image {image_id} has {len(content)} bytes, at most {most} are possible")
+        if held is not None:
+            self.held_by.append(await asyncio.to_thread(held.read_bytes))
+            assert content.startswith(self.held_by[-1])
+            content = content[len(self.held_by[-1]) :]
         try:
             yield content[: self.piece]
             self.begun.set()
@@ -62,7 +70,7 @@ class HeldTransfers:
                 raise NotFound(f"image {image_id} could not be found")
             if self.breaks:
                 self.breaks -= 1
-                raise BrokenTransfer("the transfer broke off")
+                raise Unreachable("the transfer broke off")
             for start in range(self.piece, len(content), self.piece):
                 yield content[start : start + self.piece]
         finally:

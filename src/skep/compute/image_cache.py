@@ -6,12 +6,14 @@ import asyncio
 import errno
 import os
 import shutil
+import time
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -23,12 +25,16 @@ from skep.domain.builds import BuildFailure, failure
 from skep.domain.errors import Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.images import Image
 from skep.neighbours.images.base import BrokenTransfer
+from skep.neighbours.images.checked import says_hash
 from skep.neighbours.images.tickets import NoTicket
 
 log = structlog.get_logger("skep.compute")
 
 PART = ".part"
 """How the file of an image ends that is not whole."""
+
+PART_SECONDS = 86400
+"""So long it is kept by an agent that starts, to be gone on with."""
 
 SMALL_DISK = 4
 """The part of a disk that stays free where all that shall stay free is more."""
@@ -64,7 +70,8 @@ class DiskUsage(Protocol):
 class ImageCache:
     """The files of images in a directory of one process. Agents of one process may share it.
 
-    A file is written under another name, synced and renamed, so that what bears an image's name is whole. What no
+    A file is written under another name, synced and renamed, so that what bears an image's name is whole. A transfer
+    that was cut goes on where it was, also in the next process. What no
     guest has a link to is removed, the longest unused first, when there is more of it than may be kept, or when a new
     image needs the room.
     """
@@ -108,7 +115,8 @@ class ImageCache:
         self._removing = asyncio.Lock()
         """Held while files are removed: one that is taken meanwhile is found gone, or stays."""
         self._uninterrupted: set[asyncio.Task[None]] = set()
-        self._number = 0
+        self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By the name of the file, while a transfer writes or waits to."""
 
     async def take(self, image: Image, taker: Taker) -> Path | BuildFailure:
         """Return the file of an image, which stays until `release`; or why there is none, and nothing to release.
@@ -220,17 +228,29 @@ class ImageCache:
     async def _download(self, name: str, image: Image, taker: Taker) -> None:
         """Write the file of an image. Raises what the transfer raises, and OSError."""
         await self._uninterruptedly(self._open())
+        # A transfer that was cancelled may still be about to close its own.
+        async with self._writing.setdefault(name, asyncio.Lock()):
+            await self._continue(name, image, taker)
+
+    async def _continue(self, name: str, image: Image, taker: Taker) -> None:
+        """Write what is missing of an image. What came before a cut is gone on with, where a hash tells at the end
+        whether it was the image's.
+        """
+        path = self._directory / f"{name}{PART}"
+        held = await asyncio.to_thread(_length, path)
+        anew = not says_hash(image) or held >= image.size
+        coming = image.size if anew else image.size - held
         async with self._reserving:
-            await self._uninterruptedly(self._make_room(image.size))
-            coming = image.size
+            await self._uninterruptedly(self._make_room(coming))
             self._coming += coming
-        # A transfer that was cancelled may still be about to remove its own.
-        self._number += 1
-        part = PartialFile(self._directory / f"{name}.{self._number}{PART}")
-        size = 0
+        part = PartialFile(path)
+        stays, size = False, 0
         try:
-            await part.make()
-            async for piece in self._transfers.download(image, taker, most=self._largest):
+            size = held = await part.make(anew=anew)
+            if held:
+                log.info("image transfer goes on", image=image.id, at=held)
+            transfer = self._transfers.download(image, taker, most=self._largest, held=path if held else None)
+            async for piece in transfer:
                 size += len(piece)
                 await part.write(piece)
                 written = min(len(piece), coming)
@@ -239,9 +259,14 @@ class ImageCache:
             if image.size and size != image.size:
                 raise BrokenTransfer(f"it had {image.size} bytes when the server was requested, and has {size} now")
             await part.keep(self._directory / name)
+        except (BrokenTransfer, NotFound, Forbidden, TooLarge, OSError):
+            raise
+        except BaseException:
+            stays = says_hash(image) and size > 0
+            raise
         finally:
             self._coming -= coming
-            await part.remove()
+            await (part.close() if stays else part.remove())
         log.info("image fetched", image=image.id, size=size)
 
     async def _uninterruptedly(self, work: Coroutine[Any, Any, None]) -> None:
@@ -297,10 +322,18 @@ def _touched(path: Path) -> bool:
 
 
 def _open(directory: Path) -> None:
-    """Make the directory, and remove what an interrupted transfer left."""
+    """Make the directory, and remove what interrupted transfers left that nothing has gone on with for long."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for part in directory.glob(f"*{PART}"):
-        part.unlink(missing_ok=True)
+        if part.stat().st_mtime < time.time() - PART_SECONDS:
+            part.unlink(missing_ok=True)
+
+
+def _length(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _make_room(
@@ -335,14 +368,14 @@ def _remove_oldest(directory: Path, taken: frozenset[str], kept: int) -> None:
 
 
 def _unused(directory: Path, taken: frozenset[str]) -> list[tuple[Path, os.stat_result]]:
-    """Return the whole files that nothing is linked to and no build has taken, the longest unused first."""
+    """Return the files that nothing is linked to and no build has taken, whole or not, the longest unused first."""
     found = (one for one in _found(directory, taken) if one[1].st_nlink == 1)
     return sorted(found, key=lambda one: one[1].st_mtime_ns)
 
 
 def _found(directory: Path, taken: frozenset[str]) -> Iterator[tuple[Path, os.stat_result]]:
     for path in directory.iterdir():
-        if path.name in taken or path.name.endswith(PART):
+        if path.name.removesuffix(PART) in taken:
             continue
         try:
             yield path, path.stat()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from skep.domain.context import RequestContext
@@ -30,8 +31,11 @@ class Taker:
 class HostTransfers(Protocol):
     """Carries the bytes of images to a host."""
 
-    def download(self, image: Image, taker: Taker, *, most: int) -> AsyncIterator[bytes]:
-        """Give the bytes of an image. Raises what `ImageTransfers.download` raises, and NoTicket."""
+    def download(self, image: Image, taker: Taker, *, most: int, held: Path | None = None) -> AsyncIterator[bytes]:
+        """Give the bytes of an image but for the first, which `held` has.
+
+        Raises what `ImageTransfers.download` raises, and NoTicket.
+        """
         ...
 
 
@@ -56,9 +60,9 @@ class ByRequest:
     def __init__(self, transfers: ImageTransfers) -> None:
         self._transfers = transfers
 
-    def download(self, image: Image, taker: Taker, *, most: int) -> AsyncIterator[bytes]:
+    def download(self, image: Image, taker: Taker, *, most: int, held: Path | None = None) -> AsyncIterator[bytes]:
         """Give the bytes of an image that the caller of the request may use."""
-        return self._transfers.download(image.id, taker.context, most=most)
+        return self._transfers.download(image.id, taker.context, most=most, held=held)
 
 
 class ByTicket:
@@ -67,10 +71,12 @@ class ByTicket:
     def __init__(self, images: TicketedImages) -> None:
         self._images = images
 
-    async def download(self, image: Image, taker: Taker, *, most: int) -> AsyncIterator[bytes]:
+    async def download(
+        self, image: Image, taker: Taker, *, most: int, held: Path | None = None
+    ) -> AsyncIterator[bytes]:
         """Give the bytes of an image for which the build gets a ticket."""
         ticket = await taker.ticket()
-        async for piece in self._images.download(image, ticket, most=most):
+        async for piece in self._images.download(image, ticket, most=most, held=held):
             yield piece
 
 

@@ -12,15 +12,17 @@ Result = TypeVar("Result")
 
 
 class PartialFile:
-    """A file that is kept under another name once it is whole. To be removed at the end, whatever came of it."""
+    """A file that is kept under another name once it is whole. To be removed or closed at the end, whatever came of it:
+    what was closed may be gone on with.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
 
-    async def make(self) -> None:
-        """Make the file. Raises OSError, also when there is one."""
-        await to_its_end(self._make)
+    async def make(self, *, anew: bool) -> int:
+        """Make the file, or unless `anew` go on with one that is there; return its bytes. Raises OSError."""
+        return await to_its_end(self._make, anew)
 
     async def write(self, piece: bytes) -> None:
         """Add some bytes. Raises OSError."""
@@ -30,13 +32,20 @@ class PartialFile:
         """Store the bytes durably and give the file its name. Raises OSError."""
         await to_its_end(self._keep, path)
 
+    async def close(self) -> None:
+        """Close the file; it stays. Raises OSError."""
+        await to_its_end(self._close)
+
     async def remove(self) -> None:
         """Close the file, and remove it unless it was kept. Raises OSError."""
         await to_its_end(self._remove)
 
-    def _make(self) -> None:
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
-        self._file = os.fdopen(descriptor, "wb", buffering=0)
+    def _make(self, anew: bool) -> int:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(descriptor, "ab", buffering=0)
+        if anew:
+            self._file.truncate(0)
+        return os.fstat(descriptor).st_size
 
     def _write(self, piece: bytes) -> None:
         assert self._file is not None
@@ -46,14 +55,18 @@ class PartialFile:
 
     def _keep(self, path: Path) -> None:
         assert self._file is not None
+        os.fchmod(self._file.fileno(), 0o400)
         os.fsync(self._file.fileno())
         self._path.rename(path)
 
-    def _remove(self) -> None:
+    def _close(self) -> None:
         file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _remove(self) -> None:
         try:
-            if file is not None:
-                file.close()
+            self._close()
         finally:
             self._path.unlink(missing_ok=True)
 

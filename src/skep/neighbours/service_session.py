@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx
@@ -164,14 +164,14 @@ class ServiceSession:
         return response
 
     @contextlib.asynccontextmanager
-    async def stream(self, url: str) -> AsyncIterator[httpx.Response]:
+    async def stream(self, url: str, headers: Mapping[str, str] = PLAIN) -> AsyncIterator[httpx.Response]:
         """Send a GET with Skep's token, whose body is read while the context lasts. What broke off is not tried again.
 
         Raises Unreachable when the service does not answer or breaks off, Unavailable when it fails or refuses Skep's
         own user.
         """
         session = await self._current()
-        headers = {**PLAIN, "X-Auth-Token": session.token}
+        headers = {**headers, "X-Auth-Token": session.token}
         service, seconds = self._service(url), self.credentials.timeout
         with self._circuits.asking(service, f"GET {url}") as asking:
             try:

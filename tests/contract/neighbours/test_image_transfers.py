@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from skep.neighbours.images.checked import whole
 from skep.neighbours.images.glance import GlanceImages
 from skep.neighbours.service_session import ServiceCredentials, ServiceSession
 from skep.standalone.images.embedded import EmbeddedImages
+from skep.standalone.images.handlers import files
 
 DATA = bytes(range(256)) * 10_000
 """More than goes in one piece."""
@@ -89,6 +91,38 @@ async def test_it_comes_in_pieces(cloud: ServedNeighbours, transfers: ImageTrans
     image_id = await made(cloud)
     async with contextlib.aclosing(transfers.download(image_id, MINE, most=MOST)) as coming:  # type: ignore[type-var]
         assert 0 < len(await anext(coming)) < len(DATA)
+
+
+@pytest.mark.parametrize("there", [1, 1000, len(DATA) - 1])
+async def test_what_is_there_does_not_come_again(
+    cloud: ServedNeighbours, transfers: ImageTransfers, tmp_path: Path, there: int
+) -> None:
+    image_id = await made(cloud)
+    held = tmp_path / "held"
+    held.write_bytes(DATA[:there])
+    coming = transfers.download(image_id, MINE, most=MOST, held=held)
+    assert b"".join([piece async for piece in coming]) == DATA[there:]
+
+
+async def test_what_is_there_and_is_not_the_image_s_is_no_image(
+    cloud: ServedNeighbours, transfers: ImageTransfers, tmp_path: Path
+) -> None:
+    image_id = await made(cloud)
+    held = tmp_path / "held"
+    held.write_bytes(b"x" + DATA[1:1000])
+    with pytest.raises(BrokenTransfer, match="checksum"):
+        _ = [piece async for piece in transfers.download(image_id, MINE, most=MOST, held=held)]
+
+
+async def test_a_service_that_gives_no_parts_gives_all(
+    cloud: ServedNeighbours, transfers: ImageTransfers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image_id = await made(cloud)
+    monkeypatch.setattr(files, "_REST", re.compile("no range"))
+    held = tmp_path / "held"
+    held.write_bytes(DATA[:1000])
+    coming = transfers.download(image_id, MINE, most=MOST, held=held)
+    assert b"".join([piece async for piece in coming]) == DATA[1000:]
 
 
 async def test_who_may_have_it(cloud: ServedNeighbours, transfers: ImageTransfers) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -124,10 +125,10 @@ async def test_other_bytes_under_the_same_id_are_fetched(tmp_path: Path, transfe
 async def test_what_breaks_off_is_fetched_again_and_never_seen(tmp_path: Path, transfers: HeldTransfers) -> None:
     cache = cache_of(tmp_path, transfers)
     transfers.breaks = TRIES
-    assert (await refused(cache, ONE)).error == "ImageUnavailable"
+    assert (await refused(cache, PLAIN)).error == "ImageUnavailable"
     assert list((tmp_path / "images").iterdir()) == []
     transfers.breaks = TRIES - 1
-    assert (await taken(cache, ONE)).read_bytes() == b"first"
+    assert (await taken(cache, PLAIN)).read_bytes() == b"first"
 
 
 async def test_an_image_of_another_size_than_was_requested_is_refused(tmp_path: Path, transfers: HeldTransfers) -> None:
@@ -162,7 +163,7 @@ async def test_an_image_that_would_fill_the_disk_is_not_asked_for(tmp_path: Path
 async def test_a_transfer_that_takes_too_long_ends(tmp_path: Path, transfers: HeldTransfers) -> None:
     cache = ImageCache(tmp_path / "images", ByRequest(transfers), largest=8, kept=8, limit=0.01, pause=0)
     transfers.goes_on.clear()
-    assert (await refused(cache, ONE)).error == "ImageUnavailable"
+    assert (await refused(cache, PLAIN)).error == "ImageUnavailable"
     # The limit may pass before the directory is made, which nothing interrupts.
     await cache.close()
     assert list((tmp_path / "images").iterdir()) == []
@@ -222,7 +223,7 @@ async def test_a_transfer_goes_on_while_one_build_waits_for_it_and_ends_after_th
     transfers.goes_on.clear()
     transfers.begun.clear()
     transfers.ended.clear()
-    last = asyncio.create_task(taken(cache, TWO))
+    last = asyncio.create_task(taken(cache, msgspec.structs.replace(TWO, checksum=None)))
     await transfers.begun.wait()
     last.cancel()
     await asyncio.wait([last])
@@ -231,11 +232,56 @@ async def test_a_transfer_goes_on_while_one_build_waits_for_it_and_ends_after_th
     assert [path.read_bytes() for path in (tmp_path / "images").iterdir()] == [b"first"]
 
 
-async def test_what_a_killed_process_left_is_removed(tmp_path: Path, transfers: HeldTransfers) -> None:
+async def test_what_a_process_left_long_ago_is_removed(tmp_path: Path, transfers: HeldTransfers) -> None:
     (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "some.1.part").write_bytes(b"fir")
+    left = tmp_path / "images" / f"some.1{PART}"
+    left.write_bytes(b"fir")
+    os.utime(left, (1, 1))
     await taken(cache_of(tmp_path, transfers), ONE)
     assert [path.read_bytes() for path in (tmp_path / "images").iterdir()] == [b"first"]
+
+
+HASHED = msgspec.structs.replace(ONE, checksum=hashlib.md5(b"first").hexdigest())
+
+
+async def test_a_transfer_that_was_cut_goes_on_where_it_was(tmp_path: Path, transfers: HeldTransfers) -> None:
+    transfers.breaks = 2
+    path = await taken(cache_of(tmp_path, transfers), HASHED)
+    assert transfers.held_by == [b"fi", b"firs"]
+    assert path.read_bytes() == b"first"
+    assert path.stat().st_mode & 0o777 == 0o400
+    assert list(path.parent.iterdir()) == [path]
+
+
+async def test_it_goes_on_in_the_next_process_too(tmp_path: Path, transfers: HeldTransfers) -> None:
+    transfers.goes_on.clear()
+    cache = cache_of(tmp_path, transfers)
+    asked = asyncio.create_task(cache.take(HASHED, TAKER))
+    await transfers.stopped.get()
+    asked.cancel()
+    await cache.close()
+    await asyncio.wait([asked])
+    transfers.goes_on.set()
+    again = cache_of(tmp_path, transfers)
+    assert (await taken(again, HASHED)).read_bytes() == b"first"
+    assert transfers.held_by == [b"fi"]
+
+
+async def test_an_image_without_a_hash_begins_anew(tmp_path: Path, transfers: HeldTransfers) -> None:
+    """Nothing would tell at its end that the parts are of one image."""
+    transfers.breaks = 1
+    assert (await taken(cache_of(tmp_path, transfers), PLAIN)).read_bytes() == b"first"
+    assert transfers.held_by == []
+
+
+async def test_what_was_cut_and_is_not_gone_on_with_makes_room(tmp_path: Path, transfers: HeldTransfers) -> None:
+    transfers.breaks = TRIES
+    cache = cache_of(tmp_path, transfers, kept=0)
+    await refused(cache, HASHED)
+    [left] = (tmp_path / "images").iterdir()
+    assert left.name.endswith(PART)
+    await taken(cache, TWO)
+    assert not left.exists()
 
 
 async def test_what_no_guest_is_linked_to_goes_the_longest_unused_first(

@@ -108,5 +108,5 @@ async def test_a_client_that_goes_away_before_the_first_byte_leaves_nothing_open
 
     scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
     with pytest.raises(ClientDisconnect):
-        await ImageData(file, {})(scope, receive, send)
+        await ImageData(file, {}, 200)(scope, receive, send)
     assert file.closed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Protocol
 
 from skep.domain.context import RequestContext
@@ -102,12 +103,14 @@ class ImagesOfUsers(Protocol):
 class ImageTransfers(Protocol):
     """Carries the bytes of images piece by piece, in bounded memory."""
 
-    def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
-        """Give the bytes of an image that the caller in `context` may use.
+    def download(
+        self, image_id: str, context: RequestContext, *, most: int, held: Path | None = None
+    ) -> AsyncIterator[bytes]:
+        """Give the bytes of an image that the caller in `context` may use, but for the first, which `held` has.
 
-        They are the image's only when the iterator ends without an error. Raises NotFound when there is no such image,
-        or it has no bytes; TooLarge when it has more than `most`; BrokenTransfer when size or checksum are others;
-        Unavailable when the transfer breaks off.
+        With those they are the image's only when the iterator ends without an error. Raises NotFound when there is no
+        such image, or it has no bytes; TooLarge when it has more than `most`; BrokenTransfer when size or checksum are
+        others; Unavailable when the transfer breaks off; OSError where `held` cannot be read.
         """
         ...
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from skep.domain.errors import TooLarge
 from skep.domain.images import Image
 from skep.neighbours.images.base import BrokenTransfer
+from skep.neighbours.images.files import open_bytes, pieces
 
 CHECKSUM = "md5"
 """What an image service gives as `checksum`."""
@@ -18,21 +19,52 @@ ALGORITHMS = frozenset("sha1 sha224 sha256 sha384 sha512 sha3_224 sha3_256 sha3_
 """Those of `os_hash_algo` that are known here; of another one the checksum is compared."""
 
 
-async def whole(pieces: AsyncIterator[bytes], image: Image, most: int) -> AsyncIterator[bytes]:
-    """Pass on the bytes of an image.
+async def whole(
+    arriving: AsyncIterator[bytes], image: Image, most: int, held: Path | None = None
+) -> AsyncIterator[bytes]:
+    """Pass on the bytes of an image, of which the first are in the file `held`: they are looked at, and not passed on.
 
-    Raises TooLarge, before the first byte, when the image has more than `most`, and BrokenTransfer when what comes is
-    not what the image service says of it.
+    Raises TooLarge, before the first byte, when the image has more than `most`, BrokenTransfer when what comes is not
+    what the image service says of it, and OSError.
     """
     if image.size > most:
         raise TooLarge(f"image {image.id} has {image.size} bytes, at most {most} are possible")
-    counted = CheckedBytes(pieces, image.size, _best(image))
+    start = length(held)
+    counted = CheckedBytes(_joined(held, arriving), image.size, _best(image))
     try:
         async for piece in counted:
-            yield piece
+            if counted.size > start:
+                yield piece
     except TooLarge as error:
         raise BrokenTransfer(f"image {image.id} has {image.size} bytes, and more arrived") from error
     counted.compare(image)
+
+
+def length(held: Path | None) -> int:
+    """Return how many of the first bytes of an image are there. Raises OSError."""
+    return 0 if held is None else held.stat().st_size
+
+
+def says_hash(image: Image) -> bool:
+    """Tell whether the image service says a hash by which bytes that came in parts can be compared."""
+    return bool(_best(image))
+
+
+async def without(start: int, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Leave out so many bytes: of a service that gives all of them."""
+    async for piece in pieces:
+        if start < len(piece):
+            yield piece[start:]
+        start = max(start - len(piece), 0)
+
+
+async def _joined(held: Path | None, arriving: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if held is not None:
+        with await open_bytes(held) as file:
+            async for piece in pieces(file):
+                yield piece
+    async for piece in arriving:
+        yield piece
 
 
 async def nothing() -> AsyncIterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import urllib.parse
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,10 +16,10 @@ from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.ids import is_uuid
 from skep.domain.images import FIELDS, MOST_BACKUPS, Discarded, Image, NewImage, backup_properties
-from skep.neighbours.answers import IMAGES, decode, flowing, nonsense
+from skep.neighbours.answers import IMAGES, decode, nonsense
 from skep.neighbours.connections import ServiceAnswer
-from skep.neighbours.images.checked import CheckedBytes, nothing, whole
-from skep.neighbours.images.files import PIECE
+from skep.neighbours.images.answers import asked, bytes_of
+from skep.neighbours.images.checked import CheckedBytes, nothing
 from skep.neighbours.service_session import ServiceSession
 
 log = structlog.get_logger("skep.neighbours")
@@ -144,15 +145,13 @@ class GlanceImages:
             raise Unavailable(f"{IMAGES} answered {response.status_code} {what}")
         return decode(IMAGES, response, _Listed).images
 
-    async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
+    async def download(
+        self, image_id: str, context: RequestContext, *, most: int, held: Path | None = None
+    ) -> AsyncIterator[bytes]:
         """Give the bytes of an image that the caller may use."""
         image = await self.get(image_id, context)
-        async with self._session.stream(await self._url(f"/images/{image.id}/file")) as response:
-            if response.status_code in (204, 404):
-                raise NotFound(f"image {image_id} has no bytes")
-            if response.status_code != 200:
-                raise Unavailable(f"{IMAGES} answered {response.status_code} for the bytes of {image_id}")
-            async for piece in whole(flowing(IMAGES, response, self._session.credentials.timeout, PIECE), image, most):
+        async with self._session.stream(await self._url(f"/images/{image.id}/file"), asked(held)) as response:
+            async for piece in bytes_of(response, image, self._session.credentials.timeout, most, held):
                 yield piece
 
     async def upload(self, image_id: str, pieces: AsyncIterator[bytes], context: RequestContext, *, most: int) -> Image:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -16,9 +17,9 @@ from skep.domain.clock import SECOND
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import Conflict, Forbidden, NotFound, SkepError, TooLarge, Unavailable
 from skep.domain.images import Image
-from skep.neighbours.answers import IMAGES, PLAIN, ask, decode, flowing, send, unreachable
-from skep.neighbours.images.checked import CountedBytes, whole
-from skep.neighbours.images.files import PIECE
+from skep.neighbours.answers import IMAGES, ask, decode, send, unreachable
+from skep.neighbours.images.answers import asked, bytes_of
+from skep.neighbours.images.checked import CountedBytes
 
 HEADER = "X-Skep-Image-Ticket"
 
@@ -85,19 +86,17 @@ class TicketedImages:
         self._timeout = timeout
         self._endpoint = endpoint.rstrip("/").removesuffix("/v2")
 
-    async def download(self, image: Image, ticket: ImageTicket, *, most: int) -> AsyncIterator[bytes]:
-        """Give the bytes of an image as it was when its server was requested.
+    async def download(
+        self, image: Image, ticket: ImageTicket, *, most: int, held: Path | None = None
+    ) -> AsyncIterator[bytes]:
+        """Give the bytes of an image as it was when its server was requested, but for the first, which `held` has.
 
         Raises what `ImageTransfers.download` raises.
         """
-        url, headers = self._url(image.id, ticket) + "/file", {**PLAIN, HEADER: ticket.ticket}
+        url, headers = self._url(image.id, ticket) + "/file", {**asked(held), HEADER: ticket.ticket}
         try:
             async with self._client.stream("GET", url, headers=headers, timeout=self._timeout) as response:
-                if response.status_code in (204, 404):
-                    raise NotFound(f"image {image.id} has no bytes, or is gone")
-                if response.status_code != 200:
-                    raise Unavailable(f"{IMAGES} answered {response.status_code} for the bytes of {image.id}")
-                async for piece in whole(flowing(IMAGES, response, self._timeout, PIECE), image, most):
+                async for piece in bytes_of(response, image, self._timeout, most, held):
                     yield piece
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise unreachable(IMAGES, url, error) from error

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from skep.database.api.images import ImageQuery, StoredImage, Viewer
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound
 from skep.domain.images import MOST_BACKUPS, Discarded, Image, NewImage, backup_properties
-from skep.neighbours.images.checked import CountedBytes, nothing, whole
+from skep.neighbours.images.checked import CountedBytes, length, nothing, whole
 from skep.neighbours.images.files import pieces
 from skep.standalone.images.service import EVERYBODY, StandaloneImages
 
@@ -52,13 +53,16 @@ class EmbeddedImages:
         )
         return [image.id for image in (await self._images.select(query, None, EVERYBODY)).images]
 
-    async def download(self, image_id: str, context: RequestContext, *, most: int) -> AsyncIterator[bytes]:
+    async def download(
+        self, image_id: str, context: RequestContext, *, most: int, held: Path | None = None
+    ) -> AsyncIterator[bytes]:
         """Give the bytes of an image that the caller may use."""
         stored, file = await self._images.read(image_id.lower(), viewer_of(context))
         if file is None:
             raise NotFound(f"image {image_id} has no bytes")
         with file:
-            async for piece in whole(pieces(file), _image(stored), most):
+            file.seek(length(held))
+            async for piece in whole(pieces(file), _image(stored), most, held):
                 yield piece
 
     async def upload(self, image_id: str, pieces: AsyncIterator[bytes], context: RequestContext, *, most: int) -> Image:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import BinaryIO
 
@@ -18,6 +19,9 @@ from skep.standalone.images.callers import ImagesApi, downloader, image_id, uplo
 
 BYTES = "application/octet-stream"
 
+_REST = re.compile(r"bytes=([0-9]{1,18})-")
+"""A range without an end: the only one that is given."""
+
 
 @operation({BYTES: {}}, status=204)
 async def upload(api: ImagesApi, request: Request) -> Response:
@@ -33,9 +37,9 @@ async def upload(api: ImagesApi, request: Request) -> Response:
     return Response(status_code=204)
 
 
-@operation(status=(200, 204), gives=BYTES, shows={})
+@operation(status=(200, 204, 206), gives=BYTES, shows={})
 async def download(api: ImagesApi, request: Request) -> Response:
-    """Give out the data of an image; 204 while there is none."""
+    """Give out the data of an image; 204 while there is none. With `Range: bytes=N-` those behind the first N (206)."""
     viewer = await downloader(api, request)
     image, file = await api.images.read(image_id(request), viewer)
     if file is None:
@@ -44,14 +48,21 @@ async def download(api: ImagesApi, request: Request) -> Response:
     if request.method == "HEAD":
         file.close()
         return Response(None, 200, headers, BYTES)
-    return ImageData(file, headers)
+    wanted = _REST.fullmatch(request.headers.get("range", ""))
+    start, size = int(wanted[1]) if wanted else 0, image.size or 0
+    if 0 < start < size:
+        file.seek(start)
+        headers = {"Content-Length": str(size - start), "Content-Range": f"bytes {start}-{size - 1}/{size}"}
+        return ImageData(file, headers, 206)
+    # What cannot be given in part is given whole (RFC 9110, 14.2: a range may be ignored).
+    return ImageData(file, headers, 200)
 
 
 class ImageData(StreamingResponse):
     """Gives out an opened file and closes it, also for a client that went away before the first byte."""
 
-    def __init__(self, file: BinaryIO, headers: Mapping[str, str]) -> None:
-        super().__init__(pieces(file), 200, headers, BYTES)
+    def __init__(self, file: BinaryIO, headers: Mapping[str, str], status: int) -> None:
+        super().__init__(pieces(file), status, headers, BYTES)
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
