@@ -14,7 +14,8 @@ import pytest
 
 from skep.compute.drivers.base import DriverError, NamedResource
 from skep.compute.drivers.libvirt.commands import Owner, run
-from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.options import DiskForm, Options
+from skep.compute.drivers.libvirt.properties import Wishes
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
@@ -35,12 +36,21 @@ def directory() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.fixture
-def disks(directory: Path):  # type: ignore[no-untyped-def]  # the class may not be importable here
+def disks_of(directory: Path, form: DiskForm):  # type: ignore[no-untyped-def]  # the class may not be importable here
     from skep.compute.drivers.libvirt.disks import GuestDisks
 
     user = pwd.getpwnam(Options(virt_type="qemu").user) if is_root() else None
-    return GuestDisks(directory, None if user is None else Owner(user.pw_uid, user.pw_gid))
+    return GuestDisks(directory, None if user is None else Owner(user.pw_uid, user.pw_gid), form=form)
+
+
+@pytest.fixture
+def disks(directory: Path):  # type: ignore[no-untyped-def]
+    return disks_of(directory, "overlay")
+
+
+@pytest.fixture
+def whole_disks(directory: Path):  # type: ignore[no-untyped-def]
+    return disks_of(directory, "raw")
 
 
 def server(image: Image | None, root_gb: int = 1, ephemeral_gb: int = 0, swap_mb: int = 0) -> Instance:
@@ -125,6 +135,63 @@ def test_what_is_received_grows_and_loses_nothing(disks, directory: Path) -> Non
     smaller = msgspec.structs.replace(one, flavor=msgspec.structs.replace(one.flavor, root_gb=1, ephemeral_gb=1))
     disks.receive(smaller, 3, disks.kept(one.uuid, 2))
     assert info(disks.place(one.uuid, 3) / "disk")["virtual-size"] == 3 * GIB, "nothing is cut off"
+
+
+@pytest.mark.parametrize("kind", ["raw", "qcow2"])
+def test_a_whole_disk_has_the_bytes_of_the_image_and_nothing_under_it(  # type: ignore[no-untyped-def]
+    whole_disks, directory: Path, kind: str
+) -> None:
+    raw = directory / "raw"
+    raw.write_bytes(b"boot" * 1000 + bytes(96))
+    file = raw if kind == "raw" else qcow2(directory, "1M")
+    if kind == "qcow2":
+        subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, file], check=True)
+    one = server(Image(id="image", disk_format=kind))
+    for _ in range(2):
+        whole_disks.make_from_image(one, 1, file)
+    found = whole_disks.root(one.uuid, 1, Wishes(machine="pc"))
+    assert (Path(found.path).name, found.format, found.backing) == ("disk.raw", "raw", None)
+    disk = Path(found.path)
+    with disk.open("rb") as made:
+        assert made.read(4000) == b"boot" * 1000
+    about = disk.stat()
+    assert about.st_size == GIB
+    assert about.st_blocks * 512 < 1 << 20, "what is empty takes no room"
+    assert about.st_mode & 0o777 == 0o600
+    assert {path.name for path in disk.parent.iterdir()} == {"disk.raw", f"base.{kind}"}
+    rescue = whole_disks.make_rescue(one.uuid, 1, None)
+    assert info(Path(rescue.path))["backing-filename"] == f"base.{kind}", "the image of the server is at hand"
+
+
+def test_a_whole_disk_moves_grows_and_is_copied_whatever_the_target_makes(  # type: ignore[no-untyped-def]
+    disks, whole_disks, directory: Path
+) -> None:
+    file = directory / "raw"
+    file.write_bytes(b"boot" * 1000)
+    one = server(Image(id="image", disk_format="raw"))
+    whole_disks.make_from_image(one, 1, file)
+    # A guest may write the header of another format: what its name says counts.
+    header = qcow2(directory, "1M", "-b", "/etc/passwd", "-F", "raw").read_bytes()[:4096]
+    with (whole_disks.place(one.uuid, 1) / "disk.raw").open("r+b") as written:
+        written.write(header)
+    larger = msgspec.structs.replace(one, flavor=msgspec.structs.replace(one.flavor, root_gb=2))
+    disks.receive(larger, 2, disks.kept(one.uuid, 1))
+    assert disks.root_path(one.uuid, 2).name == "disk.raw"
+    assert disks.root_path(one.uuid, 2).stat().st_size == 2 * GIB
+    disks.receive(one, 3, disks.kept(one.uuid, 2))
+    assert disks.root_path(one.uuid, 3).stat().st_size == 2 * GIB, "nothing is cut off"
+    out = directory / "out"
+    disks.copy_out(one.uuid, 2, "raw", out)
+    with out.open("rb") as copied:
+        assert copied.read(4096) == header
+
+
+def test_a_whole_disk_without_an_image_is_empty(whole_disks) -> None:  # type: ignore[no-untyped-def]
+    one = server(None)
+    for _ in range(2):
+        whole_disks.make_missing(one, 1, NamedResource(name="disk", kind="root"))
+    path = whole_disks.root_path(one.uuid, 1)
+    assert (path.name, path.stat().st_size, path.stat().st_blocks) == ("disk.raw", GIB, 0)
 
 
 def test_a_received_disk_over_another_file_is_refused(disks, directory: Path) -> None:  # type: ignore[no-untyped-def]

@@ -223,6 +223,30 @@ async def test_what_needs_an_agent_is_refused_by_name_where_none_answers(
         assert (place / "agent").stat().st_mode & 0o002 == 0 or place.stat().st_mode & 0o007 == 0
 
 
+async def test_a_guest_runs_from_a_whole_disk_which_is_copied_meanwhile(server: Instance, tmp_path: Path) -> None:
+    driver = libvirt_driver(host_directory(), {"disks": "raw"})
+    assert isinstance(driver, ImageDriver)
+    assert isinstance(driver, SnapshotDriver)
+    assert isinstance(driver, PowerDriver)
+    image = tmp_path / "image.raw"
+    image.write_bytes(b"boot" * 1000)
+    server = msgspec.structs.replace(server, image=Image(id=new_uuid(), disk_format="raw"))
+    try:
+        [disk] = driver.plan(server, 1)
+        await driver.prepare_from(server, 1, disk, image)
+        await driver.spawn(server, 1, server.flavor.resources())
+        place = host_directory() / "guests" / f"{server.uuid}_1"
+        assert {"disk.raw", "base.raw"} <= {path.name for path in place.iterdir()}
+        for copy in (tmp_path / "running", tmp_path / "off"):
+            await driver.snapshot(server.uuid, "raw", copy)
+            assert copy.read_bytes().startswith(b"boot" * 1000)
+            await driver.power_off(server.uuid)
+    finally:
+        await driver.destroy(server.uuid)
+        driver.close()
+    assert not place.exists()
+
+
 async def test_what_guests_take_is_measured_while_they_run(driver: Driver, server: Instance) -> None:
     assert isinstance(driver, MeasuringDriver)
     assert isinstance(driver, PowerDriver)

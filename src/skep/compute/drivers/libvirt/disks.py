@@ -3,7 +3,8 @@
 | file | what |
 |---|---|
 | `disk` | the root disk, qcow2: what was written since it was made |
-| `base.raw`, `base.qcow2` | what is under it: the bytes of the image, a hard link that all guests of the image share |
+| `disk.raw` | or else the whole root disk, raw: what a host makes with `disks = "raw"` |
+| `base.raw`, `base.qcow2` | the bytes of the image, a hard link that all guests of the image share; under `disk` |
 | `ephemeral`, `swap` | raw |
 | `rescue`, `rescue.raw`, `rescue.qcow2` | the rescue disk, as `disk` and what is under it |
 | `volumes` | the volumes that are connected for the guest, and how |
@@ -30,6 +31,7 @@ from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile
 from skep.compute.drivers.libvirt.drives import write_drive
 from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, format_of, read_qcow2, virtual_size
 from skep.compute.drivers.libvirt.means import is_q35
+from skep.compute.drivers.libvirt.options import DiskForm
 from skep.compute.drivers.libvirt.properties import Wishes
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
@@ -38,6 +40,9 @@ from skep.domain.instances import Instance
 T = TypeVar("T")
 
 DISK = "disk"
+RAW_DISK = "disk.raw"
+ROOTS = (DISK, RAW_DISK)
+"""The root disk, of which a guest has one. Its name says its format, which is never guessed."""
 EPHEMERAL = "ephemeral"
 SWAP = "swap"
 RESCUE = "rescue"
@@ -55,8 +60,14 @@ MIB = 1 << 20
 class GuestDisks:
     """The files of the guests of one host. All calls may wait for the disk; of one server there is one at a time."""
 
-    def __init__(self, directory: Path, owner: Owner | None, kept: BasesKept | None = None) -> None:
-        """`kept` says what stays of the bytes of images that no guest uses. Raises DriverError."""
+    def __init__(
+        self, directory: Path, owner: Owner | None, kept: BasesKept | None = None, form: DiskForm = "overlay"
+    ) -> None:
+        """`kept` says what stays of the bytes of images that no guest uses; `form` is that of new root disks.
+
+        Raises DriverError.
+        """
+        self._form = form
         self._guests = directory / GUESTS
         self._owner = owner
         for path in (self._guests, directory / BASES):
@@ -85,17 +96,18 @@ class GuestDisks:
     def make_missing(self, instance: Instance, attempt: int, resource: NamedResource) -> None:
         """Make a disk that needs no image; one that is there stays. Raises DriverError."""
         place = self.place(instance.uuid, attempt)
-        if not (place / resource.name).exists():
+        there = (place / resource.name).exists() if resource.name != DISK else root_of(place) is not None
+        if not there:
             self._make_directory(place)
             guarded(lambda: _MAKERS[resource.name](self, instance, place))
 
     def make_from_image(self, instance: Instance, attempt: int, image: Path) -> None:
-        """Make the root disk over the bytes of the server's image; one that is there stays. Raises DriverError."""
+        """Make the root disk of the bytes of the server's image; one that is there stays. Raises DriverError."""
         described = instance.image
         if described is None:
             raise DriverError("InternalError", f"{instance.uuid} has no image")
         place = self.place(instance.uuid, attempt)
-        if (place / DISK).exists():
+        if root_of(place) is not None:
             return
         disk_format = image_format(described)
         size = guarded(lambda: virtual_size(image, disk_format))
@@ -107,7 +119,8 @@ class GuestDisks:
         self._make_directory(place)
         base = place / f"base.{disk_format}"
         guarded(lambda: self._bases.link(described, image, base))
-        guarded(lambda: self._make_overlay(place, max(size, wanted), base))
+        make = self._make_overlay if self._form == "overlay" else self._make_whole
+        guarded(lambda: make(place, max(size, wanted), base))
 
     def write_drive(self, instance: InstanceUuid, attempt: int, files: Mapping[str, bytes]) -> None:
         """Make the config drive of an attempt, in place of one that is there. Raises DriverError."""
@@ -123,12 +136,19 @@ class GuestDisks:
 
     def root(self, instance: InstanceUuid, attempt: int, wishes: Wishes) -> DiskFile:
         """Return the root disk of an attempt. Raises DriverError `InstanceNotFound` where it is not there."""
-        place = self.place(instance, attempt)
-        if not (place / DISK).exists():
-            raise _no_disk(instance, attempt)
-        base = base_of(place)
+        path = self.root_path(instance, attempt)
+        if path.name == RAW_DISK:
+            return DiskFile(path=str(path), format="raw", bus=wishes.disk_bus)
+        base = base_of(path.parent)
         backing = None if base is None else BackingFile(path=str(base), format=base.suffix.removeprefix("."))
-        return DiskFile(path=str(place / DISK), format="qcow2", bus=wishes.disk_bus, backing=backing)
+        return DiskFile(path=str(path), format="qcow2", bus=wishes.disk_bus, backing=backing)
+
+    def root_path(self, instance: InstanceUuid, attempt: int) -> Path:
+        """Return the file of a root disk. Raises DriverError `InstanceNotFound` where it is not there."""
+        path = root_of(self.place(instance, attempt))
+        if path is None:
+            raise _no_disk(instance, attempt)
+        return path
 
     def others(self, instance: InstanceUuid, attempt: int, wishes: Wishes) -> tuple[DiskFile, ...]:
         """Return the disks of an attempt besides the root disk in the order in which its guest has them."""
@@ -191,7 +211,7 @@ class GuestDisks:
         if not place.exists():
             raise _no_disk(instance, attempt)
         base = base_of(place)
-        names = (DISK, *(() if base is None else (base.name,)), EPHEMERAL)
+        names = (*ROOTS, *(() if base is None else (base.name,)), EPHEMERAL)
         return {name: place / name for name in names if (place / name).exists()}
 
     def receive(self, instance: Instance, attempt: int, files: Mapping[str, Path]) -> None:
@@ -206,11 +226,18 @@ class GuestDisks:
             guarded(lambda: _grow(place / EPHEMERAL, instance.flavor.ephemeral_gb * GIB))
         if instance.is_volume_backed:
             return
+        wanted = instance.flavor.root_gb * GIB
+        if RAW_DISK in files:
+            # A disk keeps its form when it moves: the host's is for those that it makes.
+            new = place / f"{RAW_DISK}{NEW}"
+            self._copy(files[RAW_DISK], new)
+            guarded(lambda: _grow(new, wanted))
+            guarded(lambda: new.replace(place / RAW_DISK))
+            return
         header = guarded(lambda: read_qcow2(files[DISK]))
         if header.backing != (base or ""):
             raise DriverError("InvalidDiskInfo", f"the disk that was received is over {header.backing or 'nothing'}")
         self._copy(files[DISK], place / f"{DISK}{NEW}")
-        wanted = instance.flavor.root_gb * GIB
         if wanted > header.size:
             run(("qemu-img", "resize", "-q", "-f", "qcow2", f"{DISK}{NEW}", str(wanted)), place, self._owner)
         guarded(lambda: (place / f"{DISK}{NEW}").replace(place / DISK))
@@ -248,9 +275,10 @@ class GuestDisks:
         place = self.place(instance, attempt)
         self.own(instance, attempt)
         new = guarded(lambda: self._fresh(place, "snapshot"))
-        base = base_of(place)
-        source = "driver=qcow2,file.driver=file,file.filename=disk"
-        if base is not None:
+        root, base = self.root_path(instance, attempt), base_of(place)
+        kind = "raw" if root.name == RAW_DISK else "qcow2"
+        source = f"driver={kind},file.driver=file,file.filename={root.name}"
+        if base is not None and kind == "qcow2":
             source += f",backing.driver={base.suffix[1:]},backing.file.driver=file,backing.file.filename={base.name}"
         run(
             ("qemu-img", "convert", "-q", "--image-opts", "-O", disk_format, source, new.name),
@@ -317,6 +345,19 @@ class GuestDisks:
         run(("qemu-img", "create", "-q", "-f", "qcow2", *under, new.name, str(size)), place, self._owner)
         new.replace(place / name)
 
+    def _make_whole(self, place: Path, size: int, base: Path | None) -> None:
+        """Make a disk with nothing under it: a copy of the bytes of an image, or empty. What is empty takes no room."""
+        new = self._fresh(place, RAW_DISK)
+        if base is not None:
+            run(
+                ("qemu-img", "convert", "-q", "-f", base.suffix.removeprefix("."), "-O", "raw", base.name, new.name),
+                place,
+                self._owner,
+                seconds=LONG,
+            )
+        _grow(new, size)
+        new.replace(place / RAW_DISK)
+
     def _copy(self, source: Path, target: Path, *, shared: bool = False) -> None:
         """Copy a file, its holes as holes. `shared`: guests read it and none writes it. Raises DriverError."""
         guarded(lambda: target.unlink(missing_ok=True))
@@ -338,7 +379,8 @@ class GuestDisks:
         """Volumes are connected just before the guest is made."""
 
     def _make_blank(self, instance: Instance, place: Path) -> None:
-        self._make_overlay(place, max(instance.flavor.root_gb * GIB, BLANK), None)
+        make = self._make_overlay if self._form == "overlay" else self._make_whole
+        make(place, max(instance.flavor.root_gb * GIB, BLANK), None)
 
     def _make_ephemeral(self, instance: Instance, place: Path) -> None:
         new = self._fresh(place, EPHEMERAL)
@@ -359,6 +401,11 @@ _MAKERS: dict[str, Callable[[GuestDisks, Instance, Path], None]] = {
     SWAP: GuestDisks._make_swap,
     VOLUMES: GuestDisks._make_nothing,
 }
+
+
+def root_of(place: Path) -> Path | None:
+    """Return the root disk among the files of a guest, if there is one."""
+    return next((place / name for name in ROOTS if (place / name).exists()), None)
 
 
 def image_format(image: Image) -> str:

@@ -421,7 +421,8 @@ class LibvirtDriver(LibvirtVolumes):
             if before in (PowerState.RUNNING, PowerState.PAUSED):
                 made = place / f"snapshot{NEW}"
                 made.unlink(missing_ok=True)
-                copy_live(domain, place / DISK, disk_format, made, _still(domain, label, before))
+                root = self._disks.root_path(instance, label.attempt)
+                copy_live(domain, root, disk_format, made, _still(domain, label, before))
                 self._disks.hand_out(made, file)
             else:
                 self._disks.copy_out(instance, label.attempt, disk_format, file)

@@ -36,7 +36,7 @@ from skep.compute.drivers.libvirt.arrivals import (
 )
 from skep.compute.drivers.libvirt.connection import KEEP_ALIVE
 from skep.compute.drivers.libvirt.consoles import end_of
-from skep.compute.drivers.libvirt.disks import CONSOLE, DISK, EPHEMERAL, SWAP, guarded
+from skep.compute.drivers.libvirt.disks import CONSOLE, DISK, EPHEMERAL, ROOTS, SWAP, guarded
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, mark_whole, state_of
 from skep.compute.drivers.libvirt.driver import LibvirtDriver, named
@@ -360,7 +360,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
     def _moving(self, domain: libvirt.virDomain, attempt: int) -> tuple[MovingDisk, ...]:
         directory = self._disks.place(InstanceUuid(domain.UUIDString()), attempt)
         found = moving_disks(domain.XMLDesc(MIGRATABLE), directory)
-        return tuple(disk for disk in found if disk.name in (DISK, EPHEMERAL, SWAP))
+        return tuple(disk for disk in found if disk.name in (*ROOTS, EPHEMERAL, SWAP))
 
     def _end_awaiting(self, instance: InstanceUuid, attempt: int) -> None:
         for pool in _pools(self._connection.get(), pool_name(instance, attempt)):

@@ -14,6 +14,7 @@ VirtType = Literal["kvm", "qemu"]
 MigrationWay = Literal["tls", "loopback"]
 Graphics = Literal["vnc", "none"]
 NetworksMode = Literal["user", "bridge"]
+DiskForm = Literal["overlay", "raw"]
 
 
 class PciDevices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,6 +65,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     console_kib: Annotated[int, Meta(ge=16, le=1 << 20)] = 1024
     """KiB that are kept of what a guest writes to its console, at least; twice as much is on the disk at most, and what
     it writes between two looks at it."""
+    disks: DiskForm = "overlay"
+    """What root disks the host makes: `overlay`, qcow2 over the bytes of the image, which all its guests share, or
+    `raw`, a whole copy of them."""
     cache_seconds: Annotated[float, Meta(ge=0)] = 86400.0
     """So long the bytes of an image stay below `directory` after the end of its last guest."""
     cache_mib: Annotated[int, Meta(ge=0)] = 10240

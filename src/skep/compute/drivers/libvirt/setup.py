@@ -81,7 +81,7 @@ def _make_driver(setup: DriverSetup) -> LibvirtDriver:
                 directory / ROOT, None if user is None else user.pw_name, "" if owner is None else _group(owner.gid)
             )
         kept = BasesKept(seconds=options.cache_seconds, most=options.cache_mib << 20)
-        disks = GuestDisks(directory, owner, kept)
+        disks = GuestDisks(directory, owner, kept, options.disks)
     except OSError as error:
         raise Misconfigured(f"{TABLE}.directory: {error}") from error
     except DriverError as error:
