@@ -4,6 +4,7 @@ interrupt that has it crash."""
 from __future__ import annotations
 
 import hashlib
+import shlex
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,17 @@ from tests.functional.libvirt.test_cloud import with_qemu
 from tests.functional.libvirt.test_networks import Guests
 from tests.support import tiny_guests
 from tests.support.libvirt_hosts import PARTS
-from tests.support.tiny_guests import make_key, tiny_image
+from tests.support.tiny_guests import make_key, run, ssh_command, tiny_image
 
 pytestmark = [*PARTS, *tiny_guests.PARTS, pytest.mark.timeout(600)]
+
+
+def asked(directory: Path, password: str) -> tuple[str, ...]:
+    """Return the variables by which ssh asks a program, and no user, for a password."""
+    program = directory / "says-it"
+    program.write_text(f"#!/bin/sh\necho {shlex.quote(password)}\n")
+    program.chmod(0o700)
+    return f"SSH_ASKPASS={program}", "SSH_ASKPASS_REQUIRE=force"
 
 
 CRASHES = "#!/bin/sh\necho 1 >/proc/sys/kernel/unknown_nmi_panic\n"
@@ -27,8 +36,11 @@ async def test_an_agent_does_what_it_is_told_and_a_guest_crashes_when_it_is_to(t
     async with serving_cloud(with_qemu(tmp_path), cells=1, hosts=1) as cloud, signed_in(cloud) as session:
         guests = Guests(cloud, session)
         await guests.import_key(make_key(tmp_path / "key"))
-        properties = {"hw_qemu_guest_agent": "yes", "os_require_quiesce": "yes", "os_admin_user": "admin"}
-        uuid = await guests.boot("one", await guests.upload(tiny_image().read_bytes(), **properties), script=CRASHES)
+        properties = {"hw_qemu_guest_agent": "yes", "os_require_quiesce": "yes", "os_admin_user": "root"}
+        network = (await guests.make("network", name="inside"))["id"]
+        await guests.make("subnet", network_id=network, ip_version=4, cidr="10.7.0.0/24")
+        image = await guests.upload(tiny_image().read_bytes(), **properties)
+        uuid = await guests.boot("one", image, {"uuid": network}, script=CRASHES)
         await guests.says(uuid, "TINY-AGENT vport")
         secret = "new: secret ü"
 
@@ -38,7 +50,14 @@ async def test_an_agent_does_what_it_is_told_and_a_guest_crashes_when_it_is_to(t
             return await guests.results(uuid) == [("compute_set_admin_password", "Success")]
 
         await eventually(changed, "the agent answers")
-        await guests.says(uuid, f"TINY-PASSWORD user=admin sum={hashlib.sha256(secret.encode()).hexdigest()[:8]}")
+        await guests.says(uuid, f"TINY-PASSWORD user=root sum={hashlib.sha256(secret.encode()).hexdigest()[:8]}")
+        command = ssh_command(tmp_path / "no-key", await guests.port(uuid), "hostname")
+        status, said = await run(command)
+        assert status == 255, said
+        assert "Permission denied" in said, "only who has the key or the password gets in"
+        with_password = [word.replace("BatchMode=yes", "PreferredAuthentications=password") for word in command]
+        status, said = await run(["env", *asked(tmp_path, secret), *with_password])
+        assert (status, said.splitlines()[-1:]) == (0, ["one"]), said
         for times in (1, 2):
             await guests.image(uuid)
             await guests.calm(uuid, "ACTIVE")
