@@ -18,7 +18,8 @@
 #              chaos, soak and the benchmarks are the laboratory (lab/), which `scripts/bootstrap lab` installs
 # make tempest OpenStack's own test suite against a cloud beside a real Keystone, Glance, Neutron and Cinder; BARE=1 beside
 #              Keystone and Glance, without networks and volumes; OWN=1 with Skep's own identity, images and networks: up to
-#              50 minutes (docs/conformance.md); TEMPEST_ARGS="--regex resize" chooses tests
+#              50 minutes (docs/conformance.md); TEMPEST_ARGS="--regex resize" chooses tests; OWN=1 DRIVER=libvirt as root:
+#              tests that log into guests, which are virtual machines of QEMU
 # make fuzz    send requests of any content to all five HTTP services: make fuzz SEED=7 CASES=20000; a fault is a 5xx, an answer
 #              that the service's document does not have, or none
 # make install-libvirt   what the driver `libvirt` needs: QEMU and libvirt, if permitted, and its client for .venv/
@@ -71,8 +72,9 @@ chaos: install-lab $(if $(filter processes,$(DEPLOYMENT)),lab-packages)
 soak: install-lab lab-packages
 	@.venv/bin/python -m skep_lab.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
 
-tempest: install-lab install-tempest $(if $(OWN),,install-neighbours $(if $(BARE),,install-neutron install-cinder tests-packages))
-	@.venv/bin/python -m skep_lab.tempest $(if $(BARE),--bare) $(if $(OWN),--own) $(TEMPEST_ARGS)
+tempest: install-lab install-tempest $(if $(filter libvirt,$(DRIVER)),install-libvirt) $(if $(OWN),,install-neighbours $(if $(BARE),,install-neutron install-cinder tests-packages))
+	@.venv/bin/python -m skep_lab.tempest $(if $(BARE),--bare) $(if $(OWN),--own) \
+		$(if $(DRIVER),--driver $(DRIVER)) $(TEMPEST_ARGS)
 
 fuzz: install-lab install-fuzz
 	@.venv/bin/python -m skep_lab.fuzz --cases $(CASES) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from skep_lab.tempest.known import known
 from skep_lab.tempest.outcomes import Came, SuiteLine, SuiteOutcome, counted, page, read
-from skep_lab.tempest.selection import chosen
+from skep_lab.tempest.selection import LOGINS, chosen
 from skep_lab.tempest.settings import Surroundings, sections, written
 
 CLASS = "tempest.api.compute.servers.test_one.OneTest"
@@ -31,6 +32,14 @@ def test_a_list_names_tests_of_every_folder(tmp_path: Path) -> None:
     assert chosen(everything, Namespace(regex="", exclude="", list=names)) == [*SELECTED[:2], scenario]
     assert chosen(everything, Namespace(regex="scenario", exclude="", list=names)) == [scenario]
     assert chosen(everything, Namespace(regex="", exclude="test_b", list=names)) == [SELECTED[0], scenario]
+
+
+def test_what_logs_in_is_usual_where_guests_are_machines() -> None:
+    """Another pattern, or a list, chooses of all tests."""
+    actions = "tempest.api.compute.servers.test_server_actions.ServerActionsTestJSON.test_reboot_server_hard[id-6]"
+    everything = [*SELECTED, actions, actions.replace("actions.", "actions_negative.")]
+    assert chosen(everything, Namespace(regex="", exclude="", list=None), LOGINS) == [actions]
+    assert chosen(everything, Namespace(regex="test_one", exclude="", list=None), LOGINS) == SELECTED[:2]
 
 
 def test_each_selected_test_has_an_outcome() -> None:
@@ -127,4 +136,17 @@ def test_the_configuration_of_a_cloud_with_networks(tmp_path: Path) -> None:
     )
     text = written(sections(cloud, tmp_path))
     for said in ("neutron = true", "cinder = false", "create_isolated_networks = true", "public_network_id = n\n"):
+        assert said in text
+
+
+def test_the_configuration_of_a_cloud_whose_guests_are_logged_into(tmp_path: Path) -> None:
+    """Not so one of fake hosts."""
+    fake = Surroundings(
+        auth_url="http://k/v3", region="r", password="p", images=("i", "j"), flavors=("f", "g"), hosts=1
+    )
+    text = written(sections(fake, tmp_path))
+    assert "run_validation = false" in text
+    assert "vnc_console = false" in text
+    text = written(sections(replace(fake, logs_in=True, seconds=400), tmp_path))
+    for said in ("run_validation = true", "vnc_console = true", "ssh_timeout = 400", "build_timeout = 400"):
         assert said in text

@@ -10,45 +10,25 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from skep.processes.servers.programs import find_program
 from skep.telemetry.log_file import LogFile
 from skep.telemetry.logs import configure
-from skep_lab import rabbitmq
-from skep_lab.neighbours import networks, volumes
-from skep_lab.neighbours.identity_and_images import PART
 from skep_lab.neighbours.programs import programs
-from skep_lab.tempest.cloud import bare_surroundings, own_surroundings, surroundings
+from skep_lab.tempest.apart import start_again
 from skep_lab.tempest.known import known
 from skep_lab.tempest.outcomes import Came, SuiteOutcome, counted, page, read
 from skep_lab.tempest.selection import chosen
-from skep_lab.tempest.settings import Surroundings, sections, written
+from skep_lab.tempest.settings import sections, written
+from skep_lab.tempest.ways import WAYS, SuiteWay
 
 PROGRAMS = programs("tempest")
 INSIDE = Path(__file__).with_name("inside")
 MINUTES = 50.0
-Way = Callable[[Path], AbstractAsyncContextManager[Surroundings]]
-SURROUNDINGS: dict[str, Way] = {"all": surroundings, "bare": bare_surroundings, "own": own_surroundings}
-COMMANDS = {"all": "make tempest", "bare": "make tempest BARE=1", "own": "make tempest OWN=1"}
-_FIRST = (PART, "scripts/bootstrap neighbours")
-_SERVERS = "rabbitmq-server and postgresql (packages of the distribution): scripts/system-packages tests"
-NEEDED: dict[str, tuple[tuple[str, str], ...]] = {
-    "own": (),
-    "bare": (_FIRST,),
-    "all": (
-        _FIRST,
-        (networks.PART, "scripts/bootstrap neutron"),
-        (volumes.PART, "scripts/bootstrap cinder"),
-        (rabbitmq.PROGRAM, _SERVERS),
-        ("postgres", _SERVERS),
-    ),
-}
-"""A program that a way needs, and what installs it."""
-TEST_SECONDS = 300
-"""A single test that takes longer has failed."""
+LIST_SECONDS = 300
+"""So long the suite may take to tell its tests, or what came of them."""
 RUNNER = """[DEFAULT]
 test_path={inside}
 top_dir={inside}
@@ -63,9 +43,16 @@ def main() -> int:
     ways.add_argument("--bare", action="store_true", help="beside Keystone and Glance, without networks and volumes")
     ways.add_argument("--own", action="store_true", help="with Skep's own identity, images and networks")
     parser.add_argument(
+        "--driver",
+        choices=("fake", "libvirt"),
+        default="fake",
+        help="with --own: of the hosts; guests of libvirt are virtual machines, and the suite logs into them",
+    )
+    parser.add_argument(
         "--regex",
         default="",
-        help="tests that are run, by their names; default: of the compute API, or all of the list",
+        help="tests that are run, by their names; default: of the compute API (libvirt: those that log in), or all of "
+        "the list",
     )
     parser.add_argument("--exclude", default="", help="tests that are left out")
     parser.add_argument("--list", type=Path, help="a file with names of tests or classes; no others are run")
@@ -73,59 +60,71 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=MINUTES, help="what has not ended by then is not run")
     parser.add_argument("--work", type=Path, help="folder for logs and results, kept; it must not exist")
     parser.add_argument("--page", type=Path, help="write the list by name into this file")
+    parser.add_argument("--apart", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    way = "own" if asked.own else "bare" if asked.bare else "all"
-    for program, part in (*NEEDED[way], (PROGRAMS / "stestr", "scripts/bootstrap tempest")):
+    if asked.driver == "libvirt" and not asked.own:
+        parser.error("--driver libvirt needs --own")
+    way = WAYS["libvirt" if asked.driver == "libvirt" else "own" if asked.own else "bare" if asked.bare else "all"]
+    for program, part in (*way.needed, (PROGRAMS / "stestr", "scripts/bootstrap tempest")):
         if find_program(str(program)) is None:
             sys.stderr.write(f"not installed: {part}\n")
             return 2
     work = asked.work or Path(tempfile.mkdtemp(prefix="skep-tempest-"))
     work.mkdir(parents=True, exist_ok=True)
+    if way.prepare is not None and not asked.apart:
+        way.prepare(work)
+        start_again([*sys.argv[1:], "--work", str(work), "--apart"])
     configure(file=LogFile(work / "skep.log"), file_only=True)
-    outcomes = asyncio.run(_run(asked, work, SURROUNDINGS[way]))
+    outcomes = asyncio.run(_run(asked, work, way))
     why = {
-        outcome.test: reason for outcome in outcomes if (reason := known(outcome, networks=not asked.bare)) is not None
+        outcome.test: reason for outcome in outcomes if (reason := known(outcome, networks=way.networks)) is not None
     }
     if asked.page:
-        asked.page.write_text(page(outcomes, why, COMMANDS[way]))
+        asked.page.write_text(page(outcomes, why, way.command))
     return _say(outcomes, why, work)
 
 
-async def _run(asked: argparse.Namespace, work: Path, way: Way) -> list[SuiteOutcome]:
+async def _run(asked: argparse.Namespace, work: Path, way: SuiteWay) -> list[SuiteOutcome]:
     """Run the tests beside a cloud and read what came of them."""
     ends = time.monotonic() + 60 * asked.minutes
     (work / "locks").mkdir()
-    async with way(work) as cloud:
+    async with way.surroundings(work) as cloud:
         (work / "tempest.conf").write_text(written(sections(cloud, work)))
         (work / ".stestr.conf").write_text(RUNNER.format(inside=INSIDE))
-        await _suite(work, "list", "init", seconds=TEST_SECONDS)
-        await _suite(work, "all.txt", "list", seconds=TEST_SECONDS)
+        await _suite(work, "list", "init", seconds=LIST_SECONDS)
+        await _suite(work, "all.txt", "list", seconds=LIST_SECONDS)
         everything = [line for line in (work / "all.txt").read_text().splitlines() if line.startswith("tempest.")]
-        selected = chosen(everything, asked)
+        selected = chosen(everything, asked, way.pattern)
         (work / "selected.txt").write_text("".join(f"{test}\n" for test in selected))
         _print(f"{len(selected)} tests; logs and results: {work}")
         running = ("run", "--subunit", "--load-list", "selected.txt", "--concurrency", str(asked.concurrency))
-        if not await _suite(work, "stream", *running, seconds=ends - time.monotonic()):
+        more = {"OS_TEST_TIMEOUT": str(way.test_seconds)}
+        if not await _suite(work, "stream", *running, seconds=ends - time.monotonic(), more=more):
             _print(f"ended after {asked.minutes:g} minutes")
-    await _program(work, "told.json", "python", str(INSIDE / "told.py"), "stream", seconds=TEST_SECONDS)
+    await _program(work, "told.json", "python", str(INSIDE / "told.py"), "stream", seconds=LIST_SECONDS)
     return read((work / "told.json").read_text().splitlines(), selected)
 
 
-async def _suite(work: Path, into: str, *arguments: str, seconds: float) -> bool:
-    return await _program(work, into, "stestr", *arguments, seconds=seconds)
+async def _suite(work: Path, into: str, *arguments: str, seconds: float, more: Mapping[str, str] | None = None) -> bool:
+    return await _program(work, into, "stestr", *arguments, seconds=seconds, more=more)
 
 
-async def _program(work: Path, into: str, program: str, *arguments: str, seconds: float) -> bool:
-    """Run a program of the suite's environment, its output into a file; False when it was ended for its time."""
+async def _program(
+    work: Path, into: str, program: str, *arguments: str, seconds: float, more: Mapping[str, str] | None = None
+) -> bool:
+    """Run a program of the suite's environment, its output into a file; False when it was ended for its time.
+
+    `more`: of its variables.
+    """
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("OS_")},
         "PATH": f"{PROGRAMS}:{os.environ.get('PATH', '')}",
         "TEMPEST_CONFIG_DIR": str(work),
         "TEMPEST_CONFIG": "tempest.conf",
-        "OS_TEST_TIMEOUT": str(TEST_SECONDS),
         "PYTHONWARNINGS": "ignore",
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
+        **(more or {}),
     }
     with (work / into).open("wb") as output, (work / "errors.txt").open("ab") as errors:
         process = await asyncio.create_subprocess_exec(

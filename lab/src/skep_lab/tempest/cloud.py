@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import httpx
 import msgspec
 
 from skep.config import load
-from skep.config.sections import QuotaSettings
+from skep.config.sections import Config, QuotaSettings
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.ports import free_port
@@ -26,10 +26,21 @@ from skep_lab.tempest.settings import Surroundings
 Pair = tuple[str, str]
 HOSTS = 4
 """All in one cell, for moves stay in theirs, and the suite takes any host for a target."""
-IMAGE_BYTES = b"tempest " * 8192
 SECONDS = 60.0
-FLAVORS = (("tempest.nano", 64, 1), ("tempest.micro", 128, 2))
-"""Name, MiB of memory, GiB of disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Furniture:
+    """What the suite finds in a cloud: two images with the same bytes, two flavors."""
+
+    image: bytes
+    properties: Mapping[str, str]
+    """Of the images."""
+    flavors: tuple[tuple[str, int, int], ...]
+    """Name, MiB of memory, GiB of disk."""
+
+
+PLAIN = Furniture(b"tempest " * 8192, {"disk_format": "raw"}, (("tempest.nano", 64, 1), ("tempest.micro", 128, 2)))
 SETTINGS = """
 [state]
 directory = "{directory}"
@@ -109,7 +120,7 @@ async def _furnish(neighbours: RealNeighbours, compute_url: str) -> Surroundings
         at = f"{neighbours.auth_url}/"
         async with httpx.AsyncClient(base_url=at, timeout=SECONDS, trust_env=False) as keystone:
             client.headers["X-Auth-Token"] = await sign_in(keystone, "admin", "admin")
-        images, flavors = await _made(client, neighbours.glance.url, compute_url)
+        images, flavors = await _made(client, neighbours.glance.url, compute_url, PLAIN)
     return Surroundings(
         auth_url=neighbours.auth_url, region=REGION, password=PASSWORD, images=images, flavors=flavors, hosts=HOSTS
     )
@@ -118,15 +129,26 @@ async def _furnish(neighbours: RealNeighbours, compute_url: str) -> Surroundings
 @asynccontextmanager
 async def own_surroundings(work: Path) -> AsyncIterator[Surroundings]:
     """Run a cloud with identity, images and networks of its own, as long as the block lasts."""
+    async with own_cloud(own_config(work), PLAIN, hosts=HOSTS) as found:
+        yield found
+
+
+def own_config(work: Path) -> Config:
+    """Return the configuration of a cloud with services of its own, in which projects may have much."""
     config = http_config(work, quota=OWN_QUOTA)
     networks = msgspec.structs.replace(config.networks, quota_security_group=100, quota_router=100)
-    config = msgspec.structs.replace(config, networks=networks)
+    return msgspec.structs.replace(config, networks=networks)
+
+
+@asynccontextmanager
+async def own_cloud(config: Config, furniture: Furniture, *, hosts: int) -> AsyncIterator[Surroundings]:
+    """Run such a cloud, with furniture, as long as the block lasts."""
     async with (
-        serving_cloud(config, cells=1, hosts=HOSTS) as cloud,
+        serving_cloud(config, cells=1, hosts=hosts) as cloud,
         signed_in(cloud, "admin", "admin") as admin,
         httpx.AsyncClient(timeout=SECONDS, trust_env=False, headers={"X-Auth-Token": admin.token}) as client,
     ):
-        images, flavors = await _made(client, cloud.images_url, cloud.api_url)
+        images, flavors = await _made(client, cloud.images_url, cloud.api_url, furniture)
         outside = await client.get(f"{cloud.networks_url}/v2.0/networks", params={"router:external": "true"})
         yield Surroundings(
             auth_url=cloud.identity_url,
@@ -134,23 +156,25 @@ async def own_surroundings(work: Path) -> AsyncIterator[Surroundings]:
             password=passwords_in(cloud.clouds_yaml)["admin"],
             images=images,
             flavors=flavors,
-            hosts=HOSTS,
+            hosts=hosts,
             external_network=outside.json()["networks"][0]["id"],
         )
 
 
-async def _made(client: httpx.AsyncClient, images_url: str, compute_url: str) -> tuple[Pair, Pair]:
+async def _made(
+    client: httpx.AsyncClient, images_url: str, compute_url: str, furniture: Furniture
+) -> tuple[Pair, Pair]:
     """Make two images and two flavors."""
-    first, second = [await _image(client, images_url, name) for name in ("tempest-1", "tempest-2")]
-    small, large = [await _flavor(client, compute_url, *facts) for facts in FLAVORS]
+    first, second = [await _image(client, images_url, name, furniture) for name in ("tempest-1", "tempest-2")]
+    small, large = [await _flavor(client, compute_url, *facts) for facts in furniture.flavors]
     return (first, second), (small, large)
 
 
-async def _image(client: httpx.AsyncClient, url: str, name: str) -> str:
-    facts = {"name": name, "visibility": "public", "disk_format": "raw", "container_format": "bare"}
+async def _image(client: httpx.AsyncClient, url: str, name: str, furniture: Furniture) -> str:
+    facts = {"name": name, "visibility": "public", "container_format": "bare", **furniture.properties}
     image = str((await _post(client, f"{url}/v2/images", facts))["id"])
     headers = {"Content-Type": "application/octet-stream"}
-    sent = await client.put(f"{url}/v2/images/{image}/file", content=IMAGE_BYTES, headers=headers)
+    sent = await client.put(f"{url}/v2/images/{image}/file", content=furniture.image, headers=headers)
     sent.raise_for_status()
     return image
 

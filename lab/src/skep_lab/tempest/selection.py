@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from skep_lab.tempest.outcomes import name_of
 
 COMPUTE = r"^tempest\.(serial_tests\.)?api\.compute\."
+LOGINS = COMPUTE + r"servers\.test_(create_server|server_actions|attach_interfaces|novnc)\."
+"""Of tests that want a guest: most log into it."""
 
 
-def chosen(everything: Sequence[str], asked: argparse.Namespace) -> list[str]:
-    """Return the tests that are asked for, each with the tags that the runner knows it by."""
-    pattern = asked.regex or (COMPUTE if asked.list is None else "")
+def chosen(everything: Sequence[str], asked: argparse.Namespace, usual: str = COMPUTE) -> list[str]:
+    """Return the tests that are asked for, or that are usual, each with the tags that the runner knows it by."""
+    pattern = asked.regex or (usual if asked.list is None else "")
     found = [test for test in everything if re.search(pattern, test)]
     if asked.exclude:
         found = [test for test in found if not re.search(asked.exclude, test)]

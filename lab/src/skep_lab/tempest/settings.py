@@ -25,6 +25,10 @@ class Surroundings:
     """Empty: the cloud has no networks."""
     multiattach_type: str = ""
     """The type of volumes that several servers may have; empty: the cloud has no volumes."""
+    logs_in: bool = False
+    """Guests are machines that have screens, and that the suite logs into at their floating addresses."""
+    seconds: int = 120
+    """So long the suite waits for a server or an image."""
 
 
 def sections(cloud: Surroundings, work: Path) -> Sections:
@@ -34,7 +38,8 @@ def sections(cloud: Surroundings, work: Path) -> Sections:
     networks = str(bool(cloud.external_network)).lower()
     volumes = str(bool(cloud.multiattach_type)).lower()
     absent = dict.fromkeys(("swift", "horizon"), "false")
-    consoles = dict.fromkeys(("vnc_console", "spice_console", "serial_console"), "false")
+    consoles = dict.fromkeys(("spice_console", "serial_console"), "false")
+    logs_in = str(cloud.logs_in).lower()
     moves = ("cold_migration", "live_migration", "shelve_migrate", "block_migration_for_live_migration")
     return {
         "DEFAULT": {"log_dir": str(work), "log_file": "tempest.log", "debug": "true", "use_stderr": "false"},
@@ -65,7 +70,7 @@ def sections(cloud: Surroundings, work: Path) -> Sections:
         },
         "volume-feature-enabled": {"backup": "false"},
         "enforce_scope": scope,
-        "image": {"region": cloud.region, "build_timeout": "120"},
+        "image": {"region": cloud.region, "build_timeout": str(cloud.seconds)},
         "image-feature-enabled": {"import_image": "false"},
         "compute": {
             "image_ref": cloud.images[0],
@@ -75,13 +80,14 @@ def sections(cloud: Surroundings, work: Path) -> Sections:
             "min_compute_nodes": str(cloud.hosts),
             "min_microversion": "2.1",
             "max_microversion": "latest",
-            "build_timeout": "120",
+            "build_timeout": str(cloud.seconds),
             "build_interval": "1",
             "fixed_network_name": "",
         },
         "compute-feature-enabled": {
             **dict.fromkeys(moves, several),
             **consoles,
+            "vnc_console": logs_in,
             "resize": "true",
             "change_password": "true",
             "personality": "true",
@@ -95,8 +101,14 @@ def sections(cloud: Surroundings, work: Path) -> Sections:
             "scheduler_enabled_filters": "ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,"
             "ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,SameHostFilter,DifferentHostFilter",
         },
-        # A fake guest cannot be logged into.
-        "validation": {"run_validation": "false"},
+        "validation": {
+            "run_validation": logs_in,
+            "connect_method": "floating",
+            "image_ssh_user": "root",
+            "image_alt_ssh_user": "root",
+            "ping_timeout": str(cloud.seconds),
+            "ssh_timeout": str(cloud.seconds),
+        },
     }
 
 
