@@ -1,11 +1,13 @@
 """Hosts with networks of their own, each in namespaces that a test makes: the machine's own network is never touched.
 
 `python -m tests.support.bridged_hosts DIRECTORY` makes the host in which it runs as standard input says; with a number
-after it, the process dies before it starts so many programs.
+after it, the process dies before it starts so many programs; with `answers`, it answers guests until standard input
+ends.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -81,6 +83,21 @@ class BridgedHost:
         said = self.run(sys.executable, "-m", "tests.support.bridged_hosts", self.directory, "0", told=told)
         return [int(line) for line in said.splitlines()]
 
+    @contextmanager
+    def answering(self, wanted: HostNetworks) -> Iterator[None]:
+        """Make the host so, and answer its guests meanwhile, as its agent does."""
+        task = msgspec.json.encode(Task(options=self.options, wanted=wanted), enc_hook=str).decode()
+        command = self.command(sys.executable, "-m", "tests.support.bridged_hosts", self.directory, "answers")
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(f"{task}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "answers\n"
+            yield
+            process.stdin.close()
+            assert process.wait(timeout=30) == 0
+
     def add_guest(self, name: str, port: PluggedPort) -> None:
         """Have a guest: a namespace, whose one link is plugged as the port's tap would be."""
         tap = f"tap{port.id}"[:14]
@@ -125,9 +142,18 @@ def join(first: BridgedHost, second: BridgedHost) -> None:
         host.run("ip", "link", "set", "under", "up")
 
 
-def main(directory: Path, dies_at: int) -> None:
+async def answer(networks: BridgedNetworks, wanted: HostNetworks) -> None:
+    """Answer guests until standard input ends."""
+    await networks.answer(wanted)
+    sys.stdout.write("answers\n")
+    sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.read)
+    networks.close()
+
+
+def main(directory: Path, dies_at: int, *, answers: bool) -> None:
     """Make the host so in which this process runs."""
-    task = msgspec.json.decode(sys.stdin.read(), type=Task, dec_hook=lambda kind, told: kind(told))
+    task = msgspec.json.decode(sys.stdin.readline(), type=Task, dec_hook=lambda kind, told: kind(told))
     plain, started = programs._run, 0
 
     def run(arguments: Sequence[str], told: str = "") -> bytes:
@@ -148,7 +174,9 @@ def main(directory: Path, dies_at: int) -> None:
             subprocess.run(command, check=True)
             networks.make_so(task.wanted, lambda: task.kept)
             sys.stdout.write(f"{started - before}\n")
+        if answers:
+            asyncio.run(answer(networks, task.wanted))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), 0 if sys.argv[2] == "answers" else int(sys.argv[2]), answers=sys.argv[2] == "answers")

@@ -42,6 +42,8 @@ class PluggedPort(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     id: str
     server: str
     """The UUID of the server that has it."""
+    project: str = ""
+    """The project of that server. Empty: it is not known, as of a server that is gone."""
     mac_address: str
     addresses: tuple[str, ...] = ()
     """Its fixed addresses, of both versions."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 
 from skep.domain.errors import BadRequest, Forbidden
+from skep.domain.guest_documents.proof import INSTANCE, PROJECT, SIGNATURE, signature
 from skep.domain.ids import InstanceUuid, ProjectId
-
-INSTANCE = "X-Instance-ID"
-PROJECT = "X-Tenant-ID"
-SIGNATURE = "X-Instance-ID-Signature"
 
 
 def asker(headers: Headers, secrets: Sequence[str]) -> tuple[InstanceUuid, ProjectId]:
@@ -29,11 +25,6 @@ def asker(headers: Headers, secrets: Sequence[str]) -> tuple[InstanceUuid, Proje
     if len(given) > 1 or not any(good):
         raise Forbidden("Invalid proxy request signature.")
     return InstanceUuid(instance), ProjectId(project)
-
-
-def signature(secret: str, instance: str) -> str:
-    """Return what proves that who has the secret names an instance."""
-    return hmac.new(secret.encode(), instance.encode(), hashlib.sha256).hexdigest()
 
 
 def _one(headers: Headers, name: str) -> str:

@@ -13,7 +13,7 @@ from skep.config.metadata import MetadataSettings
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud
 from skep.contracts.loopback import plain_client
-from skep.metadata.proof import signature
+from skep.domain.guest_documents.proof import signature
 from skep.processes.all_in_one import AllInOneCloud
 from tests.support.openstack import openstack, openstack_quiet
 from tests.support.public_keys import ssh_key

@@ -22,23 +22,34 @@ from tests.functional.libvirt.test_bridged_networks import (
     LEGS,
     OPEN,
     ROUTER,
+    SERVICE,
     group,
     leave_outside,
     port,
     segment,
     wanted,
 )
+from tests.functional.libvirt.test_metadata_on_hosts import service
 from tests.support import bridged_hosts, libvirt_hosts, tiny_guests
 from tests.support.bridged_guest import GuestTask
 from tests.support.bridged_hosts import BridgedHost, bridged_host
 from tests.support.libvirt_hosts import other_directory
+from tests.support.metadata_stub import URL
 from tests.support.tiny_guests import make_key, tiny_image
 
 pytestmark = [*libvirt_hosts.PARTS, *tiny_guests.PARTS, *bridged_hosts.PARTS, pytest.mark.timeout(300)]
 
 OUTSIDE = "192.0.2.2"
-OPTIONS = {"networks": "bridge", "outside_interface": "out", "resolvers": [OUTSIDE], "transit": "100.127.0.0/24"}
-OF_THE_HOST = ("192.0.2.1", "100.127.0.1", "169.254.169.254")
+SECRET = "of agents and service"
+OPTIONS = {
+    "networks": "bridge",
+    "outside_interface": "out",
+    "resolvers": [OUTSIDE],
+    "transit": "100.127.0.0/24",
+    "metadata_url": URL,
+    "metadata_secret": SECRET,
+}
+OF_THE_HOST = ("192.0.2.1", "100.127.0.1", SERVICE)
 SSH = GroupRule(direction="ingress", ethertype="IPv4", protocol="tcp", port_range_min=22, port_range_max=22)
 
 
@@ -103,7 +114,7 @@ LOOKS = (
 async def test_a_guest_is_in_a_network_of_its_host(tmp_path: Path) -> None:
     key = tmp_path / "key"
     public = make_key(key)
-    one = port(1, "10.7.0.11", OPEN)
+    one = msgspec.structs.replace(port(1, "10.7.0.11", OPEN), project="mine")
     floating = (FloatingAddress(address=FLOATING, fixed_address="10.7.0.11", port=one.id),)
     router = HostRouter(id=ROUTER, legs=LEGS[:1], outside=True, floating=floating)
     networks = wanted(segment(one), groups=(group(OPEN, SSH),), routers=(router,))
@@ -115,6 +126,7 @@ async def test_a_guest_is_in_a_network_of_its_host(tmp_path: Path) -> None:
             running(host, "dnsmasq", *names, f"--address=/name.example/{OUTSIDE}", guest="outside"),
             running(host, sys.executable, "-m", "http.server", "-d", tmp_path, "8080", guest="outside"),
             running(host, sys.executable, "-m", "http.server", "-d", tmp_path, "8080"),
+            service(host),
             agent(host) as driver,
         ):
             driver.do(GuestTask(do="boot", port=one, key=public))
@@ -141,6 +153,10 @@ async def test_a_guest_is_in_a_network_of_its_host(tmp_path: Path) -> None:
             assert "\nreached\n" in said, "by NAT"
             assert "gateway answers" in said
             assert "sent as another" not in said
+            # Not by a name: BusyBox, which is linked statically, looks none up.
+            told = await says(f"wget -q -O - http://{SERVICE}/openstack/latest/meta_data.json")
+            assert '"path": "/openstack/latest/meta_data.json"' in told
+            assert f'"x-instance-id": "{one.server}", "x-tenant-id": "mine"' in told
             closed = await says("; ".join(map(asking, OF_THE_HOST)))
             assert "reached" not in closed, "a guest reaches its host"
             # The host's loopback is heard from the host, so that the test could fail.

@@ -24,7 +24,7 @@ from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.contracts.loopback import plain_client
 from skep.contracts.neighbours.served import address, bound, serving
 from skep.domain.errors import Misconfigured
-from skep.metadata.proof import signature
+from skep.domain.guest_documents.proof import signature
 from skep.neighbours.vendor_data import MAX_BYTES
 from skep.processes.vendor_data import vendor_targets
 from tests.functional.test_shelving import Shelving

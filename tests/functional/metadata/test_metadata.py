@@ -16,8 +16,8 @@ import structlog
 
 from skep.api.routes import ROUTES
 from skep.domain.guest_documents import ec2, openstack
+from skep.domain.guest_documents.proof import signature
 from skep.metadata.app import MAX_PASSWORD, MetadataApi
-from skep.metadata.proof import signature
 from skep.metadata.servers import Servers
 from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT
 from skep_lab.compute_api.servers import CELL1, CELL2, ServersUnderTest, servers_under_test

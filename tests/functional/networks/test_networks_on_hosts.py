@@ -125,6 +125,7 @@ async def test_a_host_has_the_network_of_a_guest_before_the_guest(tmp_path: Path
         [shown] = await demo.ports(server["id"])
         assert (port.id, port.mac_address) == (shown["id"], shown["mac_address"])
         assert (port.addresses, port.host_name) == ((shown["fixed_ips"][0]["ip_address"],), "first")
+        assert port.project == server["tenant_id"]
         assert hosts.segment(host).network == network["id"]
 
 

@@ -14,7 +14,7 @@ import pytest
 from skep.compute.drivers.fake import DISKS
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.loopback import plain_client
-from skep.metadata.proof import signature
+from skep.domain.guest_documents.proof import signature
 from tests.support.openstack import openstack
 
 SECRET = "of proxies and of the service"

@@ -50,6 +50,21 @@ def test_options_of_the_configuration_are_kept() -> None:
     assert json.loads(dict(host_settings(config(**options), STATE, "a"))["SKEP_COMPUTE__DRIVER_OPTIONS"]) == options
 
 
+def test_a_host_with_bridges_asks_the_metadata_service_of_its_cloud() -> None:
+    def told(**options: object) -> dict[str, object]:
+        settings = host_settings(config(directory="/d", **options), STATE, "a", metadata_url="http://127.0.0.1:8775")
+        found: dict[str, object] = json.loads(dict(settings)["SKEP_COMPUTE__DRIVER_OPTIONS"])
+        return found
+
+    secret = {
+        "metadata_url": "http://127.0.0.1:8775",
+        "metadata_secret": config().metadata.metadata_proxy_shared_secret,
+    }
+    assert told(networks="bridge").items() >= secret.items()
+    assert told(networks="bridge", metadata_url="http://other", metadata_secret="s")["metadata_url"] == "http://other"
+    assert told().keys() == {"directory"}, "in user mode guests reach nothing"
+
+
 def test_guests_of_root_are_where_another_user_gets_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     place = guests_directory(Path("/root/a/long/path/to/the/state/directory"), "cell10-host10")

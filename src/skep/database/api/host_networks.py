@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import sqlalchemy as sa
 
-from skep.database.api import network_changes, network_rows, port_addresses, port_groups
+from skep.database.api import instance_mappings, network_changes, network_rows, port_addresses, port_groups
 from skep.database.api.host_network_tables import host_tunnels
 from skep.database.api.network_rows import (
     FLOATING_IPS,
@@ -61,7 +61,8 @@ def look(connection: sa.Connection, host: str, heard_since: int) -> HostLook | l
     groups = _groups(connection, {group for found in groups_of.values() for group in found})
     peers = _peers(connection, host, network_ids, twice, heard_since)
     routers = _routers(connection, host, plugged, legs, addresses)
-    segments = _segments(connection, plugged, numbers, addresses, groups_of, peers)
+    projects = _projects(connection, sorted({port.server for port in plugged if port.server}))
+    segments = _segments(connection, plugged, numbers, addresses, groups_of, peers, projects)
     subjects = {*network_ids, *(one.id for one in routers), *(one.id for one in groups), subject_of_host(host)}
     return HostLook(
         networks=versioned(HostNetworks(segments=segments, groups=groups, routers=routers)),
@@ -132,6 +133,7 @@ def _segments(
     addresses: Mapping[str, Sequence[FixedIp]],
     groups_of: Mapping[str, Sequence[str]],
     peers: Mapping[str, Collection[str]],
+    projects: Mapping[str, str],
 ) -> tuple[Segment, ...]:
     ids = sorted(numbers)
     networks = network_rows.by_id(connection, NETWORKS, ids)
@@ -142,7 +144,8 @@ def _segments(
     of_network: dict[str, list[PluggedPort]] = defaultdict(list)
     for port in plugged:
         fixed = tuple(one.ip_address for one in addresses[port.id])
-        of_network[port.network_id].append(_port(port, fixed, tuple(groups_of[port.id])))
+        project = projects.get(port.server or "", "")
+        of_network[port.network_id].append(_port(port, project, fixed, tuple(groups_of[port.id])))
     return tuple(
         Segment(
             network=one,
@@ -155,6 +158,14 @@ def _segments(
         )
         for one in ids
     )
+
+
+def _projects(connection: sa.Connection, servers: list[str]) -> dict[str, str]:
+    """Return the projects of servers: a port may be of another one."""
+    found: dict[str, str] = {}
+    for some in portions(servers):
+        found |= {one: mapping.project_id for one, mapping in instance_mappings.get_many(connection, some).items()}
+    return found
 
 
 def _subnet(subnet: Subnet) -> SegmentSubnet:
@@ -171,10 +182,11 @@ def _subnet(subnet: Subnet) -> SegmentSubnet:
     )
 
 
-def _port(port: Port, fixed: tuple[str, ...], groups: tuple[str, ...]) -> PluggedPort:
+def _port(port: Port, project: str, fixed: tuple[str, ...], groups: tuple[str, ...]) -> PluggedPort:
     return PluggedPort(
         id=port.id,
         server=port.server or "",
+        project=project,
         mac_address=port.mac_address,
         addresses=fixed,
         host_name=_host_name(fixed),

@@ -189,7 +189,7 @@ class SupervisedCloud:
         self._known[cell.name] = cell
         hosts = self._hosts(cell.name)
         if has_real_hosts(config):
-            settings = partial(host_settings, config, self.directory)
+            settings = partial(host_settings, config, self.directory, metadata_url=self.metadata_url)
             self._launch(orders_inside(config, self.numbers, cell, hosts, settings))
         else:
             self._launch(orders_inside(config, self.numbers, cell, hosts))

@@ -44,11 +44,18 @@ def check_machine() -> None:
     check_client()
 
 
-def host_settings(config: Config, directory: StateDirectory, host: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables of the agent of one host: each has a directory of its own. Raises Misconfigured."""
+def host_settings(
+    config: Config, directory: StateDirectory, host: str, *, metadata_url: str | None = None
+) -> tuple[tuple[str, str], ...]:
+    """Return the variables of the agent of one host: each has a directory of its own, and one that has bridges asks the
+    metadata service of the cloud. Raises Misconfigured.
+    """
     options = config.compute.driver_options or DEFAULTS
     if "directory" not in options:
         options = {**options, "directory": str(guests_directory(directory.root, host))}
+    if metadata_url is not None and options.get("networks") == "bridge":
+        secret = config.metadata.metadata_proxy_shared_secret
+        options = {"metadata_url": metadata_url, "metadata_secret": secret, **options}
     return (
         ("SKEP_COMPUTE__DRIVER", DRIVER),
         ("SKEP_COMPUTE__DRIVER_OPTIONS", msgspec.json.encode(options).decode()),

@@ -123,6 +123,7 @@ class LibvirtDriver(LibvirtVolumes):
             named(lambda: bridged.make_so(wanted, self._domains.taps), "NetworksUnavailable")
 
         await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        await bridged.answer(wanted)
 
     async def facts(self) -> HostFacts:
         """Describe the host."""

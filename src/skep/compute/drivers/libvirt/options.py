@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from skep.config.metadata import SHORTEST_SECRET
 from skep.domain.errors import BadRequest
 from skep.domain.nested.cpu_sets import cpu_set
 
@@ -100,12 +101,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     resolvers: tuple[str, ...] = ()
     """With `bridge`: addresses of who resolves names for guests. Empty: those of the host's `/etc/resolv.conf`, but for
     its loopback."""
+    metadata_url: Annotated[str, Meta(pattern=r"^(https?://[^/?#@\s]+/?)?$")] = ""
+    """With `bridge`: where the agent asks the metadata service for its guests. Empty: guests have none."""
+    metadata_secret: str = ""
+    """With `metadata_url`: `[metadata] metadata_proxy_shared_secret` of that service."""
 
     def __post_init__(self) -> None:
-        """Refuses a range of no ports, and sets of CPUs that contradict each other."""
+        """Refuses a range of no ports, sets of CPUs that contradict each other, and a secret that is none."""
         first, last = self.ssh_range
         if not 1024 <= first <= last <= 65535:
             raise ValueError("ssh_ports: expected two ports from 1024 to 65535, the smaller one first")
+        if self.metadata_url and len(self.metadata_secret) < SHORTEST_SECRET:
+            raise ValueError(f"metadata_secret: metadata_url needs one of at least {SHORTEST_SECRET} characters")
         if self.shared_cpus & self.dedicated_cpus:
             raise ValueError("cpu_dedicated_set: a CPU is in cpu_shared_set, too")
         if self.pci_devices and self.virt_type != "kvm":

@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, collap
 
 from skep.compute.drivers.libvirt.bridged.names import (
     GROUP,
+    METADATA_PORT,
     SERVICE_ADDRESS,
     SERVICE_CABLE,
     SERVICE_MAC,
@@ -73,6 +74,9 @@ def bridge_rules(wanted: HostNetworks, tunnel_address: str) -> str:
         for side, chain in (("i", "in"), ("o", "out")):
             allowed = [f"jump {side}_{uid(group)}" for group in port.groups]
             table.chain(f"{chain}_{name}", [*allowed, "drop"] if port.port_security_enabled else ["accept"])
+    known = ((port, address(one)) for port in ports for one in port.addresses)
+    own = (f'"{tap(port.id)}" . {one}' for port, one in known if isinstance(one, IPv4Address))
+    table.set("own4", "ifname . ipv4_addr", own)
     stateless = {group.id for group in wanted.groups if not group.stateful}
     plain = [port for port in ports if stateless.isdisjoint(port.groups)]
     others = [port for port in ports if not stateless.isdisjoint(port.groups)]
@@ -98,6 +102,8 @@ def _arrives() -> Iterator[str]:
     yield f'iifname "{TUNNEL}*" goto from_tunnel'
     # However a guest routes it, what is for the host's own service goes there.
     yield f"ip daddr {SERVICE_ADDRESS} ether daddr set {SERVICE_MAC}"
+    # By its own address only a port asks for metadata, and is answered: whatever else it may send as.
+    yield f"ip daddr {SERVICE_ADDRESS} tcp dport {METADATA_PORT} iifname . ip saddr != @own4 drop"
     yield 'iifname "sk-*" accept'
     yield "iifname vmap @sender"
     yield "drop"
@@ -120,6 +126,7 @@ def _reaches_a_guest() -> Iterator[str]:
     yield OURS
     yield 'oifname "sk-*" accept'
     yield "ether type arp accept"
+    yield f"ip saddr {SERVICE_ADDRESS} tcp sport {METADATA_PORT} oifname . ip daddr != @own4 drop"
     yield f'iifname "{SERVICE_CABLE}*" accept'
     yield f"ether type ip6 {NEIGHBOURS} accept"
     yield "oifname vmap @stateless_in"

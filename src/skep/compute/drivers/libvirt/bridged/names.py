@@ -30,6 +30,7 @@ ROUTES = 213
 """The protocol of routes that Skep made."""
 SERVICE_ADDRESS = IPv4Address("169.254.169.254")
 """Where DHCP, DNS and metadata are in every network: each host answers its own guests."""
+METADATA_PORT = 80
 SERVICE_MAC = "02:5c:e9:00:00:01"
 TAP = re.compile(r"tap[0-9a-f-]{11}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

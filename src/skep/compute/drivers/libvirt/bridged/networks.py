@@ -22,6 +22,7 @@ from skep.compute.drivers.libvirt.bridged.host import (
     ours,
     remove_taps,
 )
+from skep.compute.drivers.libvirt.bridged.metadata import MetadataProxy
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
 from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan
 from skep.compute.whole_file import write_whole
@@ -56,13 +57,16 @@ class BridgedNetworks:
         self._claim = socket.socket(socket.AF_UNIX)
         self._made: Made | None = None
         """None: not known to be whole."""
+        self._proxy = None if options.metadata is None else MetadataProxy(options.metadata)
 
     def claim(self) -> None:
         """Have the networks of this machine, which one host at a time has. Raises OSError where another has them."""
         self._claim.bind(CLAIM)
 
     def close(self) -> None:
-        """Let go of the networks; they stay as they are."""
+        """Let go of the networks; they stay as they are, but for what answered guests."""
+        if self._proxy is not None:
+            self._proxy.close()
         self._claim.close()
 
     @property
@@ -92,6 +96,11 @@ class BridgedNetworks:
                 raise DriverError("NetworksRefused", f"networks: {error}") from error
             except OSError as error:
                 raise DriverError("NetworksUnavailable", f"networks: {error}") from error
+
+    async def answer(self, wanted: HostNetworks) -> None:
+        """Answer guests who ask for metadata in these networks, which are there. Raises DriverError."""
+        if wanted.version and self._proxy is not None:
+            await self._proxy.follow(wanted)
 
     def restore(self) -> None:
         """Make the host as it was when it was last told; taps that are there stay. Raises DriverError."""

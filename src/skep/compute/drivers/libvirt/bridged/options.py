@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from skep.compute.drivers.libvirt.bridged.metadata import MetadataService
 from skep.compute.drivers.libvirt.bridged.names import address
 from skep.compute.drivers.libvirt.options import Options
 
@@ -32,6 +33,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks of addresses that guests do not reach by way of the host."""
     resolvers: tuple[str, ...] = ()
     """Who resolves names for guests."""
+    metadata: MetadataService | None = None
+    """None: guests ask in vain."""
 
     @property
     def gateway(self) -> IPv4Address:
@@ -55,6 +58,9 @@ def bridge_options(options: Options) -> BridgeOptions:
         outside_interface=options.outside_interface,
         closed_to_guests=tuple(_read("closed_to_guests", IPv4Network, options.closed_to_guests)),
         resolvers=tuple(named) or resolvers_of_host(),
+        metadata=MetadataService(url=options.metadata_url, secret=options.metadata_secret)
+        if options.metadata_url
+        else None,
     )
 
 

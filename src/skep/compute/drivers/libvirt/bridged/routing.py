@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 
 from skep.compute.drivers.libvirt.bridged.filters import KNOWN
-from skep.compute.drivers.libvirt.bridged.names import BRIDGE, LEG, OUTSIDE, SERVICE, UPLINK, address
+from skep.compute.drivers.libvirt.bridged.names import BRIDGE, LEG, METADATA_PORT, OUTSIDE, SERVICE, UPLINK, address
 from skep.compute.drivers.libvirt.bridged.nft import NftTable
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
 from skep.domain.host_networks import HostRouter
@@ -118,14 +118,17 @@ def router_rules(router: HostRouter, transit: str) -> str:
 
 
 def service_rules() -> str:
-    """Return the table of a network's namespace: guests reach DHCP and DNS in it."""
+    """Return the table of a network's namespace: guests reach DHCP, DNS and metadata in it.
+
+    Where nothing takes their requests for metadata they hear so at once, and do not wait for it.
+    """
     table = NftTable("ip")
     table.chain(
         "input",
         (
             "ct state established,related accept",
             f'iifname "{SERVICE}" udp dport {{ 53, 67 }} accept',
-            f'iifname "{SERVICE}" tcp dport 53 accept',
+            f'iifname "{SERVICE}" tcp dport {{ 53, {METADATA_PORT} }} accept',
             f'iifname "{SERVICE}" meta l4proto icmp accept',
         ),
         hook="filter hook input priority 0",
