@@ -42,7 +42,7 @@ OPTIONS = BridgeOptions(transit=TRANSIT, metadata=MetadataService(url=URL, secre
 ASKING = """
 import socket, sys
 try:
-    with socket.create_connection((sys.argv[1], 80), 2, (sys.argv[2], 0)) as connection:
+    with socket.create_connection((sys.argv[1], 80), float(sys.argv[3]), (sys.argv[2], 0)) as connection:
         connection.sendall(b"GET /latest HTTP/1.0\\r\\nX-Instance-ID: another\\r\\n\\r\\n")
         while piece := connection.recv(65536):
             print(piece.decode(), end="")
@@ -58,7 +58,8 @@ def of(project: str, its: PluggedPort) -> PluggedPort:
 
 def asks(host: BridgedHost, guest: str, source: str | None = None) -> dict[str, str]:
     """Return what the service was asked in the name of a guest; nothing where the guest has no answer."""
-    _, said = host.ask(sys.executable, "-c", ASKING, SERVICE, source or "", guest=guest)
+    seconds = "20" if source is None else "2"
+    _, said = host.ask(sys.executable, "-c", ASKING, SERVICE, source or "", seconds, guest=guest)
     body = said.replace("\r", "").partition("\n\n")[2]
     return {} if not body.startswith("{") else json.loads(body)
 

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.bridged import dnsmasq
+from skep.compute.drivers.libvirt.bridged.advertisements import AdvertisedLeg, advertisements
 from skep.compute.drivers.libvirt.bridged.filters import bridge_rules
 from skep.compute.drivers.libvirt.bridged.interfaces import tap_interfaces
 from skep.compute.drivers.libvirt.bridged.leases import configuration
-from skep.compute.drivers.libvirt.bridged.names import host_name, leg_alias
+from skep.compute.drivers.libvirt.bridged.names import host_name, leg_alias, link_local
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, bridge_options, resolvers_of_host
-from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan
+from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan, without_ipv6
 from skep.compute.drivers.libvirt.bridged.state import Bridge, HostWiring, LinkRoute, Tap, Tunnel
 from skep.compute.drivers.libvirt.domain import GuestLabel, GuestShape, guest_xml, taps_of
 from skep.compute.drivers.libvirt.options import Options
@@ -34,7 +35,7 @@ from skep.domain.host_networks import (
     SegmentSubnet,
 )
 from skep.domain.ids import InstanceUuid
-from skep.domain.networking import AddressPair, HostRoute
+from skep.domain.networking import AddressPair, HostRoute, Ipv6Mode
 from skep.domain.vifs import Vif
 
 PORT, SERVER, NETWORK, SUBNET, GROUP, ROUTER = (f"{one:08x}-0000-4000-8000-000000000000" for one in range(1, 7))
@@ -53,7 +54,27 @@ LEADING_OUT = HostRouter(
     outside=True,
     floating=(FloatingAddress(address="203.0.113.5", fixed_address="10.7.0.11", port=PORT),),
 )
+BLOCK6 = SegmentSubnet(
+    id=GROUP,
+    cidr="2001:db8::/64",
+    ip_version=6,
+    gateway_ip="2001:db8::1",
+    dns_nameservers=("192.0.2.1", "2001:db8::53"),
+)
+LEG6 = RouterLeg(network=NETWORK, subnet=GROUP, address="2001:db8::1", mac_address="fa:16:3e:00:01:06")
 WANTED = HostNetworks(version="1", segments=(INSIDE,), groups=(Group(id=GROUP),), routers=(LEADING_OUT,))
+
+DUAL = msgspec.structs.replace(
+    WANTED,
+    segments=(
+        msgspec.structs.replace(
+            INSIDE,
+            subnets=(BLOCK, BLOCK6),
+            ports=(msgspec.structs.replace(GUEST, addresses=("10.7.0.11", "2001:db8::b")),),
+        ),
+    ),
+    routers=(msgspec.structs.replace(LEADING_OUT, legs=(LEG, LEG6)),),
+)
 
 
 def planned(wanted: HostNetworks = WANTED) -> HostWiring:
@@ -111,6 +132,45 @@ def test_a_leg_whose_name_another_one_has_is_left_out(monkeypatch: pytest.Monkey
     assert (cable.namespace, cable.addresses) == (f"sk-r-{ROUTER}", ("10.7.0.1/24",))
     routed = {one.name: [route.destination for route in one.routes] for one in state.spaces if one.forwards}
     assert routed == {f"sk-r-{ROUTER}": ["0.0.0.0/0", "10.9.0.0/16"], f"sk-r-{SERVER}": []}, "no link leads there"
+
+
+def test_a_leg_of_ipv6_has_addresses_of_its_host_and_says_them_to_other_hosts() -> None:
+    state = planned(DUAL)
+    [cable] = [one for one in state.cables if "2001:db8::1/64" in one.addresses]
+    alias = leg_alias(LEG6, OPTIONS.tunnel_address)
+    assert (cable.mac, cable.addresses) == (alias, ("2001:db8::1/64", f"{link_local(alias)}/64"))
+    assert len(cable.inner) <= 15
+    rules = rules_of(DUAL, "to_tunnel")
+    target = "0x20010db8000000000000000000000001"
+    assert rules[-2:] == [
+        f'oifname "sk-x7" ether type ip6 icmpv6 type 135 @th,64,128 {{ {target} }} drop',
+        'oifname "sk-x7" ip6 saddr { 2001:db8::1 } drop',
+    ]
+    assert "ether daddr @aliases6 drop" in rules_of(DUAL, "from_tunnel")
+    plain = planned(without_ipv6(DUAL))
+    assert not any(":" in one for cable in plain.cables for one in cable.addresses)
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("slaac", ["dhcp-range=set:v0,2001:db8::,ra-only,64,86400"]),
+        ("dhcpv6-stateless", ["dhcp-range=set:v0,2001:db8::,ra-stateless,64,86400"]),
+        (
+            "dhcpv6-stateful",
+            ["dhcp-range=set:v0,2001:db8::,static,64,86400", "dhcp-host=fa:16:3e:00:00:01,[2001:db8::b],one"],
+        ),
+    ],
+)
+def test_what_a_router_advertises(mode: Ipv6Mode, told: list[str]) -> None:
+    leg = AdvertisedLeg(link="g1", segment=DUAL.segments[0], subnet=msgspec.structs.replace(BLOCK6, ipv6_ra_mode=mode))
+    said = (advertisements([leg]) or "").splitlines()
+    assert set(said) >= {"port=0", "interface=g1", "ra-param=g1,mtu:1400,200,1800", *told}
+    assert "dhcp-option=tag:v0,option6:dns-server,[2001:db8::53]" in said
+    assert ("enable-ra" in said) is (mode == "dhcpv6-stateful")
+    assert sum(line.startswith("dhcp-host=") for line in said) == len(told) - 1
+    off = msgspec.structs.replace(leg, subnet=msgspec.structs.replace(leg.subnet, enable_dhcp=False))
+    assert advertisements([off]) is None
 
 
 def test_nothing_is_had_of_a_router_that_is_off_or_of_ports_that_are() -> None:

@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, collap
 
 from skep.compute.drivers.libvirt.bridged.names import (
     GROUP,
+    LEG_CABLE,
     METADATA_PORT,
     SERVICE_ADDRESS,
     SERVICE_CABLE,
@@ -19,6 +20,7 @@ from skep.compute.drivers.libvirt.bridged.names import (
     address,
     block,
     leg_alias,
+    link_local,
     mac,
     number,
     tap,
@@ -33,6 +35,8 @@ OURS = f"iifgroup != {GROUP} accept"
 """The first rule of each chain: bridges of others are not looked at."""
 NEIGHBOURS = "icmpv6 type { 131, 132, 133, 135, 136, 143 }"
 """How guests find each other, and listen to groups, by IPv6."""
+NEIGHBOURS_ONLY = "ether type ip6 icmpv6 type { 135, 136 }"
+"""By which hardware addresses are asked for, and told."""
 ICMP, ICMPV6 = 1, 58
 PROTOCOLS = {
     "icmp": ICMP,
@@ -115,6 +119,7 @@ def _leaves_a_guest() -> Iterator[str]:
     yield 'iifname "sk-*" accept'
     yield "ether type arp accept"
     yield "ether type ip udp sport 68 udp dport 67 accept"
+    yield f'oifname "{LEG_CABLE}*" ether type ip6 udp sport 546 udp dport 547 accept'
     yield f"ether type ip6 {NEIGHBOURS} accept"
     yield "iifname vmap @stateless_out"
     yield f"meta mark & {KNOWN:#x} != 0 accept"
@@ -129,6 +134,9 @@ def _reaches_a_guest() -> Iterator[str]:
     yield f"ip saddr {SERVICE_ADDRESS} tcp sport {METADATA_PORT} oifname . ip daddr != @own4 drop"
     yield f'iifname "{SERVICE_CABLE}*" accept'
     yield f"ether type ip6 {NEIGHBOURS} accept"
+    of_routers = f'iifname "{LEG_CABLE}*" ether type ip6 ip6 saddr fe80::/10'
+    yield f"{of_routers} icmpv6 type 134 accept"
+    yield f"{of_routers} udp sport 547 udp dport 546 accept"
     yield "oifname vmap @stateless_in"
     yield f"meta mark & {KNOWN:#x} != 0 accept"
     yield "oifname vmap @ports_in"
@@ -156,11 +164,11 @@ def _sender(port: PluggedPort) -> Iterator[str]:
         yield f"arp saddr ether {own} arp saddr ip {{ {known} }} accept"
         if of4:
             yield f"ether saddr {own} ip saddr {{ {', '.join(map(str, collapse_addresses(of4)))} }} accept"
-        link_local = list(collapse_addresses([*of6, _link_local(own)]))
-        told = [(int(one[0]), int(one[-1])) for one in link_local]
+        alike = list(collapse_addresses([*of6, IPv6Network(link_local(own))]))
+        told = [(int(one[0]), int(one[-1])) for one in alike]
         ranges = ", ".join(f"{first:#034x}-{last:#034x}" if first != last else f"{first:#034x}" for first, last in told)
         yield f"ether saddr {own} icmpv6 type 136 @th,64,128 != {{ {ranges} }} drop"
-        yield f"ether saddr {own} ip6 saddr {{ {', '.join(map(str, link_local))} }} accept"
+        yield f"ether saddr {own} ip6 saddr {{ {', '.join(map(str, alike))} }} accept"
     yield "drop"
 
 
@@ -172,13 +180,6 @@ def _senders(port: PluggedPort) -> dict[str, list[IPv4Network | IPv6Network]]:
         of = mac(pair.mac_address) if pair.mac_address else own
         senders.setdefault(of, []).append(block(pair.ip_address))
     return senders
-
-
-def _link_local(hardware: str) -> IPv6Network:
-    """Return the address of the link itself that follows from a hardware address (RFC 4291, appendix A)."""
-    bits = bytes.fromhex(hardware.replace(":", ""))
-    last = bytes((bits[0] ^ 2, *bits[1:3], 0xFF, 0xFE, *bits[3:]))
-    return IPv6Network((b"\xfe\x80" + bytes(6) + last, 128))
 
 
 def _add_groups(table: NftTable, groups: Sequence[Group]) -> None:
@@ -234,18 +235,25 @@ def _protocol(rule: GroupRule, version: int) -> Iterator[str]:
 def _add_fabric(table: NftTable, wanted: HostNetworks, tunnel_address: str) -> None:
     """Add what keeps a host's own router, DHCP and DNS on the host: each host has the same.
 
-    Frames of a router's leg go to other hosts under an address of this host's, and answers to that are the leg's.
+    Frames of a router's leg go to other hosts under an address of this host's, and answers to that are the leg's. A leg
+    of IPv6 has that address itself; of its others, which all hosts have, nothing is asked and said between hosts.
     """
     numbers = {one.network: number(one.number) for one in wanted.segments}
-    legs = [leg for router in wanted.routers if router.admin_state_up for leg in router.legs]
+    everyone = [leg for router in wanted.routers if router.admin_state_up for leg in router.legs]
+    legs = [leg for leg in everyone if _is_v4(leg)]
+    legs6 = [leg for leg in everyone if not _is_v4(leg)]
+    gateways6: dict[str, list[IPv6Address | IPv4Address]] = {}
+    for leg in legs6:
+        gateways6.setdefault(f"{TUNNEL}{numbers[leg.network]}", []).append(address(leg.address))
     away = {mac(leg.mac_address): leg_alias(leg, tunnel_address) for leg in legs}
-    gateways = [f'"{TUNNEL}{numbers[leg.network]}" . {address(leg.address)}' for leg in legs if _is_v4(leg)]
+    gateways = [f'"{TUNNEL}{numbers[leg.network]}" . {address(leg.address)}' for leg in legs]
     own = [(leg.network, mac(leg.mac_address)) for leg in legs] + [(one, SERVICE_MAC) for one in numbers]
     # Other networks may have such an address, too, and users choose them.
     everywhere = (f'"{TUNNEL}{numbers[network]}" . {one}' for network, one in own)
     table.set("everywhere", "ifname . ether_addr", everywhere)
     table.set("gateways", "ifname . ipv4_addr", gateways)
     table.set("aliases", "ether_addr", away.values())
+    table.set("aliases6", "ether_addr", (leg_alias(leg, tunnel_address) for leg in legs6))
     table.map("away", "ether_addr : ether_addr", away)
     table.map("home", "ether_addr : ether_addr", {alias: own for own, alias in away.items()})
     of_dhcp = (
@@ -259,6 +267,8 @@ def _add_fabric(table: NftTable, wanted: HostNetworks, tunnel_address: str) -> N
             "iifname . ether saddr @everywhere drop",
             "iifname . ether daddr @everywhere drop",
             "ether daddr @aliases ether type != arp drop",
+            f"ether daddr @aliases6 {NEIGHBOURS_ONLY} accept",
+            "ether daddr @aliases6 drop",
             f"ip saddr {SERVICE_ADDRESS} drop",
             f"ip daddr {SERVICE_ADDRESS} drop",
             *of_dhcp,
@@ -275,6 +285,7 @@ def _add_fabric(table: NftTable, wanted: HostNetworks, tunnel_address: str) -> N
             "ether type arp oifname . arp daddr ip @gateways drop",
             f"arp daddr ip {SERVICE_ADDRESS} drop",
             *of_dhcp,
+            *(rule for link, found in sorted(gateways6.items()) for rule in _kept_from(link, found)),
         ),
     )
     table.chain(
@@ -289,6 +300,13 @@ def _add_fabric(table: NftTable, wanted: HostNetworks, tunnel_address: str) -> N
         ),
         hook="filter hook postrouting priority 300",
     )
+
+
+def _kept_from(tunnel: str, gateways: Sequence[IPv6Address | IPv4Address]) -> Iterator[str]:
+    """Yield the rules by which no other host is asked for gateways of IPv6, or told of them."""
+    asked = ", ".join(f"{int(one):#034x}" for one in gateways)
+    yield f'oifname "{tunnel}" ether type ip6 icmpv6 type 135 @th,64,128 {{ {asked} }} drop'
+    yield f'oifname "{tunnel}" ip6 saddr {{ {", ".join(map(str, gateways))} }} drop'
 
 
 def _is_v4(leg: RouterLeg) -> bool:

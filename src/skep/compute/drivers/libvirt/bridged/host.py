@@ -81,8 +81,11 @@ def make_so(state: HostWiring, links: Mapping[str, Link], kept: Collection[str],
     _make_links(state, links)
     for space in state.spaces:
         cables = [one for one in state.cables if one.namespace == space.name]
+        set_kernel(dict(_of_ipv6(space, cables, inner[space.name])), space.name)
         ip(list(_inside(cables, inner[space.name])), space.name)
         _make_routes(space.routes, space.name)
+        if any(":" in one for cable in cables for one in cable.addresses):
+            _make_routes(space.routes, space.name, version=6)
     _make_entries(state)
     _make_routes(state.routes, None)
     _make_proxied(state.proxied, outside)
@@ -246,13 +249,30 @@ def _plugged(name: str, links: Mapping[str, Link], bridge_name: str, mtu: int, *
 
 
 def _addresses(name: str, links: Mapping[str, Link], wanted: Collection[str]) -> Iterator[Command]:
-    told = links.get(name, {}).get("addr_info", ())
-    there = {f"{one['local']}/{one['prefixlen']}" for one in told if one.get("family") == "inet"}
+    there = _has(name, links)
     for address in sorted(there.difference(wanted)):
         yield ("address", "delete", address, "dev", name)
     for address in wanted:
         if address not in there:
-            yield ("address", "add", address, "dev", name)
+            # All hosts have the same addresses, and answer for them at once.
+            yield ("address", "add", address, "dev", name, *(("nodad",) if ":" in address else ()))
+
+
+def _has(name: str, links: Mapping[str, Link]) -> set[str]:
+    """Return the addresses of a link."""
+    return {f"{one['local']}/{one['prefixlen']}" for one in links.get(name, {}).get("addr_info", ())}
+
+
+def _of_ipv6(space: NetworkSpace, cables: Iterable[Cable], links: Mapping[str, Link]) -> Iterator[tuple[str, str]]:
+    """Yield what the kernel of a namespace is to be told before ends of cables get addresses of IPv6.
+
+    Links in namespaces have no IPv6 but where they are to have an address of it.
+    """
+    for cable in cables:
+        if any(":" in one for one in cable.addresses) and not _has(cable.inner, links).issuperset(cable.addresses):
+            yield "ipv6/conf/all/forwarding", "1" if space.forwards else "0"
+            for name, value in (("disable_ipv6", "0"), ("accept_ra", "0"), ("autoconf", "0")):
+                yield f"ipv6/conf/{cable.inner}/{name}", value
 
 
 def _inside(cables: Iterable[Cable], links: Mapping[str, Link]) -> Iterator[Command]:
@@ -278,13 +298,17 @@ def _make_entries(state: HostWiring) -> None:
     bridge(commands)
 
 
-def _make_routes(wanted: Iterable[LinkRoute], space: str | None) -> None:
-    """Have these routes, and no other that Skep made."""
-    there = {_key(one): one for one in look(("-4", "route", "show", "protocol", str(ROUTES)), space)}
+def _make_routes(wanted: Iterable[LinkRoute], space: str | None, version: int = 4) -> None:
+    """Have those of these routes that are of a version of IP, and no other that Skep made."""
+    told = look((f"-{version}", "route", "show", "protocol", str(ROUTES)), space)
+    there = {_key(one, version): one for one in told}
     commands: list[Command] = []
     keys = set()
     for route in wanted:
-        key = str(ip_interface(route.destination))
+        destination = ip_interface(route.destination)
+        if destination.version != version:
+            continue
+        key = str(destination)
         keys.add(key)
         one = there.get(key, {})
         if (one.get("dev"), one.get("gateway"), one.get("prefsrc")) != (route.device, route.via, route.source):
@@ -293,9 +317,11 @@ def _make_routes(wanted: Iterable[LinkRoute], space: str | None) -> None:
     ip(commands, space)
 
 
-def _key(route: Link) -> str:
+def _key(route: Link, version: int) -> str:
     destination = str(route["dst"])
-    return "0.0.0.0/0" if destination == "default" else str(ip_interface(destination))
+    if destination == "default":
+        return "0.0.0.0/0" if version == 4 else "::/0"
+    return str(ip_interface(destination))
 
 
 def _words(route: LinkRoute) -> Iterator[str]:

@@ -12,8 +12,7 @@ from skep.domain.host_networks import PluggedPort, Segment, SegmentSubnet
 LEASE_SECONDS = 86400
 NO_NAMES = re.compile(r"ignore|infinite|[0-9]+[smhdw]?")
 """What dnsmasq takes for something else than a name in the line of a port: for no lease at all, or for its length."""
-_ALWAYS = (
-    f"interface={SERVICE}",
+ALWAYS = (
     "except-interface=lo",
     "bind-interfaces",
     "no-hosts",
@@ -23,13 +22,14 @@ _ALWAYS = (
     "leasefile-ro",
     "dhcp-authoritative",
     "user=nobody",
-    "cache-size=1000",
 )
+"""What each dnsmasq of a host is told."""
+_NAMES = (f"interface={SERVICE}", "cache-size=1000")
 
 
 def configuration(segment: Segment, resolvers: Sequence[str]) -> str:
     """Return the configuration. Raises ValueError for what is no address."""
-    lines = [*_ALWAYS, *(f"server={address(one)}" for one in resolvers)]
+    lines = [*ALWAYS, *_NAMES, *(f"server={address(one)}" for one in resolvers)]
     subnets = [one for one in segment.subnets if one.ip_version == 4 and one.enable_dhcp]
     for place, subnet in enumerate(subnets):
         lines += _subnet(f"s{place}", subnet, segment.mtu)
@@ -62,7 +62,12 @@ def _lease(port: PluggedPort, blocks: Sequence[IPv4Network]) -> Iterator[str]:
     for text in port.addresses:
         one = address(text)
         if isinstance(one, IPv4Address) and any(one in cidr for cidr in blocks):
-            name = host_name(port.host_name)
-            named = f",{name}" if name and not NO_NAMES.fullmatch(name) else ""
-            yield f"dhcp-host={mac(port.mac_address)},{one}{named}"
+            yield lease(port, str(one))
             return
+
+
+def lease(port: PluggedPort, at: str) -> str:
+    """Return the line by which a port has an address; it names the guest, unless dnsmasq would read something else."""
+    name = host_name(port.host_name)
+    named = f",{name}" if name and not NO_NAMES.fullmatch(name) else ""
+    return f"dhcp-host={mac(port.mac_address)},{at}{named}"

@@ -87,6 +87,8 @@ class MetadataProxy:
         self._listeners: dict[str, _Listener] = {}
         self._asking: Counter[str] = Counter()
         """Requests that are under way, by port."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """What answers them."""
         self._away = False
 
     async def follow(self, wanted: HostNetworks) -> None:
@@ -109,7 +111,9 @@ class MetadataProxy:
             raise DriverError("NetworksUnavailable", f"metadata service: {failed[0]}") from failed[0]
 
     def close(self) -> None:
-        """Take no more requests."""
+        """Take no more requests, and let go of those under way."""
+        for task in self._tasks:
+            task.cancel()
         for one in self._listeners.values():
             one.server.close()
         self._listeners.clear()
@@ -126,9 +130,14 @@ class MetadataProxy:
             with ThreadPoolExecutor(1) as thread:
                 bound = await asyncio.get_running_loop().run_in_executor(thread, bound_within, place)
             server = await asyncio.start_server(
-                partial(self._answer, network), sock=bound, limit=MOST_OF_HEAD, backlog=BACKLOG
+                partial(self._accept, network), sock=bound, limit=MOST_OF_HEAD, backlog=BACKLOG
             )
             self._listeners[network] = _Listener(server, space)
+
+    def _accept(self, network: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._answer(network, reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, network: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         listener = self._listeners.get(network)

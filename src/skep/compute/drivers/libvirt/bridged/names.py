@@ -86,6 +86,12 @@ def host_name(text: str) -> str:
     return _NOT_IN_NAMES.sub("-", text.lower())[:_LONGEST_NAME].strip("-")
 
 
+def link_local(hardware: str) -> IPv6Address:
+    """Return the address of the link itself that follows from a hardware address (RFC 4291, appendix A)."""
+    bits = bytes.fromhex(hardware.replace(":", ""))
+    return IPv6Address(b"\xfe\x80" + bytes(6) + bytes((bits[0] ^ 2, *bits[1:3], 0xFF, 0xFE, *bits[3:])))
+
+
 def leg_digest(leg: RouterLeg) -> str:
     """Return what tells a leg of a router from all others, in ten characters."""
     return _digest(uid(leg.network), uid(leg.subnet), mac(leg.mac_address))[:10]
@@ -94,7 +100,8 @@ def leg_digest(leg: RouterLeg) -> str:
 def leg_alias(leg: RouterLeg, tunnel_address: str) -> str:
     """Return the hardware address by which a router's leg on one host is known to the other hosts.
 
-    All hosts have the same leg, and frames between hosts say of which one they are.
+    All hosts have the same leg, and frames between hosts say of which one they are. A leg of IPv6 has this address
+    itself: its neighbours hear hardware addresses inside of packets, too.
     """
     digest = _digest(tunnel_address, leg_digest(leg))
     return "02:" + ":".join(digest[at : at + 2] for at in range(0, 10, 2))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Network, ip_network
 
 import msgspec
 
+from skep.compute.drivers.libvirt.bridged.advertisements import AdvertisedLeg, advertisements
 from skep.compute.drivers.libvirt.bridged.filters import bridge_rules
 from skep.compute.drivers.libvirt.bridged.leases import configuration
 from skep.compute.drivers.libvirt.bridged.names import (
@@ -24,14 +25,16 @@ from skep.compute.drivers.libvirt.bridged.names import (
     UPLINK,
     address,
     block,
+    leg_alias,
     leg_digest,
+    link_local,
     mac,
     number,
     tap,
     uid,
 )
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
-from skep.compute.drivers.libvirt.bridged.routing import host_rules, router_rules, service_rules
+from skep.compute.drivers.libvirt.bridged.routing import host_rules, router_rules, router_rules6, service_rules
 from skep.compute.drivers.libvirt.bridged.state import Bridge, Cable, HostWiring, LinkRoute, NetworkSpace, Tap, Tunnel
 from skep.domain.host_networks import HostNetworks, HostRouter, RouterLeg, Segment, SegmentSubnet
 
@@ -81,7 +84,7 @@ def plan(wanted: HostNetworks, options: BridgeOptions, numbers: Mapping[str, int
         for one in router.floating
     }
     tunnels = tuple(_tunnels(wanted.segments, options))
-    leg_cables = _leg_cables(routers, segments)
+    leg_cables = _leg_cables(routers, segments, options.tunnel_address)
     sources = [(one.name, str(options.transit[int(one.name.removeprefix(UPLINK))])) for one in uplinks]
     sources += [(f"{UPLINK}{place}", one) for one, place in floating.items()]
     rules = host_rules(
@@ -114,6 +117,15 @@ def plan(wanted: HostNetworks, options: BridgeOptions, numbers: Mapping[str, int
         ),
         proxied=tuple(sorted(floating)) if options.outside_interface else (),
     )
+
+
+def without_ipv6(wanted: HostNetworks) -> HostNetworks:
+    """Return what a host has whose kernel has no IPv6: routers without its legs."""
+    routers = (
+        msgspec.structs.replace(one, legs=tuple(leg for leg in one.legs if address(leg.address).version == 4))
+        for one in wanted.routers
+    )
+    return msgspec.structs.replace(wanted, routers=tuple(routers))
 
 
 def _taps(segment: Segment) -> Iterator[Tap]:
@@ -164,11 +176,6 @@ def _service_cable(segment: Segment) -> Cable:
     )
 
 
-def _legs(router: HostRouter) -> Iterator[RouterLeg]:
-    """Yield the legs that routers of hosts have: those of IPv4."""
-    return (leg for leg in router.legs if isinstance(address(leg.address), IPv4Address))
-
-
 def _subnet(leg: RouterLeg, segments: Mapping[str, Segment]) -> SegmentSubnet:
     for one in segments[leg.network].subnets if leg.network in segments else ():
         if one.id == leg.subnet:
@@ -176,7 +183,9 @@ def _subnet(leg: RouterLeg, segments: Mapping[str, Segment]) -> SegmentSubnet:
     raise ValueError(f"the subnet {leg.subnet[:80]!r} of a router is not among those of the host")
 
 
-def _leg_cables(routers: Iterable[HostRouter], segments: Mapping[str, Segment]) -> dict[str, Cable]:
+def _leg_cables(
+    routers: Iterable[HostRouter], segments: Mapping[str, Segment], tunnel_address: str
+) -> dict[str, Cable]:
     """Return the cables of legs, by name: one for a leg with several addresses.
 
     A name has few bits of what it stands for, and users choose hardware addresses. A leg whose name another one has is
@@ -184,16 +193,21 @@ def _leg_cables(routers: Iterable[HostRouter], segments: Mapping[str, Segment]) 
     """
     found: dict[str, Cable] = {}
     for router in routers:
-        for leg in _legs(router):
-            cable = _leg_cable(router, leg, segments)
+        for leg in router.legs:
+            cable = _leg_cable(router, leg, segments, tunnel_address)
             other = found.setdefault(cable.name, cable)
             if other is not cable and msgspec.structs.replace(other, addresses=cable.addresses) == cable:
-                found[cable.name] = msgspec.structs.replace(other, addresses=(*other.addresses, *cable.addresses))
+                both = dict.fromkeys((*other.addresses, *cable.addresses))
+                found[cable.name] = msgspec.structs.replace(other, addresses=tuple(both))
     return found
 
 
-def _leg_cable(router: HostRouter, leg: RouterLeg, segments: Mapping[str, Segment]) -> Cable:
-    length = IPv4Network(_subnet(leg, segments).cidr).prefixlen
+def _leg_cable(router: HostRouter, leg: RouterLeg, segments: Mapping[str, Segment], tunnel_address: str) -> Cable:
+    own, hardware = address(leg.address), mac(leg.mac_address)
+    addresses = [f"{own}/{ip_network(_subnet(leg, segments).cidr).prefixlen}"]
+    if own.version == 6:
+        hardware = leg_alias(leg, tunnel_address)
+        addresses.append(f"{link_local(hardware)}/64")
     segment, digest = segments[leg.network], leg_digest(leg)
     return Cable(
         name=f"{LEG_CABLE}{digest}",
@@ -201,8 +215,8 @@ def _leg_cable(router: HostRouter, leg: RouterLeg, segments: Mapping[str, Segmen
         namespace=f"{OF_ROUTER}-{uid(router.id)}",
         mtu=segment.mtu,
         bridge=f"{BRIDGE}{segment.number}",
-        mac=mac(leg.mac_address),
-        addresses=(f"{address(leg.address)}/{length}",),
+        mac=hardware,
+        addresses=tuple(addresses),
     )
 
 
@@ -233,12 +247,17 @@ def _router_space(
     place = numbers.get(f"router:{router.id}")
     outside = [] if place is None else [LinkRoute(destination="0.0.0.0/0", device=OUTSIDE, via=str(options.gateway))]
     routes = {one.destination: one for one in outside}
-    mine = [leg for leg in _legs(router) if cables[f"{LEG_CABLE}{leg_digest(leg)}"].namespace == name]
-    legs = [(IPv4Network(_subnet(leg, segments).cidr), leg) for leg in mine]
+    mine = [leg for leg in router.legs if cables[f"{LEG_CABLE}{leg_digest(leg)}"].namespace == name]
+    legs = [(ip_network(_subnet(leg, segments).cidr), leg) for leg in mine]
+    legs6 = [
+        AdvertisedLeg(link=f"{LEG}{leg_digest(leg)}", segment=segments[leg.network], subnet=_subnet(leg, segments))
+        for cidr, leg in legs
+        if cidr.version == 6
+    ]
     for one in router.routes:
         hop = address(one.nexthop)
         # What no leg leads to leads nowhere.
-        devices = (f"{LEG}{leg_digest(leg)}" for cidr, leg in legs if isinstance(hop, IPv4Address) and hop in cidr)
+        devices = (f"{LEG}{leg_digest(leg)}" for cidr, leg in legs if hop in cidr)
         device = next(devices, None)
         if device is not None:
             destination = str(block(one.destination))
@@ -248,5 +267,6 @@ def _router_space(
         name=name,
         forwards=True,
         routes=tuple(routes.values()),
-        ruleset=router_rules(router, str(transit)),
+        ruleset=router_rules(router, str(transit)) + (router_rules6() if legs6 else ""),
+        dnsmasq=advertisements(legs6),
     )

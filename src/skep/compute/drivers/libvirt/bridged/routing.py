@@ -117,6 +117,21 @@ def router_rules(router: HostRouter, transit: str) -> str:
     return table.text()
 
 
+def router_rules6() -> str:
+    """Return the table of IPv6 in a router's namespace: guests reach its DHCP, and each other's networks."""
+    table = NftTable("ip6")
+    table.chain(
+        "forward", [f'iifname "{LEG}*" oifname "{LEG}*" accept'], hook="filter hook forward priority 0", policy="drop"
+    )
+    table.chain(
+        "input",
+        ["ct state established,related accept", "meta l4proto icmpv6 accept", f'iifname "{LEG}*" udp dport 547 accept'],
+        hook="filter hook input priority 0",
+        policy="drop",
+    )
+    return table.text()
+
+
 def service_rules() -> str:
     """Return the table of a network's namespace: guests reach DHCP, DNS and metadata in it.
 
