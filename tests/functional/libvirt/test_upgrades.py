@@ -41,13 +41,13 @@ def test_an_agent_of_another_release_takes_guests_over(older: Path, *, upgrades:
     before, after = (older, SOURCES) if upgrades else (SOURCES, older)
     program, uuid = [sys.executable, "-m", "tests.support.libvirt_agent"], new_uuid()
     with other_directory() as directory:
-        spawn = [*program, "spawn", directory, uuid]
+        spawn = [*program, "spawn", str(directory), str(uuid)]
         with subprocess.Popen(spawn, cwd=before, env=of(before), stdout=subprocess.PIPE, text=True) as agent:
             assert agent.stdout is not None
             assert "spawned\n" in agent.stdout
             agent.kill()
         (number,) = (int(file.read_text()) for file in directory.glob("libvirt/run/qemu/instance-*.pid"))
-        adopt = [*program, "adopt", directory]
+        adopt = [*program, "adopt", str(directory)]
         found = subprocess.run(adopt, cwd=after, env=of(after), stdout=subprocess.PIPE, check=True, text=True)
         # Releases log to the same place.
         said = [line for line in found.stdout.splitlines() if not line.startswith("{")]
