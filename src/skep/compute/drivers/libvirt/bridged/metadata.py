@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import ctypes
 import os
-import re
 import socket
 import ssl
 from collections import Counter
@@ -22,6 +21,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
+import h11
 import httpx
 import msgspec
 import structlog
@@ -49,8 +49,6 @@ BACKLOG = 32
 CLONE_NEWNET = 0x40000000
 PASSED_ON = ("content-type", "retry-after")
 """Headers of answers that guests see."""
-_FIRST_LINE = re.compile(rb"([A-Z]{1,16}) (?:http://[!-~]*?(?=/))?(/[!-~]*) HTTP/1\.[01]")
-_LENGTH = re.compile(rb"content-length:[ \t]*([0-9]{1,9})[ \t]*", re.IGNORECASE)
 
 
 class MetadataService(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,30 +223,33 @@ def bound_within(space: Path) -> socket.socket:
 
 async def _read(reader: asyncio.StreamReader) -> tuple[str, str, bytes]:
     """Return method, path and body of a request, and nothing else of it."""
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_OF_HEAD)
+    asked, body = None, bytearray()
     try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError:
-        raise _Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE) from None
-    except asyncio.IncompleteReadError as error:
-        raise ConnectionResetError("a guest ended its request early") from error
-    first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    asked = _FIRST_LINE.fullmatch(first)
-    if asked is None or any(line.lower().startswith(b"transfer-encoding:") for line in lines):
-        raise _Refused(HTTPStatus.BAD_REQUEST)
-    method = asked[1].decode()
+        while not isinstance(event := parser.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                parser.receive_data(await reader.read(1024))
+            elif isinstance(event, h11.Request):
+                asked = event
+                if int(dict(event.headers).get(b"content-length", 0)) > MOST_OF_BODY:
+                    raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > MOST_OF_BODY:
+                    raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            else:
+                raise ConnectionResetError("a guest ended its connection")
+    except h11.RemoteProtocolError as error:
+        raise _Refused(HTTPStatus(error.error_status_hint)) from error
+    assert asked is not None
+    method, target = asked.method.decode(), asked.target.decode()
     if method not in ("GET", "HEAD", "POST"):
         raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED)
-    lengths = [int(found[1]) for found in map(_LENGTH.fullmatch, lines) if found]
-    if len(lengths) > 1:
+    if target.startswith("http://"):
+        target = "/" + target.removeprefix("http://").partition("/")[2]
+    if not target.startswith("/"):
         raise _Refused(HTTPStatus.BAD_REQUEST)
-    length = lengths[0] if lengths else 0
-    if length > MOST_OF_BODY:
-        raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-    try:
-        body = await reader.readexactly(length)
-    except asyncio.IncompleteReadError as error:
-        raise ConnectionResetError("a guest ended its request early") from error
-    return method, asked[2].decode(), body
+    return method, target, bytes(body)
 
 
 def _message(status: HTTPStatus, headers: Mapping[str, str], body: bytes, *, without_body: bool = False) -> bytes:
