@@ -77,8 +77,8 @@ DUAL = msgspec.structs.replace(
 )
 
 
-def planned(wanted: HostNetworks = WANTED) -> HostWiring:
-    return plan(wanted, OPTIONS, numbered(owners(wanted), {}, most_numbers(OPTIONS)))
+def planned(wanted: HostNetworks = WANTED, options: BridgeOptions = OPTIONS) -> HostWiring:
+    return plan(wanted, options, numbered(owners(wanted), {}, most_numbers(options)))
 
 
 def rules_of(wanted: HostNetworks, chain: str) -> list[str]:
@@ -171,6 +171,14 @@ def test_what_a_router_advertises(mode: Ipv6Mode, told: list[str]) -> None:
     assert sum(line.startswith("dhcp-host=") for line in said) == len(told) - 1
     off = msgspec.structs.replace(leg, subnet=msgspec.structs.replace(leg.subnet, enable_dhcp=False))
     assert advertisements([off]) is None
+
+
+def test_hosts_of_one_machine_tell_their_namespaces_apart() -> None:
+    state = planned(options=msgspec.structs.replace(OPTIONS, spaces="a."))
+    named = {f"a.sk-n-{NETWORK}", f"a.sk-r-{ROUTER}"}
+    assert {one.name for one in state.spaces} == {one.namespace for one in state.cables} == named
+    assert all(name.startswith(state.own_spaces) for name in named)
+    assert not any(name.removeprefix("a.").startswith(state.own_spaces) for name in named), "that is another's"
 
 
 def test_nothing_is_had_of_a_router_that_is_off_or_of_ports_that_are() -> None:

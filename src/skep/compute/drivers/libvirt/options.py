@@ -98,6 +98,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """With `bridge`: on which the host answers for floating addresses. Empty: others know that they lead here."""
     closed_to_guests: tuple[str, ...] = ()
     """With `bridge`: blocks of addresses that guests do not reach by way of the host, as those of the control plane."""
+    spaces: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
+    """With `bridge`: how the names of the host's network namespaces begin, where several hosts of a machine are in
+    namespaces themselves."""
     resolvers: tuple[str, ...] = ()
     """With `bridge`: addresses of who resolves names for guests. Empty: those of the host's `/etc/resolv.conf`, but for
     its loopback."""

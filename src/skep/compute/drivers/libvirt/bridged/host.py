@@ -17,8 +17,6 @@ from skep.compute.drivers.libvirt.bridged import dnsmasq
 from skep.compute.drivers.libvirt.bridged.names import (
     GROUP,
     NEW_TAP,
-    OF_NETWORK,
-    OF_ROUTER,
     PREFIX,
     ROUTES,
     UPLINK,
@@ -90,7 +88,17 @@ def make_so(state: HostWiring, links: Mapping[str, Link], kept: Collection[str],
     _make_routes(state.routes, None)
     _make_proxied(state.proxied, outside)
     dnsmasq.make_so(dnsmasq_texts(state), directory)
-    _remove_spaces({space.name for space in state.spaces})
+    _remove_spaces({space.name for space in state.spaces}, state.own_spaces)
+
+
+def ensure_space(name: str) -> None:
+    """Make a network namespace that is not there. Raises DriverError, OSError."""
+    place = SPACES / name
+    if place.exists() and not os.path.ismount(place):
+        # What made it was cut before the namespace was there.
+        place.unlink()
+    if not place.exists():
+        ip([("netns", "add", name)])
 
 
 def dnsmasq_texts(state: HostWiring) -> dict[str, str]:
@@ -128,12 +136,7 @@ def remove_taps(names: Collection[str]) -> None:
 
 def _make_spaces(spaces: Iterable[NetworkSpace]) -> None:
     for space in spaces:
-        place = SPACES / space.name
-        if place.exists() and not os.path.ismount(place):
-            # What made it was cut before the namespace was there.
-            place.unlink()
-        if not place.exists():
-            ip([("netns", "add", space.name)])
+        ensure_space(space.name)
         if set(links_of(space.name)) == {"lo"}:
             values = {**SPACE_KERNEL, **NO_IPV6, "ipv4/ip_forward": "1" if space.forwards else "0"}
             known = {name: value for name, value in values.items() if Path(KERNEL, name).exists()}
@@ -141,9 +144,9 @@ def _make_spaces(spaces: Iterable[NetworkSpace]) -> None:
             ip([("link", "set", "dev", "lo", "up")], space.name)
 
 
-def _remove_spaces(wanted: Collection[str]) -> None:
+def _remove_spaces(wanted: Collection[str], own: tuple[str, ...]) -> None:
     there = [str(one["name"]) for one in look(("netns", "list"))]
-    ours = [name for name in there if name.startswith((f"{OF_NETWORK}-", f"{OF_ROUTER}-")) and name not in wanted]
+    ours = [name for name in there if name.startswith(own) and name not in wanted]
     ip([("netns", "delete", name) for name in ours])
 
 

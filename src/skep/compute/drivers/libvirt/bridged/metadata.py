@@ -79,8 +79,10 @@ class _Refused(Exception):
 class MetadataProxy:
     """Of one host. It listens in the networks of guests as long as the agent runs."""
 
-    def __init__(self, service: MetadataService) -> None:
+    def __init__(self, service: MetadataService, spaces: str = "") -> None:
+        """`spaces`: how the names of the host's network namespaces begin."""
         self._service = service
+        self._spaces = spaces
         self._trust = ssl.create_default_context() if service.url.startswith("https:") else False
         self._listeners: dict[str, _Listener] = {}
         self._asking: Counter[str] = Counter()
@@ -118,7 +120,7 @@ class MetadataProxy:
 
     async def _listen(self, network: str, *, wanted: bool) -> None:
         """Have a listener in a network that is wanted: in the namespace that has its name now."""
-        place = SPACES / f"{OF_NETWORK}-{network}"
+        place = SPACES / f"{self._spaces}{OF_NETWORK}-{network}"
         known = self._listeners.get(network)
         space = place.stat().st_ino if wanted else None
         if known is not None and known.space != space:

@@ -58,7 +58,7 @@ class BridgedNetworks:
         self._claim = socket.socket(socket.AF_UNIX)
         self._made: Made | None = None
         """None: not known to be whole."""
-        self._proxy = None if options.metadata is None else MetadataProxy(options.metadata)
+        self._proxy = None if options.metadata is None else MetadataProxy(options.metadata, options.spaces)
 
     def claim(self) -> None:
         """Have the networks of this machine, which one host at a time has. Raises OSError where another has them."""

@@ -10,8 +10,8 @@ TABLE = "skep"
 class NftTable:
     """One table while it is written. Elements and rules are words that the caller has checked."""
 
-    def __init__(self, family: str) -> None:
-        self._family = family
+    def __init__(self, family: str, name: str = TABLE) -> None:
+        self._name = f"table {family} {name}"
         self._sets: list[str] = []
         self._chains: list[str] = []
 
@@ -32,7 +32,7 @@ class NftTable:
 
     def text(self) -> str:
         """Return what `nft -f` takes: the table is made anew, or everything stays as it was."""
-        name = f"table {self._family} {TABLE}"
+        name = self._name
         return "\n".join((name, f"delete {name}", f"{name} {{", *self._sets, *self._chains, "}", ""))
 
 

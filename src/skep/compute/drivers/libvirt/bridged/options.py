@@ -35,6 +35,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Who resolves names for guests."""
     metadata: MetadataService | None = None
     """None: guests ask in vain."""
+    spaces: str = ""
+    """How the names of network namespaces begin."""
 
     @property
     def gateway(self) -> IPv4Address:
@@ -61,6 +63,7 @@ def bridge_options(options: Options) -> BridgeOptions:
         metadata=MetadataService(url=options.metadata_url, secret=options.metadata_secret)
         if options.metadata_url
         else None,
+        spaces=options.spaces,
     )
 
 

@@ -84,7 +84,7 @@ def plan(wanted: HostNetworks, options: BridgeOptions, numbers: Mapping[str, int
         for one in router.floating
     }
     tunnels = tuple(_tunnels(wanted.segments, options))
-    leg_cables = _leg_cables(routers, segments, options.tunnel_address)
+    leg_cables = _leg_cables(routers, segments, options)
     sources = [(one.name, str(options.transit[int(one.name.removeprefix(UPLINK))])) for one in uplinks]
     sources += [(f"{UPLINK}{place}", one) for one, place in floating.items()]
     rules = host_rules(
@@ -99,7 +99,7 @@ def plan(wanted: HostNetworks, options: BridgeOptions, numbers: Mapping[str, int
         tunnels=tunnels,
         taps=tuple(tap for one in wanted.segments for tap in _taps(one)),
         cables=(
-            *(_service_cable(one) for one in wanted.segments),
+            *(_service_cable(one, options) for one in wanted.segments),
             *leg_cables.values(),
             *uplinks,
         ),
@@ -116,6 +116,7 @@ def plan(wanted: HostNetworks, options: BridgeOptions, numbers: Mapping[str, int
             ),
         ),
         proxied=tuple(sorted(floating)) if options.outside_interface else (),
+        own_spaces=tuple(f"{options.spaces}{kind}-" for kind in (OF_NETWORK, OF_ROUTER)),
     )
 
 
@@ -156,7 +157,7 @@ def _uplink(owner: str, place: int, options: BridgeOptions) -> Cable:
     return Cable(
         name=f"{UPLINK}{place}",
         inner=OUTSIDE,
-        namespace=f"{OF_NETWORK if kind == 'network' else OF_ROUTER}-{identity}",
+        namespace=f"{options.spaces}{OF_NETWORK if kind == 'network' else OF_ROUTER}-{identity}",
         mtu=UPLINK_MTU,
         addresses=(f"{options.transit[place]}/32",),
         outer_addresses=(f"{options.gateway}/32",),
@@ -164,11 +165,11 @@ def _uplink(owner: str, place: int, options: BridgeOptions) -> Cable:
     )
 
 
-def _service_cable(segment: Segment) -> Cable:
+def _service_cable(segment: Segment, options: BridgeOptions) -> Cable:
     return Cable(
         name=f"{SERVICE_CABLE}{segment.number}",
         inner=SERVICE,
-        namespace=f"{OF_NETWORK}-{segment.network}",
+        namespace=f"{options.spaces}{OF_NETWORK}-{segment.network}",
         mtu=segment.mtu,
         bridge=f"{BRIDGE}{segment.number}",
         mac=SERVICE_MAC,
@@ -184,7 +185,7 @@ def _subnet(leg: RouterLeg, segments: Mapping[str, Segment]) -> SegmentSubnet:
 
 
 def _leg_cables(
-    routers: Iterable[HostRouter], segments: Mapping[str, Segment], tunnel_address: str
+    routers: Iterable[HostRouter], segments: Mapping[str, Segment], options: BridgeOptions
 ) -> dict[str, Cable]:
     """Return the cables of legs, by name: one for a leg with several addresses.
 
@@ -194,7 +195,7 @@ def _leg_cables(
     found: dict[str, Cable] = {}
     for router in routers:
         for leg in router.legs:
-            cable = _leg_cable(router, leg, segments, tunnel_address)
+            cable = _leg_cable(router, leg, segments, options)
             other = found.setdefault(cable.name, cable)
             if other is not cable and msgspec.structs.replace(other, addresses=cable.addresses) == cable:
                 both = dict.fromkeys((*other.addresses, *cable.addresses))
@@ -202,17 +203,17 @@ def _leg_cables(
     return found
 
 
-def _leg_cable(router: HostRouter, leg: RouterLeg, segments: Mapping[str, Segment], tunnel_address: str) -> Cable:
+def _leg_cable(router: HostRouter, leg: RouterLeg, segments: Mapping[str, Segment], options: BridgeOptions) -> Cable:
     own, hardware = address(leg.address), mac(leg.mac_address)
     addresses = [f"{own}/{ip_network(_subnet(leg, segments).cidr).prefixlen}"]
     if own.version == 6:
-        hardware = leg_alias(leg, tunnel_address)
+        hardware = leg_alias(leg, options.tunnel_address)
         addresses.append(f"{link_local(hardware)}/64")
     segment, digest = segments[leg.network], leg_digest(leg)
     return Cable(
         name=f"{LEG_CABLE}{digest}",
         inner=f"{LEG}{digest}",
-        namespace=f"{OF_ROUTER}-{uid(router.id)}",
+        namespace=f"{options.spaces}{OF_ROUTER}-{uid(router.id)}",
         mtu=segment.mtu,
         bridge=f"{BRIDGE}{segment.number}",
         mac=hardware,
@@ -225,7 +226,7 @@ def _network_space(segment: Segment, options: BridgeOptions) -> NetworkSpace:
     service = str(SERVICE_ADDRESS)
     leases = any(one.enable_dhcp and one.ip_version == 4 for one in segment.subnets)
     return NetworkSpace(
-        name=f"{OF_NETWORK}-{segment.network}",
+        name=f"{options.spaces}{OF_NETWORK}-{segment.network}",
         forwards=False,
         routes=(
             *(LinkRoute(destination=str(one), device=SERVICE, source=service) for one in blocks),
@@ -243,7 +244,7 @@ def _router_space(
     segments: Mapping[str, Segment],
     cables: Mapping[str, Cable],
 ) -> NetworkSpace:
-    name = f"{OF_ROUTER}-{uid(router.id)}"
+    name = f"{options.spaces}{OF_ROUTER}-{uid(router.id)}"
     place = numbers.get(f"router:{router.id}")
     outside = [] if place is None else [LinkRoute(destination="0.0.0.0/0", device=OUTSIDE, via=str(options.gateway))]
     routes = {one.destination: one for one in outside}

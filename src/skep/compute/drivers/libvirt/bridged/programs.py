@@ -71,6 +71,11 @@ def bridge(commands: Sequence[Sequence[str]]) -> None:
         _run(["bridge", "-batch", "-"], "".join(f"{' '.join(words)}\n" for words in commands))
 
 
+def run(words: Sequence[str], told: str = "") -> None:
+    """Run another program of the host. Raises DriverError where it fails."""
+    _run(words, told)
+
+
 def nft(ruleset: str, space: str | None = None) -> None:
     """Apply rules, all or none. Raises DriverError."""
     _run([*_within(space), "nft", "-f", "-"], ruleset)

@@ -86,3 +86,5 @@ class HostWiring(msgspec.Struct, frozen=True, kw_only=True):
     """In the host's own namespace."""
     proxied: tuple[str, ...] = ()
     """Addresses for which the host answers on the interface that leads outside."""
+    own_spaces: tuple[str, ...]
+    """How the names of all network namespaces begin that Skep made on the host."""
