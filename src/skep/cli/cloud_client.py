@@ -36,6 +36,23 @@ class _Clouds(msgspec.Struct):
     clouds: dict[str, _Cloud]
 
 
+class _Endpoint(msgspec.Struct):
+    url: str
+
+
+class _Service(msgspec.Struct):
+    type: str
+    endpoints: tuple[_Endpoint, ...] = ()
+
+
+class _Token(msgspec.Struct):
+    catalog: tuple[_Service, ...] = ()
+
+
+class _SignedIn(msgspec.Struct):
+    token: _Token
+
+
 class RequestFailed(SkepError):
     """An API answered with an error."""
 
@@ -49,6 +66,8 @@ class CloudClient:
         self.origin = f"{parts.scheme}://{parts.netloc}"
         self.images_url = images_url.rstrip("/")
         self._clouds_yaml = clouds_yaml
+        self._networks_url = ""
+        """As the catalogue says it; empty: there is no network service."""
         self._http = httpx.AsyncClient(timeout=30.0, trust_env=False)
 
     async def __aenter__(self) -> CloudClient:
@@ -86,6 +105,9 @@ class CloudClient:
         if response.status_code != 201:
             raise RequestFailed(f"cannot sign in as {auth.username}: {response.status_code}")
         self._http.headers["X-Auth-Token"] = response.headers["X-Subject-Token"]
+        catalog = json_decoder(_SignedIn).decode(response.content).token.catalog
+        networks = (endpoint.url for one in catalog if one.type == "network" for endpoint in one.endpoints)
+        self._networks_url = next(networks, "")
 
     async def admin(self, method: str, path: str, body: Any = None) -> Any:
         """Ask the admin API. Raises RequestFailed unless it answers well."""
@@ -94,6 +116,10 @@ class CloudClient:
     async def compute(self, method: str, path: str, body: Any = None, *, version: str = MICROVERSION) -> Any:
         """Ask the compute API; None for an empty answer. Raises RequestFailed unless it answers well."""
         return await self._ask(method, f"{self.compute_url}{path}", body, version)
+
+    async def network(self, method: str, path: str, body: Any = None) -> Any:
+        """Ask the network service. Raises RequestFailed unless it answers well."""
+        return await self._ask(method, f"{self._networks_url}/v2.0{path}", body)
 
     async def image(self, name: str) -> str:
         """Return the id of the image with this name. Raises RequestFailed when there is none."""

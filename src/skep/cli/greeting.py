@@ -13,9 +13,22 @@ import click
 from skep.cli import explain
 from skep.cli.cloud_client import CloudClient, RequestFailed, until
 from skep.cli.failures import NEW_PASSWORD
-from skep.cli.logging_in import KEY_PAIR, key_pair_command, ssh_line, ssh_port, until_it_answers
+from skep.cli.logging_in import (
+    GROUP,
+    KEY_PAIR,
+    SSH,
+    floating_command,
+    group_commands,
+    key_pair_command,
+    make_floating,
+    make_group,
+    ssh_line,
+    ssh_port,
+    until_it_answers,
+)
 from skep.cli.openstack_client import ClientFailed, OpenStackClient
 from skep.cli.output import counted, progress
+from skep.compute.drivers.libvirt.bridged.names import OF_ROUTER
 from skep.domain.errors import Misconfigured
 from skep.processes.seeds import passwords_in
 from skep.telemetry.logs import get_logger
@@ -30,6 +43,8 @@ BOOT_SECONDS = 120.0
 """How long a guest may take until one can log in; who takes longer is not waited for."""
 FIRST_SERVER = ("server", "create", "--image", "tiny", "--flavor", "m1.tiny")
 NAME = "one"
+BOOTED = "Its guest has booted. Log in, from another terminal (without `hostname` for a shell):"
+SILENT = f"Its guest does not answer after {BOOT_SECONDS:g} s; once it does, log in:"
 
 
 class Served(Protocol):
@@ -63,6 +78,9 @@ class Served(Protocol):
     def started_hosts(self) -> frozenset[str]:
         """The hosts whose agents were started with it."""
 
+    def inside(self, host: str) -> str:
+        """Return how the names of a host's network namespaces begin, where the host is in one itself; else nothing."""
+
 
 class HostCount(NamedTuple):
     """How many hosts there are, and how many of them are up."""
@@ -87,7 +105,7 @@ async def greet(cloud: Served, *, first_server: bool, logs_in: bool) -> None:
                 return
             lines = await _overview(cloud, client)
             if cloud.first_start and first_server:
-                lines += await _first_server(client, cloud.clouds_yaml, step, logs_in=logs_in)
+                lines += await _first_server(client, cloud, step, logs_in=logs_in)
             newest = await _newest_server(client)
     notes = [f"Note: {note}." for note in cloud.notes]
     click.echo(
@@ -144,20 +162,24 @@ async def _newest_server(client: CloudClient) -> str | None:
     return name if alone else str(servers[0]["id"])
 
 
-async def _first_server(
-    client: CloudClient, clouds_yaml: Path, step: Callable[[str], None], *, logs_in: bool
-) -> list[str]:
+async def _first_server(client: CloudClient, cloud: Served, step: Callable[[str], None], *, logs_in: bool) -> list[str]:
     """Build a server through the real client and return what became of it."""
     step("Building a first server")
     lines = ["", "A first server, as every user creates one:"]
-    create = (*FIRST_SERVER, *(("--key-name", KEY_PAIR) if logs_in else ()), NAME)
+    openstack = OpenStackClient(cloud.clouds_yaml)
+    is_apart = any(map(cloud.inside, cloud.started_hosts))
+    named = (*(("--key-name", KEY_PAIR) if logs_in else ()), *(("--security-group", GROUP) if is_apart else ()))
+    create = (*FIRST_SERVER, *named, NAME)
     try:
         if logs_in:
-            make_key = key_pair_command(clouds_yaml)
+            make_key = key_pair_command(cloud.clouds_yaml)
             lines.append(f"  $ openstack {shlex.join(make_key)}")
-            await OpenStackClient(clouds_yaml).run(*make_key)
+            await openstack.run(*make_key)
+        if is_apart:
+            lines += (f"  $ openstack {shlex.join(one)}" for one in group_commands())
+            await make_group(client)
         lines.append(f"  $ openstack {shlex.join(create)}")
-        uuid = (await OpenStackClient(clouds_yaml).json(*create))["id"]
+        uuid = (await openstack.json(*create))["id"]
         seen: dict[str, Any] = {}
 
         async def settled() -> bool:
@@ -168,7 +190,13 @@ async def _first_server(
             lines.append(f"  The server {uuid} is still being built after {BUILD_SECONDS:g} s; look again later.")
         addresses = (await client.compute("GET", f"/servers/{uuid}"))["server"]["addresses"]
         enters = logs_in and seen["status"] == "ACTIVE"
-        way_in = await _way_in(client, clouds_yaml, uuid, step, has_address=bool(addresses)) if enters else ()
+        if enters and is_apart:
+            [interface] = (await client.compute("GET", f"/servers/{uuid}/os-interface"))["interfaceAttachments"]
+            way_in = await _way_to_address(client, cloud, seen["host"], str(interface["port_id"]), step)
+        elif enters:
+            way_in = await _way_in(client, cloud.clouds_yaml, uuid, step, has_address=bool(addresses))
+        else:
+            way_in = ()
     except (ClientFailed, Misconfigured, RequestFailed) as error:
         return [*lines, f"  It could not be made: {error}"]
     return [*lines, *first_server_lines(seen), *address_lines(addresses), *way_in]
@@ -183,15 +211,32 @@ async def _way_in(
     if port is None:
         return ("", *(floating_lines(clouds_yaml) if has_address else ["Its guest has no interface to log in by."]))
     if not await until_it_answers(port, BOOT_SECONDS):
-        return (
-            "",
-            f"Its guest does not answer after {BOOT_SECONDS:g} s; once it does, log in:",
-            *_in_lines(clouds_yaml, port),
-        )
+        return ("", SILENT, *_in_lines(clouds_yaml, port))
+    return ("", BOOTED, *_in_lines(clouds_yaml, port))
+
+
+async def _way_to_address(
+    client: CloudClient, cloud: Served, host: str, port: str, step: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Give the port of the first server a floating address, wait until one can log in, and say how.
+
+    Raises RequestFailed.
+    """
+    floating = await make_floating(client, port)
+    step("Waiting until the first server has booted")
+    address = str(floating["floating_ip_address"])
+    answers = await until_it_answers(SSH, BOOT_SECONDS, address)
+    router = ("ip", "netns", "exec", f"{cloud.inside(host)}{OF_ROUTER}-{floating['router_id']}")
+    fixed = str(floating["fixed_ip_address"])
     return (
         "",
-        "Its guest has booted. Log in, from another terminal (without `hostname` for a shell):",
-        *_in_lines(clouds_yaml, port),
+        "Its address outside of its network:",
+        f"  $ openstack {shlex.join(floating_command(port))}",
+        "",
+        BOOTED if answers else SILENT,
+        f"  $ {ssh_line(cloud.clouds_yaml, address=address)}",
+        "The same at its address in its network, from the router on its host:",
+        f"  $ {ssh_line(cloud.clouds_yaml, address=fixed, within=router)}",
     )
 
 

@@ -101,6 +101,10 @@ class AllInOneCloud:
         """The fake hosts whose agents run here."""
         return frozenset(self.plane.agents)
 
+    def inside(self, host: str) -> str:  # noqa: ARG002 - all of them are in this process
+        """Return how the names of a host's network namespaces begin, where the host is in one itself: nothing."""
+        return ""
+
     @property
     def admin_password(self) -> str | None:
         """The first password of `admin`, at the first start only."""

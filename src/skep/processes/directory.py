@@ -37,6 +37,7 @@ OURS = (
     "clouds.yaml",
     "first-key",
     "compute.toml",
+    "networks-of-hosts",
     "processes.env",
     "lock",
     "supervisor.lock",

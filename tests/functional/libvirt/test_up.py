@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -39,7 +40,7 @@ HOST = "cell1-host1"
 class UpWithGuests(Up):
     """The command with real guests."""
 
-    ARGUMENTS = ("--driver", "libvirt")
+    ARGUMENTS: tuple[str, ...] = ("--driver", "libvirt")
 
     @property
     def guests(self) -> Path:
@@ -71,6 +72,8 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 async def up(folder: Path) -> AsyncIterator[UpWithGuests]:
     made = UpWithGuests(folder)
+    # As root guests would have networks of this very machine: test_up_as_root.py has a machine for them.
+    made.settings = {"SKEP_COMPUTE__DRIVER_OPTIONS": json.dumps({"virt_type": "qemu", "networks": "user"})}
     yield made
     if made.process.returncode is None:
         await made.end(signal.SIGTERM)

@@ -26,6 +26,7 @@ class Up:
     """The command over one state directory, once or again."""
 
     ARGUMENTS: tuple[str, ...] = ("--hosts", "1")
+    GREETS_WITHIN = 1.5 * PATIENCE
 
     def __init__(self, folder: Path) -> None:
         self.within: Sequence[str] = ()
@@ -57,7 +58,7 @@ class Up:
             assert self.process.returncode is None, self.output.read_text()
             return "Ctrl-C stops" in self.output.read_text()
 
-        await eventually(greeted, "the cloud greets", seconds=1.5 * PATIENCE)
+        await eventually(greeted, "the cloud greets", seconds=self.GREETS_WITHIN)
         return self.output.read_text()
 
     async def refused(self, *arguments: str) -> str:

@@ -12,7 +12,15 @@ import pytest
 
 from skep.cli import cloud_client
 from skep.cli.greeting import floating_lines, what_next
-from skep.cli.logging_in import ADDRESS, key_pair_command, private_key, ssh_line, until_it_answers
+from skep.cli.logging_in import (
+    ADDRESS,
+    GROUP,
+    group_commands,
+    key_pair_command,
+    private_key,
+    ssh_line,
+    until_it_answers,
+)
 
 
 @asynccontextmanager
@@ -35,6 +43,21 @@ def test_the_line_is_what_a_shell_takes() -> None:
     assert words[words.index("-i") + 1] == str(private_key(clouds)) == "/with a space/first-key"
     assert words[words.index("-p") + 1] == "20022"
     assert str(private_key(clouds)) in key_pair_command(clouds)
+
+
+def test_a_guest_at_addresses_of_its_own_is_let_in_to_and_pinged_by_a_group() -> None:
+    group, *rules = group_commands()
+    assert group[-1] == GROUP
+    assert [one[one.index("--protocol") + 1 :] for one in rules] == [
+        ("tcp", "--dst-port", "22", GROUP),
+        ("icmp", GROUP),
+    ]
+
+
+def test_the_line_by_a_router_is_run_in_its_namespace() -> None:
+    line = ssh_line(Path("/s/clouds.yaml"), address="10.0.0.5", within=("ip", "netns", "exec", "skep-a.sk-r-1"))
+    assert line.startswith("ip netns exec skep-a.sk-r-1 ssh ")
+    assert line.endswith(" root@10.0.0.5 hostname")
 
 
 def test_a_guest_in_a_network_of_its_host_is_entered_by_its_floating_address() -> None:

@@ -92,3 +92,12 @@ async def test_the_first_image_may_be_a_file(tmp_path: Path) -> None:
     missing = tiny_image(str(tmp_path / "none"))
     with pytest.raises(Misconfigured, match=r"images\.first_image: .*/none: No such file"):
         [piece async for piece in missing.content()]
+
+
+def test_a_host_has_the_options_that_its_place_asks_for() -> None:
+    settings = dict(host_settings(config(virt_type="kvm"), STATE, "a", {"networks": "bridge"}))
+    assert json.loads(settings["SKEP_COMPUTE__DRIVER_OPTIONS"]) == {
+        "virt_type": "kvm",
+        "networks": "bridge",
+        "directory": "/s/guests/a",
+    }

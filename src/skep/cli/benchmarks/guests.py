@@ -82,6 +82,7 @@ cpu_allocation_ratio = 100.0
 ram_allocation_ratio = 10.0
 [compute.driver_options]
 virt_type = "qemu"
+networks = "user"
 shutdown_seconds = 0
 """
 

@@ -35,6 +35,8 @@ class ChildTask:
     """Variables of its environment."""
     cell: str = ""
     """The name of the cell that it is part of; empty above the cells."""
+    within: tuple[str, ...] = ()
+    """The words before its command: where it runs."""
 
 
 class Child:
@@ -97,7 +99,8 @@ class Child:
 
     async def _run(self) -> int:
         """Run the child once; return its status."""
-        command = [sys.executable, "-m", "skep.cli", "serve", self.order.role, *self.order.arguments]
+        words = ("-m", "skep.cli", "serve", self.order.role, *self.order.arguments)
+        command = [*self.order.within, sys.executable, *words]
         self.starts += 1
         with self.log.open("ab") as output:  # for what it says before it can log, as of a setting that is wrong
             self._process = await asyncio.create_subprocess_exec(

@@ -37,6 +37,7 @@ from skep.processes.process import new_process
 from skep.processes.seeds import PLAIN_IMAGE
 from skep.processes.stopping import stop_part
 from skep.processes.supervisor.child import Child, ChildTask
+from skep.processes.supervisor.hosts_apart import HostsApart, loopback_ports, open_hosts
 from skep.processes.supervisor.plan import ProcessNumbers, orders_above, orders_inside, settings_above
 from skep.processes.supervisor.real_hosts import HOSTS, check_machine, has_real_hosts, host_settings, tiny_image
 from skep.processes.supervisor.servers import LocalServers
@@ -102,6 +103,10 @@ class SupervisedCloud:
         """The cells whose children run, by name."""
         self._cells_kept = Loop("cells", self._keep_cells, every=LOOK_SECONDS)
         self._lock: int | None = None
+        self._apart: HostsApart | None = None
+        """Where hosts with networks are; None: all is in the namespaces of this process."""
+        self._loopback_ports: tuple[int, ...] = ()
+        """What hosts reach of this cloud."""
 
     @property
     def keystone_url(self) -> str | None:
@@ -118,6 +123,10 @@ class SupervisedCloud:
         """The fake hosts whose agents were started."""
         agents = [child.order.name for child in self.children.values() if child.order.role == "compute"]
         return frozenset(name.removeprefix("compute-") for name in agents)
+
+    def inside(self, host: str) -> str:
+        """Return how the names of a host's network namespaces begin, where the host is in one itself; else nothing."""
+        return "" if self._apart is None else self._apart.inside(host)
 
     @property
     def admin_password(self) -> str | None:
@@ -147,6 +156,9 @@ class SupervisedCloud:
             mine = [child for child in self.children.values() if child.order.role == role]
             await asyncio.gather(*(stop_part(child.order.name, child.stop()) for child in mine))
         self.children = {}
+        if self._apart is not None:
+            await stop_part("networks of hosts", self._apart.stop())
+            self._apart = None
         if self.servers is not None:
             await stop_part("servers", self.servers.stop())
             self.servers = None
@@ -159,6 +171,8 @@ class SupervisedCloud:
         if has_real_hosts(self.config):
             check_machine()
         self._hold()
+        self._apart, why_not = await asyncio.to_thread(open_hosts, self.config, self.directory)
+        self.notes += [why_not] if why_not else []
         check_notifications(self.config)
         config = await self._with_servers()
         config, names = await self._with_cells(config)
@@ -168,13 +182,14 @@ class SupervisedCloud:
             ports = {**ports, "metadata": port}
             self.metadata_url = f"http://{config.api.bind_host}:{port}"
         self._running = config
+        self._loopback_ports = loopback_ports(config, ports)
         self.logs.mkdir(exist_ok=True)
         self._write_settings(config)
         api_ports = [ports["api"], *free_ports(config.api.bind_host, self.numbers.api - 1)]
         self.api_urls = tuple(self.api_url.replace(f":{ports['api']}/", f":{port}/") for port in api_ports)
         self._launch(orders_above(config, self.numbers, ports, api_ports, self.identity_url))
         for cell in found:
-            self._launch_cell(config, cell)
+            await self._launch_cell(config, cell)
         await self._until_answered()
         self._cells_kept.start()
 
@@ -185,10 +200,15 @@ class SupervisedCloud:
             self.children[order.name] = child
             child.start()
 
-    def _launch_cell(self, config: Config, cell: Cell) -> None:
+    async def _launch_cell(self, config: Config, cell: Cell) -> None:
         self._known[cell.name] = cell
         hosts = self._hosts(cell.name)
-        if has_real_hosts(config):
+        if self._apart is not None:
+            for host in hosts:
+                await self._apart.add(host, self._loopback_ports)
+            settings = partial(self._apart.settings, config, metadata_url=self.metadata_url)
+            self._launch(orders_inside(config, self.numbers, cell, hosts, settings, self._apart.within))
+        elif has_real_hosts(config):
             settings = partial(host_settings, config, self.directory, metadata_url=self.metadata_url)
             self._launch(orders_inside(config, self.numbers, cell, hosts, settings))
         else:
@@ -207,7 +227,7 @@ class SupervisedCloud:
             if name not in self._known and name != CELL0_NAME:
                 log.info("cell added", cell=name)
                 settings = CellSettings(name=name, database_url=url_of(known.location))
-                self._launch_cell(replace(self._running, cells=(settings,)), known.cell)
+                await self._launch_cell(replace(self._running, cells=(settings,)), known.cell)
         return False
 
     def _hold(self) -> None:

@@ -66,14 +66,22 @@ def _nothing_more(_host: str) -> tuple[tuple[str, str], ...]:
     return ()
 
 
+def _here(_host: str) -> tuple[str, ...]:
+    return ()
+
+
 def orders_inside(
     config: Config,
     numbers: ProcessNumbers,
     cell: Cell,
     hosts: Sequence[str],
     host_settings: Callable[[str], tuple[tuple[str, str], ...]] = _nothing_more,
+    within: Callable[[str], tuple[str, ...]] = _here,
 ) -> tuple[ChildTask, ...]:
-    """Return the children of one cell: its conductors, and the agents of its hosts, each with settings of its own."""
+    """Return the children of one cell: its conductors, and the agents of its hosts, each with settings of its own.
+
+    `within` returns the words before the command of the agent of a host.
+    """
     inside = (*_shared(config), ("SKEP_CELLS", _cells(config, cell.name)), *_notifications(config))
     host = (*_shared(config), *_host(config, cell))
     return (
@@ -84,7 +92,14 @@ def orders_inside(
             for number in _count(numbers.cell_conductor)
         ),
         *(
-            ChildTask(f"compute-{name}", "compute", ("--host", name), (*host, *host_settings(name)), cell.name)
+            ChildTask(
+                f"compute-{name}",
+                "compute",
+                ("--host", name),
+                (*host, *host_settings(name)),
+                cell.name,
+                within(name),
+            )
             for name in hosts
         ),
     )

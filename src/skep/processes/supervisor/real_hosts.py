@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -45,12 +45,19 @@ def check_machine() -> None:
 
 
 def host_settings(
-    config: Config, directory: StateDirectory, host: str, *, metadata_url: str | None = None
+    config: Config,
+    directory: StateDirectory,
+    host: str,
+    options: Mapping[str, object] | None = None,
+    *,
+    metadata_url: str | None = None,
 ) -> tuple[tuple[str, str], ...]:
     """Return the variables of the agent of one host: each has a directory of its own, and one that has bridges asks the
     metadata service of the cloud. Raises Misconfigured.
+
+    `options` of the driver are those that its place asks for.
     """
-    options = config.compute.driver_options or DEFAULTS
+    options = {**(config.compute.driver_options or DEFAULTS), **(options or {})}
     if "directory" not in options:
         options = {**options, "directory": str(guests_directory(directory.root, host))}
     if metadata_url is not None and options.get("networks") == "bridge":
