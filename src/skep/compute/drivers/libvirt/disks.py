@@ -4,6 +4,7 @@
 |---|---|
 | `disk` | the root disk, qcow2: what was written since it was made |
 | `disk.raw` | or else the whole root disk, raw: what a host makes with `disks = "raw"` |
+| `disk.lvm` | or else the name of the logical volume that is the root disk, with `disks = "lvm"` |
 | `base.raw`, `base.qcow2` | the bytes of the image, a hard link that all guests of the image share; under `disk` |
 | `ephemeral`, `swap` | raw |
 | `rescue`, `rescue.raw`, `rescue.qcow2` | the rescue disk, as `disk` and what is under it |
@@ -30,6 +31,7 @@ from skep.compute.drivers.libvirt.commands import LONG, Owner, run
 from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile
 from skep.compute.drivers.libvirt.drives import write_drive
 from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, format_of, read_qcow2, virtual_size
+from skep.compute.drivers.libvirt.logical_volumes import LogicalVolumes, device_of
 from skep.compute.drivers.libvirt.means import is_q35
 from skep.compute.drivers.libvirt.options import DiskForm
 from skep.compute.drivers.libvirt.properties import Wishes
@@ -41,7 +43,8 @@ T = TypeVar("T")
 
 DISK = "disk"
 RAW_DISK = "disk.raw"
-ROOTS = (DISK, RAW_DISK)
+VOLUME_DISK = "disk.lvm"
+ROOTS = (VOLUME_DISK, DISK, RAW_DISK)
 """The root disk, of which a guest has one. Its name says its format, which is never guessed."""
 EPHEMERAL = "ephemeral"
 SWAP = "swap"
@@ -61,13 +64,19 @@ class GuestDisks:
     """The files of the guests of one host. All calls may wait for the disk; of one server there is one at a time."""
 
     def __init__(
-        self, directory: Path, owner: Owner | None, kept: BasesKept | None = None, form: DiskForm = "overlay"
+        self,
+        directory: Path,
+        owner: Owner | None,
+        kept: BasesKept | None = None,
+        form: DiskForm = "overlay",
+        logical: LogicalVolumes | None = None,
     ) -> None:
-        """`kept` says what stays of the bytes of images that no guest uses; `form` is that of new root disks.
-
-        Raises DriverError.
+        """`kept` says what stays of the bytes of images that no guest uses; `form` is that of new root disks, `logical`
+        makes those of `lvm`. Raises DriverError.
         """
         self._form = form
+        self._make_root = {"overlay": self._make_overlay, "raw": self._make_whole, "lvm": self._make_volume}[form]
+        self._logical = logical or LogicalVolumes("")
         self._guests = directory / GUESTS
         self._owner = owner
         for path in (self._guests, directory / BASES):
@@ -119,8 +128,7 @@ class GuestDisks:
         self._make_directory(place)
         base = place / f"base.{disk_format}"
         guarded(lambda: self._bases.link(described, image, base))
-        make = self._make_overlay if self._form == "overlay" else self._make_whole
-        guarded(lambda: make(place, max(size, wanted), base))
+        guarded(lambda: self._make_root(place, max(size, wanted), base))
 
     def write_drive(self, instance: InstanceUuid, attempt: int, files: Mapping[str, bytes]) -> None:
         """Make the config drive of an attempt, in place of one that is there. Raises DriverError."""
@@ -137,6 +145,10 @@ class GuestDisks:
     def root(self, instance: InstanceUuid, attempt: int, wishes: Wishes) -> DiskFile:
         """Return the root disk of an attempt. Raises DriverError `InstanceNotFound` where it is not there."""
         path = self.root_path(instance, attempt)
+        if is_device(path):
+            # What was read from it for a move that came to nothing is of another time.
+            guarded(lambda: (self.place(instance, attempt) / RAW_DISK).unlink(missing_ok=True))
+            return DiskFile(path=str(path), format="raw", bus=wishes.disk_bus, device=True)
         if path.name == RAW_DISK:
             return DiskFile(path=str(path), format="raw", bus=wishes.disk_bus)
         base = base_of(path.parent)
@@ -144,11 +156,15 @@ class GuestDisks:
         return DiskFile(path=str(path), format="qcow2", bus=wishes.disk_bus, backing=backing)
 
     def root_path(self, instance: InstanceUuid, attempt: int) -> Path:
-        """Return the file of a root disk. Raises DriverError `InstanceNotFound` where it is not there."""
+        """Return the file, or the device, of a root disk. Raises DriverError `InstanceNotFound` where there is none."""
         path = root_of(self.place(instance, attempt))
         if path is None:
             raise _no_disk(instance, attempt)
-        return path
+        return device_of(guarded(path.read_text)) if path.name == VOLUME_DISK else path
+
+    def in_volume(self, instance: InstanceUuid, attempt: int) -> bool:
+        """Tell whether the root disk of an attempt is a logical volume."""
+        return (self.place(instance, attempt) / VOLUME_DISK).exists()
 
     def others(self, instance: InstanceUuid, attempt: int, wishes: Wishes) -> tuple[DiskFile, ...]:
         """Return the disks of an attempt besides the root disk in the order in which its guest has them."""
@@ -204,20 +220,27 @@ class GuestDisks:
             mine = path.name.startswith(("base.", "rescue.", VOLUMES)) or path.name == CONSOLE
             if not mine and path.is_file():
                 os.chown(path, self._owner.uid, self._owner.gid)
+            if path.name == VOLUME_DISK:
+                os.chown(device_of(path.read_text()), self._owner.uid, self._owner.gid)
 
     def kept(self, instance: InstanceUuid, attempt: int) -> dict[str, Path]:
-        """Return the files that have what a guest wrote, without its volumes. Raises DriverError `InstanceNotFound`."""
+        """Return the files that have what a guest wrote, without its volumes.
+
+        What is in a logical volume is read into a file first. Raises DriverError `InstanceNotFound`.
+        """
         place = self.place(instance, attempt)
         if not place.exists():
             raise _no_disk(instance, attempt)
         base = base_of(place)
-        names = (*ROOTS, *(() if base is None else (base.name,)), EPHEMERAL)
+        if self.in_volume(instance, attempt) and not (place / RAW_DISK).exists():
+            self.copy_out(instance, attempt, "raw", place / RAW_DISK)
+        names = (DISK, RAW_DISK, *(() if base is None else (base.name,)), EPHEMERAL)
         return {name: place / name for name in names if (place / name).exists()}
 
     def receive(self, instance: Instance, attempt: int, files: Mapping[str, Path]) -> None:
         """Make the disks of an attempt as copies, at least as large as the flavor says. Raises DriverError."""
         place = self.place(instance.uuid, attempt)
-        guarded(lambda: shutil.rmtree(place) if place.exists() else None)
+        self._clear(place)
         self._make_directory(place)
         base = next((name for name in files if name.startswith("base.")), None)
         for name in filter(None, (base, EPHEMERAL if EPHEMERAL in files else None)):
@@ -227,8 +250,13 @@ class GuestDisks:
         if instance.is_volume_backed:
             return
         wanted = instance.flavor.root_gb * GIB
+        if RAW_DISK in files and self._form == "lvm":
+            received = files[RAW_DISK]
+            size = max(guarded(received.stat).st_size, wanted)
+            guarded(lambda: self._make_volume(place, size, None, received.absolute()))
+            return
         if RAW_DISK in files:
-            # A disk keeps its form when it moves: the host's is for those that it makes.
+            # A file keeps its form when it moves: the host's is for those that it makes.
             new = place / f"{RAW_DISK}{NEW}"
             self._copy(files[RAW_DISK], new)
             guarded(lambda: _grow(new, wanted))
@@ -276,8 +304,9 @@ class GuestDisks:
         self.own(instance, attempt)
         new = guarded(lambda: self._fresh(place, "snapshot"))
         root, base = self.root_path(instance, attempt), base_of(place)
-        kind = "raw" if root.name == RAW_DISK else "qcow2"
-        source = f"driver={kind},file.driver=file,file.filename={root.name}"
+        kind = "raw" if root.name == RAW_DISK or is_device(root) else "qcow2"
+        where = f"host_device,file.filename={root}" if is_device(root) else f"file,file.filename={root.name}"
+        source = f"driver={kind},file.driver={where}"
         if base is not None and kind == "qcow2":
             source += f",backing.driver={base.suffix[1:]},backing.file.driver=file,backing.file.filename={base.name}"
         run(
@@ -313,7 +342,7 @@ class GuestDisks:
     def remove(self, instance: InstanceUuid, attempt: int) -> None:
         """Remove all files of an attempt, and bytes of images that stayed long enough. Raises DriverError."""
         place = self.place(instance, attempt)
-        guarded(lambda: shutil.rmtree(place) if place.exists() else None)
+        self._clear(place)
         guarded(self._bases.prune)
 
     def prune(self) -> None:
@@ -358,6 +387,30 @@ class GuestDisks:
         _grow(new, size)
         new.replace(place / RAW_DISK)
 
+    def _make_volume(self, place: Path, size: int, base: Path | None, received: Path | None = None) -> None:
+        """Make a logical volume of the bytes of an image, or of a raw disk that came from another attempt, or empty.
+
+        Its name is written down before it is there: an attempt that is undone has it removed, too.
+        """
+        new, name = place / f"{VOLUME_DISK}{NEW}", self._logical.name(place.name)
+        new.write_text(name)
+        device = self._logical.make(name, size)
+        if base is not None:
+            if self._owner is not None:
+                os.chown(device, self._owner.uid, self._owner.gid)
+            self._logical.fill(name, base.suffix.removeprefix("."), base.name, place, self._owner)
+        if received is not None:
+            # The agent's own file, whose bytes nothing interprets.
+            self._logical.fill(name, "raw", str(received), place, None)
+        new.replace(place / VOLUME_DISK)
+
+    def _clear(self, place: Path) -> None:
+        """Remove the files of an attempt, and its logical volume. Raises DriverError."""
+        for named in (place / VOLUME_DISK, place / f"{VOLUME_DISK}{NEW}"):
+            if named.exists():
+                self._logical.remove(guarded(named.read_text))
+        guarded(lambda: shutil.rmtree(place) if place.exists() else None)
+
     def _copy(self, source: Path, target: Path, *, shared: bool = False) -> None:
         """Copy a file, its holes as holes. `shared`: guests read it and none writes it. Raises DriverError."""
         guarded(lambda: target.unlink(missing_ok=True))
@@ -379,8 +432,7 @@ class GuestDisks:
         """Volumes are connected just before the guest is made."""
 
     def _make_blank(self, instance: Instance, place: Path) -> None:
-        make = self._make_overlay if self._form == "overlay" else self._make_whole
-        make(place, max(instance.flavor.root_gb * GIB, BLANK), None)
+        self._make_root(place, max(instance.flavor.root_gb * GIB, BLANK), None)
 
     def _make_ephemeral(self, instance: Instance, place: Path) -> None:
         new = self._fresh(place, EPHEMERAL)
@@ -401,6 +453,11 @@ _MAKERS: dict[str, Callable[[GuestDisks, Instance, Path], None]] = {
     SWAP: GuestDisks._make_swap,
     VOLUMES: GuestDisks._make_nothing,
 }
+
+
+def is_device(path: Path) -> bool:
+    """Tell whether a root disk is a device of the host, and not one of the files of a guest."""
+    return path.parts[:2] == ("/", "dev")
 
 
 def root_of(place: Path) -> Path | None:

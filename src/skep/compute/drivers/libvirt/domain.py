@@ -89,6 +89,8 @@ class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
     bus: DiskBus = "virtio"
     cdrom: bool = False
     backing: BackingFile | None = None
+    device: bool = False
+    """It is a block device of the host instead."""
 
 
 class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,10 +194,10 @@ def disk_targets(disks: tuple[DiskFile | VolumeDisk, ...]) -> tuple[str, ...]:
 
 
 def target_of(domain: str, path: str) -> str | None:
-    """Return the name that a file has among the disks of a domain's XML; None: it is not among them."""
+    """Return the name that a file or device has among the disks of a domain's XML; None: it is not among them."""
     for disk in ET.fromstring(domain).findall("devices/disk"):  # noqa: S314 - of libvirt
         source, target = disk.find("source"), disk.find("target")
-        if source is not None and target is not None and source.get("file") == path:
+        if source is not None and target is not None and path in (source.get("file"), source.get("dev")):
             return target.get("dev")
     return None
 
@@ -293,9 +295,10 @@ def taps_of(domain: str) -> tuple[str, ...]:
 
 def add_disk(devices: ET.Element, disk: DiskFile, target: str) -> ET.Element:
     """Add the element of a disk that has this name in the guest, and return it."""
-    element = ET.SubElement(devices, "disk", type="file", device="cdrom" if disk.cdrom else "disk")
+    kind, place = ("block", "dev") if disk.device else ("file", "file")
+    element = ET.SubElement(devices, "disk", type=kind, device="cdrom" if disk.cdrom else "disk")
     ET.SubElement(element, "driver", name="qemu", type=disk.format)
-    ET.SubElement(element, "source", file=disk.path)
+    ET.SubElement(element, "source", {place: disk.path})
     if disk.backing is not None:
         backing = ET.SubElement(element, "backingStore", type="file")
         ET.SubElement(backing, "format", type=disk.backing.format)

@@ -16,6 +16,7 @@ from skep.compute.drivers.libvirt.cpu_traits import cpu_traits
 from skep.compute.drivers.libvirt.formats import FORMATS
 from skep.compute.drivers.libvirt.host_cells import HostCell, host_cells, topology
 from skep.compute.drivers.libvirt.keys import SOUND, VIOMMU, refused_keys
+from skep.compute.drivers.libvirt.logical_volumes import LogicalVolumes
 from skep.compute.drivers.libvirt.means import ARCHITECTURE, Q35, HostMeans, host_means
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.pci_devices import inventory, pci_devices, pools
@@ -36,6 +37,7 @@ def host_facts(connection: libvirt.virConnect, host: str, options: Options, dire
     # What getInfo says of the memory is that of one NUMA node on some machines.
     memory_kib = connection.getMemoryStats(-1)["total"]
     disk = os.statvfs(directory)
+    room = disk.f_blocks * disk.f_frsize if options.disks != "lvm" else LogicalVolumes(options.volume_group).size()
     capabilities = connection.getDomainCapabilities(None, ARCHITECTURE, options.machine, options.virt_type)
     express = connection.getDomainCapabilities(None, ARCHITECTURE, Q35, options.virt_type)
     of_host = connection.getCapabilities()
@@ -48,7 +50,7 @@ def host_facts(connection: libvirt.virConnect, host: str, options: Options, dire
             **cpu_inventory(cells, options, cpus),
             **inventory(devices),
             MEMORY_MB: Inventory(total=memory_kib // 1024),
-            DISK_GB: Inventory(total=disk.f_blocks * disk.f_frsize // GIB),
+            DISK_GB: Inventory(total=room // GIB),
         },
         hypervisor_type=connection.getType(),
         hypervisor_version=connection.getVersion(),

@@ -276,6 +276,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             return _figures(job, before)
         if not domain.isActive():
             raise DriverError("InstanceNotRunning", f"{domain.UUIDString()} does not run")
+        if self._disks.in_volume(InstanceUuid(domain.UUIDString()), attempt):
+            raise DriverError(REFUSED, "disks: a root disk in a logical volume does not go along while its guest runs")
         arrival = _arrival(place)
         with _reached(arrival) as target:
             check_cpu(target, domain.XMLDesc(MIGRATABLE))

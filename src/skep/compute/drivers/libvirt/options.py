@@ -15,7 +15,7 @@ VirtType = Literal["kvm", "qemu"]
 MigrationWay = Literal["tls", "loopback"]
 Graphics = Literal["vnc", "none"]
 NetworksMode = Literal["user", "bridge"]
-DiskForm = Literal["overlay", "raw"]
+DiskForm = Literal["overlay", "raw", "lvm"]
 
 
 class PciDevices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +68,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     it writes between two looks at it."""
     disks: DiskForm = "overlay"
     """What root disks the host makes: `overlay`, qcow2 over the bytes of the image, which all its guests share, or
-    `raw`, a whole copy of them."""
+    whole copies of them: `raw`, files, or `lvm`, logical volumes."""
+    volume_group: Annotated[str, Meta(pattern=r"^([A-Za-z0-9+_.][A-Za-z0-9+_.-]{0,126})?$")] = ""
+    """With `lvm`: the volume group of LVM in which root disks are made."""
     cache_seconds: Annotated[float, Meta(ge=0)] = 86400.0
     """So long the bytes of an image stay below `directory` after the end of its last guest."""
     cache_mib: Annotated[int, Meta(ge=0)] = 10240
@@ -118,6 +120,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"metadata_secret: metadata_url needs one of at least {SHORTEST_SECRET} characters")
         if self.shared_cpus & self.dedicated_cpus:
             raise ValueError("cpu_dedicated_set: a CPU is in cpu_shared_set, too")
+        if (self.disks == "lvm") != bool(self.volume_group):
+            raise ValueError("volume_group: the group of logical volumes is set with disks lvm, and only then")
         if self.pci_devices and self.virt_type != "kvm":
             raise ValueError("pci_devices: devices are handed over with virt_type kvm only")
         if self.cpu_dedicated_set and self.virt_type != "kvm":

@@ -24,6 +24,8 @@ NETWORKS = frozenset({"NET_ADMIN", "NET_RAW", "SYS_ADMIN"})
 """Links and rules, and network namespaces, in which dnsmasq runs."""
 VOLUMES = frozenset({"SYS_ADMIN"})
 """NFS is mounted, and what the kernel remembers of a device is thrown away."""
+LOGICAL_VOLUMES = frozenset({"SYS_ADMIN", "MKNOD", "IPC_LOCK"})
+"""The device mapper is told of volumes, whose nodes LVM makes where udev does not."""
 DEVICES = frozenset({"SYS_ADMIN", "SYS_RAWIO", "SYS_MODULE"})
 """PCI devices are taken from their drivers, for which that of VFIO may have to be loaded."""
 
@@ -33,6 +35,8 @@ def kept_rights(options: Options) -> frozenset[str]:
     kept = ALWAYS
     if options.networks != "user":
         kept |= NETWORKS
+    if options.disks == "lvm":
+        kept |= LOGICAL_VOLUMES
     if options.pci_devices:
         kept |= DEVICES
     if importlib.util.find_spec("os_brick") is not None:

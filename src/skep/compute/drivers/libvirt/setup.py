@@ -12,6 +12,7 @@ import ipaddress
 import logging
 import os
 import pwd
+import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,8 @@ from skep.compute.drivers.libvirt.bricks import OsBricks
 from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, bridge_options
 from skep.compute.drivers.libvirt.bridged.programs import missing
-from skep.compute.drivers.libvirt.commands import Owner
+from skep.compute.drivers.libvirt.commands import PATH, Owner
+from skep.compute.drivers.libvirt.logical_volumes import PROGRAMS, LogicalVolumes
 from skep.compute.drivers.libvirt.options import MigrationWay, Options
 from skep.compute.drivers.libvirt.rights import kept_rights
 from skep.compute.drivers.libvirt.volume_kinds import VolumeKinds
@@ -81,7 +83,7 @@ def _make_driver(setup: DriverSetup) -> LibvirtDriver:
                 directory / ROOT, None if user is None else user.pw_name, "" if owner is None else _group(owner.gid)
             )
         kept = BasesKept(seconds=options.cache_seconds, most=options.cache_mib << 20)
-        disks = GuestDisks(directory, owner, kept, options.disks)
+        disks = GuestDisks(directory, owner, kept, options.disks, _logical_volumes(options))
     except OSError as error:
         raise Misconfigured(f"{TABLE}.directory: {error}") from error
     except DriverError as error:
@@ -98,6 +100,23 @@ def _rights(section: ComputeSettings) -> frozenset[str]:
 
 make = RootsDriver(_make_driver, _rights)
 """The entry point."""
+
+
+def _logical_volumes(options: Options) -> LogicalVolumes | None:
+    """Return what makes root disks in logical volumes, if the host does. Raises Misconfigured for what is missing."""
+    if options.disks != "lvm":
+        return None
+    if os.geteuid() != 0:
+        raise Misconfigured(f"{TABLE}.disks: lvm needs an agent that is root")
+    lacks = [package for program, package in PROGRAMS.items() if shutil.which(program, path=PATH) is None]
+    if lacks:
+        raise Misconfigured(f"{TABLE}.disks: lvm needs {', '.join(lacks)} (apt-get install {' '.join(lacks)})")
+    volumes = LogicalVolumes(options.volume_group)
+    try:
+        volumes.size()
+    except DriverError as error:
+        raise Misconfigured(f"{TABLE}.volume_group: {error.message}") from error
+    return volumes
 
 
 def _bridged(options: Options, directory: Path) -> BridgedNetworks:
