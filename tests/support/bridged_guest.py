@@ -14,22 +14,28 @@ from typing import Any
 
 import msgspec
 
-from skep.compute.drivers.base import ConfigDriveDriver, ImageDriver, NetworksDriver, PowerDriver
+from skep.compute.drivers.base import ConfigDriveDriver, DiagnosticsDriver, ImageDriver, NetworksDriver, PowerDriver
 from skep.compute.drivers.libvirt.driver import LibvirtDriver
+from skep.compute.drivers.live import Copying, LiveMigrationDriver
 from skep.domain.host_networks import HostNetworks, PluggedPort, versioned
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
+from skep.domain.instances import Instance
 from skep.domain.vifs import Vif
 from tests.support.agents import instance
 from tests.support.libvirt_hosts import libvirt_driver
 
 
 class GuestTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done: `boot`, `networks` or `reboot`."""
+    """What is to be done: `boot`, `networks`, `measure` (which says so) or `reboot`.
+
+    Of a live migration, whose place is `place`: `await`, `leave` and `take`.
+    """
 
     do: str
     port: PluggedPort | None = None
     key: str = ""
+    place: str = ""
     networks: HostNetworks | None = None
 
 
@@ -42,23 +48,55 @@ async def do(driver: LibvirtDriver, image: Path, task: GuestTask) -> None:
     if task.port is not None and task.do == "reboot":
         assert isinstance(driver, PowerDriver)
         await driver.reboot(InstanceUuid(task.port.server), hard=True)
+    if task.port is not None and task.do == "measure":
+        assert isinstance(driver, DiagnosticsDriver)
+        measured = await driver.diagnostics(InstanceUuid(task.port.server))
+        sys.stdout.write(msgspec.json.encode(measured).decode() + "\n")
+    if task.port is not None and task.do in ("await", "leave", "take"):
+        await migrate(driver, server_of(task.port), task)
 
 
 async def boot(driver: LibvirtDriver, image: Path, port: PluggedPort, key: str) -> None:
     """Have a guest with one port."""
     assert isinstance(driver, ImageDriver)
+    server = server_of(port)
+    for resource in driver.plan(server, 1):
+        await driver.prepare_from(server, 1, resource, image)
+    await write_drive(driver, port, 1, key)
+    await driver.spawn(server, 1, server.flavor.resources())
+
+
+async def write_drive(driver: LibvirtDriver, port: PluggedPort, attempt: int, key: str) -> None:
+    """Make the config drive of a guest."""
     assert isinstance(driver, ConfigDriveDriver)
+    facts: dict[str, Any] = {"hostname": port.host_name, "public_keys": {"mine": key}}
+    files = {"openstack/latest/meta_data.json": json.dumps(facts).encode()}
+    await driver.write_config_drive(InstanceUuid(port.server), attempt, files)
+
+
+async def migrate(driver: LibvirtDriver, server: Instance, task: GuestTask) -> None:
+    """Do one part of a live migration, from attempt 1 to attempt 2."""
+    assert isinstance(driver, LiveMigrationDriver)
+    has, place = server.flavor.resources(), Path(task.place)
+    if task.do == "await":
+        assert task.port is not None
+        await write_drive(driver, task.port, 2, task.key)
+        await driver.await_guest(server, 2, has, None, place)
+    elif task.do == "leave":
+        await driver.copy_guest(server.uuid, 1, place, Copying())
+        await driver.hand_over(server.uuid, 1, place)
+    else:
+        await driver.take_over(server, 2, has, None, place, start=True)
+
+
+def server_of(port: PluggedPort) -> Instance:
+    """Return a server with one port."""
     flavor = msgspec.structs.replace(instance().flavor, memory_mb=128, vcpus=1, root_gb=1)
     vif = Vif(id=port.id, mac_address=port.mac_address, network_id="n", network_name="inside", mtu=1400)
     described = Image(id="i", disk_format="qcow2")
-    server = msgspec.structs.replace(
+    return msgspec.structs.replace(
         instance(), uuid=InstanceUuid(port.server), flavor=flavor, vifs=(vif,), image=described
     )
-    for resource in driver.plan(server, 1):
-        await driver.prepare_from(server, 1, resource, image)
-    facts: dict[str, Any] = {"hostname": port.host_name, "public_keys": {"mine": key}}
-    await driver.write_config_drive(server.uuid, 1, {"openstack/latest/meta_data.json": json.dumps(facts).encode()})
-    await driver.spawn(server, 1, flavor.resources())
 
 
 async def main(directory: Path, image: Path, options: dict[str, Any]) -> None:

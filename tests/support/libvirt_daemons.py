@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,22 @@ max_core = 0
 class LibvirtDaemon:
     """One libvirtd, that of the host `root`."""
 
-    def __init__(self, root: Path, ports: range, certificates: Path | None = None) -> None:
-        """`certificates`: a directory of them; with it the daemon listens on the loopback, as root."""
+    def __init__(
+        self,
+        root: Path,
+        ports: range,
+        certificates: Path | None = None,
+        *,
+        address: str = LOOPBACK,
+        within: Sequence[str] = (),
+    ) -> None:
+        """`certificates`: a directory of them; with it the daemon listens on the address, as root.
+
+        `within`: the words of a command before that of the daemon.
+        """
         self.root = root
+        self._address = address
+        self._within = within
         self._listens: list[str] = []
         self._tls_uri = ""
         self._process: int | None = None
@@ -72,11 +85,11 @@ class LibvirtDaemon:
             said += f'unix_sock_dir = "{root}/run"\nauth_unix_rw = "none"\nunix_sock_rw_perms = "0700"\n'
         if certificates is not None:
             port = free_port()
-            said += f'listen_tls = 1\nlisten_addr = "{LOOPBACK}"\ntls_port = "{port}"\nauth_tls = "none"\n'
+            said += f'listen_tls = 1\nlisten_addr = "{address}"\ntls_port = "{port}"\nauth_tls = "none"\n'
             for key, name in (("ca_file", "cacert"), ("cert_file", "servercert"), ("key_file", "serverkey")):
                 said += f'{key} = "{certificates}/{name}.pem"\n'
             self._listens = ["-l"]
-            self._tls_uri = f"qemu+tls://{LOOPBACK}:{port}/system?pkipath={certificates}"
+            self._tls_uri = f"qemu+tls://{address}:{port}/system?pkipath={certificates}"
         (root / "libvirtd.conf").write_text(said)
 
     @property
@@ -90,7 +103,7 @@ class LibvirtDaemon:
     def options(self) -> dict[str, Any]:
         """Return the options of a host with this daemon, by which other hosts reach it."""
         if self._tls_uri:
-            return {"uri": self.uri, "migration_uri": self._tls_uri, "migration_address": LOOPBACK}
+            return {"uri": self.uri, "migration_uri": self._tls_uri, "migration_address": self._address}
         return on_loopback(self.uri)
 
     def start(self) -> None:
@@ -115,7 +128,9 @@ class LibvirtDaemon:
             kinds = {"RUNTIME_DIR": "run", "CONFIG_HOME": "config", "CACHE_HOME": "cache", "DATA_HOME": "lib"}
             environment |= {f"XDG_{kind}": str(self.root / name) for kind, name in kinds.items()}
             environment["HOME"] = str(self.root)
-        said = subprocess.run(daemon, stdin=subprocess.DEVNULL, env=environment, capture_output=True, check=False)
+        said = subprocess.run(
+            [*self._within, *daemon], stdin=subprocess.DEVNULL, env=environment, capture_output=True, check=False
+        )
         assert said.returncode == 0, said.stderr.decode()
         self._process = os.pidfd_open(int((self.root / "pid").read_text()))
 

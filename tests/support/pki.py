@@ -25,14 +25,14 @@ PURPOSES = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "client": ExtendedKeyUsag
 
 
 class Authority:
-    """Signs certificates of loopback."""
+    """Signs certificates of addresses."""
 
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._own = self._signed(self._name, self._key.public_key(), None)
 
-    def write(self, directory: Path, *, names: int | None = None) -> None:
+    def write(self, directory: Path, *, names: int | None = None, address: str = "127.0.0.1") -> None:
         """Write its certificate and those of a host, with their keys: under all names, or those of one program."""
         directory.mkdir(exist_ok=True)
         # QEMU's user reads them, whatever the umask of this process is by now.
@@ -41,14 +41,16 @@ class Authority:
         for kind, purpose in PURPOSES.items():
             key = ec.generate_private_key(ec.SECP256R1())
             who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, kind)])
-            said[kind] = self._signed(who, key.public_key(), purpose)
+            said[kind] = self._signed(who, key.public_key(), purpose, address)
             said[f"{kind} key"] = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         for kind, content in said.items():
             for name in NAMES[kind] if names is None else NAMES[kind][names : names + 1]:
                 (directory / name).write_bytes(content)
                 (directory / name).chmod(0o644)
 
-    def _signed(self, who: x509.Name, key: ec.EllipticCurvePublicKey, purpose: x509.ObjectIdentifier | None) -> bytes:
+    def _signed(
+        self, who: x509.Name, key: ec.EllipticCurvePublicKey, purpose: x509.ObjectIdentifier | None, address: str = ""
+    ) -> bytes:
         now, ca = datetime.datetime.now(datetime.UTC), purpose is None
         usage = x509.KeyUsage(
             digital_signature=not ca,
@@ -73,7 +75,7 @@ class Authority:
             .add_extension(usage, critical=True)
         )
         if purpose is not None:
-            loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
             made = made.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-            made = made.add_extension(x509.SubjectAlternativeName([loopback]), critical=False)
+            named = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+            made = made.add_extension(named, critical=False)
         return made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)

@@ -583,8 +583,8 @@ ASKED = frozenset(
 )
 """Steps that stop or start a guest."""
 
-MAKING = frozenset({"spawn", "take_up", "rebuild_spawn", "live_prepare"})
-"""Steps that make a guest, so the networks of its ports have to be there."""
+MAKING = frozenset({"spawn", "take_up", "rebuild_spawn", "live_take_up"})
+"""Steps after which a guest runs that did not run here, so the networks of its ports have to be there."""
 
 ANEW = frozenset({"prepare_anew", "spawn"})
 """Steps that need no disks of another attempt."""

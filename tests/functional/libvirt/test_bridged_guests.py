@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -69,10 +70,10 @@ class Agent:
 
 
 @contextmanager
-def agent(host: BridgedHost) -> Iterator[Agent]:
+def agent(host: BridgedHost, options: Mapping[str, Any] = OPTIONS) -> Iterator[Agent]:
     """Have the driver on the host; the guest ends with it."""
     with other_directory() as directory:
-        words = ("-m", "tests.support.bridged_guest", directory, tiny_image(), json.dumps(OPTIONS))
+        words = ("-m", "tests.support.bridged_guest", directory, tiny_image(), json.dumps(options))
         command = host.command(sys.executable, *words)
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             try:

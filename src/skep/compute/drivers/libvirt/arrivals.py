@@ -3,6 +3,7 @@ file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -107,7 +108,7 @@ def moving_disks(domain: str, directory: Path) -> tuple[MovingDisk, ...]:
 
 
 def arriving_xml(domain: str, directory: Path, arrival: Arrival, *, shared: bool) -> str:
-    """Return the XML that a domain has on the target: files in the target's directory, and the target's label.
+    """Return the XML that a domain has on the target: its files and links there, and the target's label.
 
     Where the storage is not `shared` a disk is whole on the target: nothing is below it.
     """
@@ -120,10 +121,24 @@ def arriving_xml(domain: str, directory: Path, arrival: Arrival, *, shared: bool
         path = Path(element.get("file", ""))
         if element.tag in ("source", "log") and path.parent == directory:
             element.set("file", f"{arrival.directory}/{path.name}")
+    for mac, target in _plugged(root):
+        target.set("dev", arrival.links[mac])
     label = root.find(f"metadata/{{{NAMESPACE}}}{LABEL}")
     assert label is not None, "the domain is ours"
     label.text = label_text(arrival.label)
     return ET.tostring(root, encoding="unicode")
+
+
+def links_of(domain: str) -> dict[str, str]:
+    """Return the links of the host in which the interfaces in the XML of a domain end, by MAC address."""
+    return {mac: target.get("dev", "") for mac, target in _plugged(ET.fromstring(domain))}  # noqa: S314 - of libvirt
+
+
+def _plugged(root: ET.Element) -> Iterator[tuple[str, ET.Element]]:
+    for interface in root.iterfind("devices/interface[@type='ethernet']"):
+        mac, target = interface.find("mac"), interface.find("target")
+        if mac is not None and target is not None:
+            yield mac.get("address", ""), target
 
 
 def cpu_of(domain: str) -> tuple[str, str, str, str]:

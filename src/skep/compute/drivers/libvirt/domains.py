@@ -150,6 +150,13 @@ class GuestDomains:
         else:
             tap_interfaces(instance.vifs, model)
 
+    def links(self, instance: Instance) -> dict[str, str]:
+        """Return the links here that a server's interfaces are plugged into, by MAC address. Raises DriverError."""
+        if self._bridged is None:
+            return {}
+        found = tap_interfaces(instance.vifs, wishes(instance, self._options).vif_model)
+        return {one.mac: one.device for one in found}
+
     def taps(self) -> frozenset[str]:
         """Return the links of all guests, whole or not. Raises libvirt.libvirtError."""
         found: set[str] = set()

@@ -120,10 +120,14 @@ class LibvirtDriver(LibvirtVolumes):
             raise DriverError("NetworksUnavailable", "interfaces of this host end inside QEMU")
 
         def work() -> None:
-            named(lambda: bridged.make_so(wanted, self._domains.taps), "NetworksUnavailable")
+            named(lambda: bridged.make_so(wanted, self.kept_links), "NetworksUnavailable")
 
         await asyncio.get_running_loop().run_in_executor(self._workers, work)
         await bridged.answer(wanted)
+
+    def kept_links(self) -> frozenset[str]:
+        """Return the links of the host that stay though nothing wants them: those of guests. Raises libvirtError."""
+        return self._domains.taps()
 
     async def facts(self) -> HostFacts:
         """Describe the host."""

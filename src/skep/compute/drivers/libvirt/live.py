@@ -27,6 +27,7 @@ from skep.compute.drivers.libvirt.arrivals import (
     MovingDisk,
     arriving_xml,
     cpu_of,
+    links_of,
     moving_disks,
     pool_name,
     pool_xml,
@@ -34,6 +35,7 @@ from skep.compute.drivers.libvirt.arrivals import (
     volume_xml,
     write_arrival,
 )
+from skep.compute.drivers.libvirt.bridged.awaited import AWAITED, awaited, forget_awaited, note_awaited
 from skep.compute.drivers.libvirt.connection import KEEP_ALIVE
 from skep.compute.drivers.libvirt.consoles import end_of
 from skep.compute.drivers.libvirt.disks import CONSOLE, DISK, EPHEMERAL, ROOTS, SWAP, guarded
@@ -95,9 +97,10 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             raise DriverError(REFUSED, "NUMA cells, own CPUs and devices do not go to another host while a guest runs")
         if instance.volumes:
             raise DriverError(REFUSED, "volumes: the driver libvirt takes none along while a guest runs")
-        if instance.vifs:
-            # In user mode its loopback port is the source's, and may be another's there; QEMU would not start with it.
-            raise DriverError(REFUSED, "networks: interfaces do not go to another host yet while a guest runs")
+        if instance.vifs and self._bridged is None:
+            # Its loopback port is the source's, and may be another's there; QEMU would not start with it.
+            raise DriverError(REFUSED, "networks: interfaces that end inside QEMU do not go to another host")
+        links = self._domains.links(instance)
 
         def work() -> None:
             found = self._domains.find(instance.uuid)
@@ -110,6 +113,9 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             name = pool_name(instance.uuid, attempt)
             if not _pools(self._connection.get(), name):
                 self._connection.get().storagePoolCreateXML(pool_xml(name, directory))
+            if self._bridged is not None:
+                guarded(lambda: note_awaited(directory, links.values()))
+                self._bridged.plug(tuple(links.values()))
             arrival = Arrival(
                 label=label,
                 uri=self._options.migration_uri,
@@ -121,6 +127,11 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             write_arrival(place, arrival)
 
         await self._work(instance.uuid, work)
+
+    def kept_links(self) -> frozenset[str]:
+        """Return the links of all guests, those that are to come live among them."""
+        places = (path.parent for path in self._disks.files_of(AWAITED))
+        return super().kept_links().union(*map(awaited, places))
 
     async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:
         """Remove a disk; with the root disk all files of the attempt, and what a guest was awaited with."""
@@ -278,9 +289,10 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             raise DriverError("InstanceNotRunning", f"{domain.UUIDString()} does not run")
         if self._disks.in_volume(InstanceUuid(domain.UUIDString()), attempt):
             raise DriverError(REFUSED, "disks: a root disk in a logical volume does not go along while its guest runs")
-        arrival = _arrival(place)
+        arrival, described = _arrival(place), domain.XMLDesc(MIGRATABLE)
+        check_links(label_of(domain), described, arrival)
         with _reached(arrival) as target:
-            check_cpu(target, domain.XMLDesc(MIGRATABLE))
+            check_cpu(target, described)
         disks = () if self._shares(arrival) else self._moving(domain, attempt)
         sizes = sum(domain.blockInfo(disk.target)[0] for disk in disks)
         memory = domain.maxMemory() << 10
@@ -306,6 +318,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
 
     def _send(self, domain: libvirt.virDomain, attempt: int, place: Path) -> None:
         instance = InstanceUuid(domain.UUIDString())
+        arrival = _arrival(place)
         arrival = _arrival(place)
         shared = self._shares(arrival)
         disks = self._moving(domain, attempt)
@@ -347,6 +360,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         if not guarded((place / HANDED_OVER).exists):
             written = guarded(lambda: end_of(self._disks.console(instance, attempt), self._options.console_kib << 10))
             guarded(lambda: (place / CONSOLE).write_bytes(written))
+            if self._bridged is not None:
+                self._bridged.unplug(tuple(_arrival(place).links.values()))
             guarded((place / HANDED_OVER).touch)
 
     def _shares(self, arrival: Arrival) -> bool:
@@ -367,7 +382,17 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
     def _end_awaiting(self, instance: InstanceUuid, attempt: int) -> None:
         for pool in _pools(self._connection.get(), pool_name(instance, attempt)):
             pool.destroy()
-        guarded(lambda: (self._disks.place(instance, attempt) / SEEN).unlink(missing_ok=True))
+        place = self._disks.place(instance, attempt)
+        if self._bridged is not None:
+            self._bridged.unplug(tuple(guarded(lambda: awaited(place)) - self._domains.taps()))
+            guarded(lambda: forget_awaited(place))
+        guarded(lambda: (place / SEEN).unlink(missing_ok=True))
+
+
+def check_links(label: GuestLabel | None, domain: str, arrival: Arrival) -> None:
+    """Raise DriverError where a target has not made the links for the interfaces in the XML of a domain."""
+    if label is None or label.ssh_port is not None or set(links_of(domain)) != set(arrival.links):
+        raise DriverError(REFUSED, "networks: the interfaces of the guest are others than those that its target has")
 
 
 def check_cpu(target: libvirt.virConnect, domain: str) -> None:
