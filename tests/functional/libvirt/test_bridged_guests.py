@@ -18,6 +18,7 @@ import pytest
 
 from skep.contracts.eventually import eventually
 from skep.domain.host_networks import FloatingAddress, GroupRule, HostRouter
+from skep.domain.questions import GuestDiagnostics
 from tests.functional.libvirt.test_bridged_networks import (
     FLOATING,
     LEGS,
@@ -60,13 +61,19 @@ class Agent:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def do(self, task: GuestTask) -> None:
+    def do(self, task: GuestTask) -> str:
+        """Have a task done; return the last line that the driver said before."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(task).decode() + "\n")
         self._process.stdin.flush()
         # Before that the driver may have said what it logs.
-        assert "done\n" in self._process.stdout
+        said = [""]
+        for line in self._process.stdout:
+            if line == "done\n":
+                return said[-1]
+            said.append(line)
+        raise AssertionError(f"the driver ended: {said}")
 
 
 @contextmanager
@@ -162,6 +169,13 @@ async def test_a_guest_is_in_a_network_of_its_host(tmp_path: Path) -> None:
             assert "reached" not in closed, "a guest reaches its host"
             # The host's loopback is heard from the host, so that the test could fail.
             assert host.run("busybox", "wget", "-q", "-O", "-", "http://192.0.2.1:8080/") == "reached\n"
+            measured = msgspec.json.decode(driver.do(GuestTask(do="measure", port=one)), type=GuestDiagnostics)
+            [nic] = measured.nics
+            assert nic.mac_address == one.mac_address
+            link, figures = f"tap{one.id}"[:14], (nic.rx_octets, nic.tx_packets)
+            assert figures == (measured.raw[f"{link}_rx"], measured.raw[f"{link}_tx_packets"])
+            assert 0 not in figures
+            assert None not in figures
             driver.do(GuestTask(do="reboot", port=one))
             assert await says("cat /state/boots") == "2\nstatus=0\n"
         assert "tap" not in host.run("ip", "-br", "link"), "its link went with it"

@@ -17,6 +17,7 @@ import pytest
 from skep.compute.drivers.base import (
     ConfigDriveDriver,
     ConsoleOutputDriver,
+    DiagnosticsDriver,
     Driver,
     DriverError,
     ImageDriver,
@@ -263,6 +264,18 @@ async def test_what_guests_take_is_measured_while_they_run(driver: Driver, serve
     assert found.network_sent_bytes is None, "user mode counts nothing"
     await driver.power_off(server.uuid)
     assert await driver.measures() == {}
+
+
+async def test_diagnostics_have_novas_names_too(driver: Driver, server: Instance) -> None:
+    assert isinstance(driver, DiagnosticsDriver)
+    await driver.spawn(server, 1, server.flavor.resources())
+    told = await driver.diagnostics(server.uuid)
+    [cpu], [disk] = told.cpus, told.disks
+    assert told.raw["memory"] == 64 << 10
+    assert told.raw["memory-actual"] == 64 << 10
+    assert (told.raw["cpu0_time"], told.raw["vda_read"]) == (cpu.time, disk.read_bytes)
+    assert {f"vda_{name}" for name in ("read_req", "write", "write_req")} < told.raw.keys()
+    assert (told.memory_maximum, told.nics, told.hypervisor) == (64, (), "qemu")
 
 
 async def test_a_domain_of_another_is_not_listed_and_not_touched(driver: Driver, server: Instance) -> None:

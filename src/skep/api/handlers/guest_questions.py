@@ -16,6 +16,7 @@ from skep.api.handlers.server_lookup import LocatedServer, find
 from skep.api.requests import Answer, ApiRequest
 from skep.database import Connection
 from skep.database.cell import agents, guest_questions
+from skep.domain.clock import SECOND
 from skep.domain.decoding import json_decoder
 from skep.domain.errors import Conflict, NotFound, SkepError
 from skep.domain.ids import new_uuid
@@ -61,16 +62,20 @@ async def diagnostics(request: ApiRequest) -> Answer:
         raise Conflict(
             f"Cannot 'get_diagnostics' instance {found.instance.uuid}: its host's answer cannot be read"
         ) from error
-    return Answer(_standard(said, found.instance) if request.version >= STANDARD_SINCE else dict(said.raw))
+    if request.version < STANDARD_SINCE:
+        return Answer(dict(said.raw))
+    return Answer(_standard(said, found.instance, request.services.clock.now()))
 
 
-def _standard(said: GuestDiagnostics, server: Instance) -> dict[str, Any]:
+def _standard(said: GuestDiagnostics, server: Instance, now: int) -> dict[str, Any]:
+    since_launch = None if server.launched_at is None else max(0, now - server.launched_at) // SECOND
     return {
         "state": said.state,
         "driver": said.driver,
         "hypervisor": said.hypervisor,
         "hypervisor_os": said.hypervisor_os,
-        "uptime": said.uptime,
+        # Nova counts from the launch, too.
+        "uptime": since_launch if said.uptime is None else said.uptime,
         "config_drive": server.config_drive,
         "num_cpus": len(said.cpus),
         "num_nics": len(said.nics),
