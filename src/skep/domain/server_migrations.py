@@ -30,7 +30,10 @@ SOURCE_CLEARED = "completed"
 QUEUED = "queued"
 """Status of a live migration that waits until its source copies fewer guests."""
 
-LIVE_IN_PROGRESS = (QUEUED, "preparing", "running", "post-migrating")
+HALVED = "running (post-copy)"
+"""Status of a live migration whose guest goes on on the target already, while memory of it is still on the source."""
+
+LIVE_IN_PROGRESS = (QUEUED, "preparing", "running", HALVED, "post-migrating")
 """Statuses of a live migration that can be seen below its server."""
 
 ABORTED_WHILE = ("running",)
@@ -49,6 +52,8 @@ class CopyFigures(msgspec.Struct, frozen=True, array_like=True):
     disk_total: int = 0
     disk_processed: int = 0
     disk_remaining: int = 0
+    halved: bool = False
+    """The guest goes on on the target already, and what is missing there follows (post-copy)."""
 
     @property
     def rest(self) -> int:

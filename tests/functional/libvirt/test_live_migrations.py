@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from skep.compute.drivers.base import Driver, DriverError, ImageDriver
+from skep.compute.drivers.libvirt import setup
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.live import Copying, LiveMigrationDriver
 from skep.contracts.eventually import eventually
@@ -245,6 +246,47 @@ async def test_a_target_without_the_cpu_is_refused_by_name(daemons: tuple[Libvir
     finally:
         target.close()
     assert raised.value.error == "InvalidCPUInfo"
+
+
+@pytest.mark.skipif(
+    not setup.UNPRIVILEGED_FAULTS.exists() or setup.UNPRIVILEGED_FAULTS.read_text().strip() == "0",
+    reason="no post-copy for a QEMU that is not root: vm.unprivileged_userfaultfd is 0",
+)
+async def test_with_post_copy_the_guest_goes_on_before_all_is_there(
+    daemons: tuple[LibvirtDaemon, LibvirtDaemon], tmp_path: Path
+) -> None:
+    options = {**SLOW, "migration_post_copy": True}
+    async with with_a_guest(Hosts(daemons, tmp_path, shared=True, options=options)) as two:
+        copying = Copying()
+        going = await two.copied(copying)
+        copying.wish("complete")
+        await two.counts_on(2, 0)
+        # It has no way back any more.
+        copying.wish("abort")
+        await going
+        await two.went()
+
+
+async def test_a_guest_that_writes_much_is_slowed_down_where_that_is_set(
+    daemons: tuple[LibvirtDaemon, LibvirtDaemon], tmp_path: Path
+) -> None:
+    import libvirt
+
+    options = {**SLOW, "migration_auto_converge": True}
+    async with with_a_guest(Hosts(daemons, tmp_path, shared=True, options=options)) as two:
+        copying = Copying()
+        going = await two.copied(copying)
+        connection = libvirt.open(daemons[0].uri)
+
+        async def slowed() -> bool:
+            stats = connection.lookupByUUIDString(two.server.uuid).jobStats()
+            return going.done() or stats.get("auto_converge_throttle", 0) > 0
+
+        await eventually(slowed, "the guest is slowed down")
+        connection.close()
+        copying.wish("complete")
+        await going
+        await two.went()
 
 
 async def test_what_is_empty_of_a_disk_takes_no_room_on_the_target(

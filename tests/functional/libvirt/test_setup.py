@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from skep.compute.drivers.libvirt import setup
 from skep.compute.drivers.libvirt.bridged import programs
 from skep.compute.drivers.registry import DriverSetup, make_driver
 from skep.config.compute import ComputeSettings
@@ -79,6 +80,15 @@ class TestWithItsParts:
         own = {"uri": "qemu:///system", "migration_uri": "qemu+tls://one/system", "migration_address": "one"}
         with pytest.raises(Misconfigured, match=rf"driver_options\.{said}"):
             make(short, {"virt_type": "qemu", **own, **options})
+
+    def test_a_kernel_that_has_no_post_copy_for_qemu_is_named(
+        self, short: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (short / "faults").write_text("0\n")
+        monkeypatch.setattr(setup, "UNPRIVILEGED_FAULTS", short / "faults")
+        own = {"uri": "qemu:///system", "migration_uri": "qemu+tls://one/system", "migration_address": "one"}
+        with pytest.raises(Misconfigured, match=r"migration_post_copy: set vm\.unprivileged_userfaultfd to 1"):
+            make(short, {"virt_type": "qemu", **own, "migration_post_copy": True})
 
     @pytest.mark.skipif(not is_root(), reason="QEMU runs as the test's user")
     def test_a_directory_that_the_user_of_qemu_cannot_reach_is_refused(self, short: Path) -> None:

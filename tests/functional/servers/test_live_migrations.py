@@ -251,6 +251,32 @@ async def test_its_progress_is_shown(cloud: ServersUnderTest) -> None:
     assert (await cloud.good("GET", f"/servers/{uuid}", **ADMIN))["server"]["progress"] == 75
 
 
+async def test_a_guest_in_two_halves_has_one_end(cloud: ServersUnderTest) -> None:
+    """It goes on on the target, which needs what is still on the source: nothing ends that early."""
+    uuid = await built(cloud)
+    await act(cloud, uuid, ANY, **ADMIN)
+
+    def halved(connection: sa.Connection) -> None:
+        copies(connection)
+        known = cold_moves.move_of(connection.execute(sa.select(*cold_moves.COLUMNS)).one())
+        assert known.task_id is not None
+        figures = {(InstanceUuid(uuid), known.task_id): CopyFigures(8, 6, 2, halved=True)}
+        live_moves.copied(connection, figures)
+        assert live_moves.end_late(connection, NOW + 10**15, 1, "abort", 5) == []
+
+    await do(cloud, halved)
+    path = f"/servers/{uuid}/migrations"
+    [one] = (await cloud.good("GET", path, **ADMIN))["migrations"]
+    assert one["status"] == "running (post-copy)"
+    for code, said in (
+        await ask(cloud, "DELETE", f"{path}/{one['id']}", **MANAGER),
+        await ask(cloud, "POST", f"{path}/{one['id']}/action", {"force_complete": None}, **MANAGER),
+    ):
+        assert (code, "running (post-copy)" in said) == (400, True)
+    await do(cloud, lambda connection: take(connection, "live_copy", "live_take_up"))
+    assert await status(cloud, uuid) == "ACTIVE"
+
+
 async def test_an_abort_while_the_guest_is_copied(cloud: ServersUnderTest) -> None:
     uuid = await built(cloud)
     path = f"/servers/{uuid}/migrations"

@@ -25,7 +25,7 @@ class Copying:
         self.figures: CopyFigures | None = None
         """How far it is, as the driver said last."""
         self.hurried = False
-        """The guest may be paused now, so that the copying ends."""
+        """The guest may be paused now, or go on on the target before all is there, so that the copying ends."""
         self._aborted = False
         self._wished = asyncio.Event()
 
@@ -38,6 +38,11 @@ class Copying:
         else:
             return
         self._wished.set()
+
+    @property
+    def aborted(self) -> bool:
+        """Whether it is to come to nothing."""
+        return self._aborted
 
     def check(self) -> None:
         """Raise DriverError once it is to come to nothing: of a guest, `LiveMigrationAborted`."""

@@ -24,7 +24,7 @@ from skep.domain.ids import InstanceUuid, NodeUuid, new_uuid
 from skep.domain.instances import Instance
 from skep.domain.moves import ABORTED, STEPS
 from skep.domain.resources import DISK_GB, MEMORY_MB
-from skep.domain.server_migrations import QUEUED, CopyFigures, MigrationType
+from skep.domain.server_migrations import HALVED, QUEUED, CopyFigures, MigrationType
 
 row = instances.c
 move = migrations.c
@@ -87,8 +87,8 @@ def abort(connection: sa.Connection, server: InstanceUuid, uuid: str, statuses: 
 
 
 def complete(connection: sa.Connection, server: InstanceUuid, uuid: str) -> None:
-    """Wish that a live migration ends by pausing the guest. Raises BadRequest for one that does not copy it."""
-    wanted = sa.and_(move.step == COPYING, sa.or_(move.wish.is_(None), move.wish == "complete"))
+    """Wish that a live migration ends soon. Raises BadRequest for one that does not copy its guest."""
+    wanted = sa.and_(move.step == COPYING, move.status != HALVED, sa.or_(move.wish.is_(None), move.wish == "complete"))
     _wish(connection, server, uuid, "complete", wanted)
 
 
@@ -203,7 +203,9 @@ def end_late(connection: sa.Connection, now: int, seconds_per_gib: float, wish: 
     Their step began when they were last updated: progress does not count as that.
     """
     since = now - int(seconds_per_gib * LEAST_GIB * SECOND)
-    copying = sa.and_(move.step.is_not(None), move.step == COPYING, move.wish.is_(None), move.updated_at < since)
+    # One whose guest goes on on the target has no other end.
+    waits = sa.and_(move.wish.is_(None), move.status != HALVED)
+    copying = sa.and_(move.step.is_not(None), move.step == COPYING, waits, move.updated_at < since)
     late = []
     for found in connection.execute(
         sa.select(*COLUMNS, move.updated_at).where(copying).order_by(sa.func.random()).limit(limit)
@@ -266,5 +268,6 @@ def copied(connection: sa.Connection, figures: Mapping[tuple[InstanceUuid, str],
                 disk_total=one.disk_total,
                 disk_processed=one.disk_processed,
                 disk_remaining=one.disk_remaining,
+                **({"status": HALVED} if one.halved else {}),
             )
         )

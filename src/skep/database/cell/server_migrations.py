@@ -8,7 +8,6 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell.tables import migrations
-from skep.database.constants import constants
 from skep.domain.decoding import convert
 from skep.domain.ids import InstanceUuid
 from skep.domain.server_migrations import LIVE_IN_PROGRESS, MigrationType, ServerMigration
@@ -73,9 +72,7 @@ def get(connection: sa.Connection, uuid: str) -> ServerMigration | None:
 
 def live(connection: sa.Connection, instance: InstanceUuid) -> list[ServerMigration]:
     """Return the live migrations of a server that are in progress, oldest first."""
-    mine = sa.and_(
-        row.instance == instance, row.type == MigrationType.LIVE.value, row.status.in_(constants(LIVE_IN_PROGRESS))
-    )
+    mine = sa.and_(row.instance == instance, row.type == MigrationType.LIVE.value, row.status.in_(LIVE_IN_PROGRESS))
     return [_migration(one) for one in connection.execute(sa.select(*_COLUMNS).where(mine).order_by(row.id))]
 
 

@@ -29,6 +29,10 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     """Of the target's attempt, on the target."""
     mark: str
     """What is in the file `SEEN` there: a source that reads it shares the storage."""
+    post_copy: bool = False
+    """Whether guests may go on here before all of their memory is here."""
+    links: dict[str, str] = {}
+    """MAC addresses of interfaces -> the links of the target that they are plugged into."""
 
     @property
     def pool(self) -> str:

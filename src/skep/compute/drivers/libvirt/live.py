@@ -43,6 +43,7 @@ from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, mark_whole, state_of
 from skep.compute.drivers.libvirt.driver import LibvirtDriver, named
 from skep.compute.drivers.libvirt.pci_devices import held_devices
+from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import Instance, PowerState
@@ -55,6 +56,8 @@ log = logging.getLogger(__name__)
 
 LOOK = 0.2
 """Seconds between two looks at how far the copying is."""
+JOIN_SECONDS = 2.0
+"""Between two tries to join the halves of a guest whose hosts have lost each other."""
 SEEN = ".seen"
 """A file in the directory of the target's attempt: a source that finds it in its own directories shares the storage."""
 HANDED_OVER = "handed-over"
@@ -83,6 +86,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         super().__init__(*arguments)
         self._copyings: dict[tuple[InstanceUuid, int], Copying] = {}
         """Of guests that were looked at and are not handed over yet."""
+        self._halved: set[tuple[InstanceUuid, int]] = set()
+        """Guests that were seen in two halves, and are not handed over yet."""
 
     async def await_guest(
         self, instance: Instance, attempt: int, resources: Resources, allocation: Allocation | None, place: Path
@@ -123,6 +128,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
                 way=self._options.migration_way,
                 directory=str(directory),
                 mark=seen.read_text(),
+                links=links,
+                post_copy=self._options.migration_post_copy,
             )
             write_arrival(place, arrival)
 
@@ -161,10 +168,39 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
     async def hand_over(self, instance: InstanceUuid, attempt: int, place: Path) -> None:
         """Copy disks and memory while the guest goes on, and let it end here; go on with what was begun before."""
         copying = self._copyings.pop((instance, attempt), None) or Copying()
-        while await self._work(instance, lambda: self._leaving(instance, attempt, place)) is not None:
-            copying.check()
-            await self._watch(instance, attempt, copying, self._begin(instance, attempt, place))
+        leaves = True
+        while leaves:
+            try:
+                leaves = await self._work(instance, lambda: self._leaving(instance, attempt, place)) is not None
+                if leaves:
+                    copying.check()
+                    await self._watch(instance, attempt, place, copying, self._begin(instance, attempt, place))
+            except DriverError as error:
+                if not await self._is_kept_halved(instance, attempt, copying):
+                    raise
+                log.warning("guest %s is in two halves, and they are joined anew: %s", instance, error.message)
+                await asyncio.sleep(JOIN_SECONDS)
+        self._halved.discard((instance, attempt))
         await self._work(instance, lambda: self._leave(instance, attempt, place))
+
+    async def _is_kept_halved(self, instance: InstanceUuid, attempt: int, copying: Copying) -> bool:
+        """Tell whether a guest is in two halves that are still to be one: it cannot go on here.
+
+        Where that was given up, since the target is lost, the half that is here goes with it.
+        """
+
+        def work() -> bool:
+            found = self._domains.find(instance)
+            if found is None or found[1].attempt != attempt or not is_halved(found[0]):
+                return False
+            if copying.aborted:
+                self._domains.remove(found[0])
+            return not copying.aborted
+
+        try:
+            return await self._work(instance, work)
+        except DriverError:
+            return (instance, attempt) in self._halved and not copying.aborted
 
     async def go_on(self, instance: InstanceUuid, attempt: int, *, start: bool) -> PowerState:
         """Let the guest go on that was not handed over; what is still being copied comes to nothing."""
@@ -173,6 +209,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             domain, label = self._domains.whole(instance)
             if label.attempt != attempt:
                 raise DriverError("InstanceNotFound", f"there is no guest {instance} of attempt {attempt}")
+            if is_halved(domain):
+                raise DriverError(FAILED, f"guest {instance} goes on on the target (post-copy), and not here")
             while _job(domain):
                 _abort(domain)
                 time.sleep(LOOK)
@@ -245,7 +283,9 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         threading.Thread(target=work, name="libvirt-migrates", daemon=True).start()
         return ended
 
-    async def _watch(self, instance: InstanceUuid, attempt: int, copying: Copying, ended: asyncio.Future[None]) -> None:
+    async def _watch(
+        self, instance: InstanceUuid, attempt: int, place: Path, copying: Copying, ended: asyncio.Future[None]
+    ) -> None:
         """Tell how far a migration is, and do what is wished of it, until it has ended. Raises DriverError."""
         aborted = False
 
@@ -253,13 +293,15 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             found = self._domains.find(instance)
             if found is None or found[1].attempt != attempt:
                 return
-            job = _job(found[0])
+            job, halved = _job(found[0]), is_halved(found[0])
             if job:
-                copying.figures = _figures(job, copying.figures)
-            if aborted:
+                copying.figures = _figures(job, copying.figures, halved=halved)
+            if halved:
+                self._halved.add((instance, attempt))
+            elif aborted:
                 _abort(found[0])
             elif copying.hurried and job and state_of(found[0]) is PowerState.RUNNING:
-                found[0].suspend()
+                self._hurry(found[0], _arrival(place))
 
         while not ended.done():
             try:
@@ -282,9 +324,9 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         self, domain: libvirt.virDomain, attempt: int, place: Path, before: CopyFigures | None
     ) -> CopyFigures:
         """Return what is to be copied of a guest that can go, or how far it is. Raises DriverError, libvirtError."""
-        job = _job(domain)
-        if job:
-            return _figures(job, before)
+        job, halved = _job(domain), is_halved(domain)
+        if job or halved:
+            return _figures(job, before, halved=halved)
         if not domain.isActive():
             raise DriverError("InstanceNotRunning", f"{domain.UUIDString()} does not run")
         if self._disks.in_volume(InstanceUuid(domain.UUIDString()), attempt):
@@ -319,7 +361,10 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
     def _send(self, domain: libvirt.virDomain, attempt: int, place: Path) -> None:
         instance = InstanceUuid(domain.UUIDString())
         arrival = _arrival(place)
-        arrival = _arrival(place)
+        if is_halved(domain):
+            ways: dict[str, Any] = {libvirt.VIR_MIGRATE_PARAM_URI: f"tcp:{arrival.address}"}
+            domain.migrateToURI3(arrival.uri, ways, self._flags(arrival, post_copy=True) | RESUMED)
+            return
         shared = self._shares(arrival)
         disks = self._moving(domain, attempt)
         if shared:
@@ -338,10 +383,29 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             parameters[libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS] = [disk.target for disk in disks]
         if self._options.migration_mib_per_second:
             parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = self._options.migration_mib_per_second
-        flags = FLAGS | (SHARED if shared else WITH_DISKS)
-        if arrival.way == "tls":
-            flags |= libvirt.VIR_MIGRATE_TLS
+        post_copy = self._is_post_copy(arrival) and state_of(domain) is PowerState.RUNNING
+        flags = self._flags(arrival, post_copy=post_copy) | (SHARED if shared else WITH_DISKS)
         domain.migrateToURI3(arrival.uri, parameters, flags)
+
+    def _flags(self, arrival: Arrival, *, post_copy: bool) -> int:
+        flags: int = FLAGS | (libvirt.VIR_MIGRATE_TLS if arrival.way == "tls" else 0)
+        if post_copy:
+            # Paused, a guest whose memory follows would wait for all of it.
+            flags = (flags & ~libvirt.VIR_MIGRATE_PAUSED) | libvirt.VIR_MIGRATE_POSTCOPY
+        elif self._options.migration_auto_converge:
+            flags |= libvirt.VIR_MIGRATE_AUTO_CONVERGE
+        return flags
+
+    def _is_post_copy(self, arrival: Arrival) -> bool:
+        """Tell whether guests may go on on the target before all of their memory is there: both hosts allow it."""
+        return self._options.migration_post_copy and arrival.post_copy
+
+    def _hurry(self, domain: libvirt.virDomain, arrival: Arrival) -> None:
+        """Have the copying of a guest that runs come to its end."""
+        if self._is_post_copy(arrival):
+            begin(domain)
+        else:
+            domain.suspend()
 
     def _leaving(self, instance: InstanceUuid, attempt: int, place: Path) -> libvirt.virDomain | None:
         """Return the guest that is to go; None: it is handed over. Raises DriverError `InstanceNotFound`."""
@@ -476,13 +540,13 @@ def _job(domain: libvirt.virDomain) -> dict[str, Any]:
     return stats if goes and stats.get("type") != libvirt.VIR_DOMAIN_JOB_NONE else {}
 
 
-def _figures(job: dict[str, Any], before: CopyFigures | None) -> CopyFigures:
+def _figures(job: dict[str, Any], before: CopyFigures | None, *, halved: bool) -> CopyFigures:
     """Return how far a migration is; of what it has not begun with it says nothing, so that stays as it was."""
     kept = dict(zip(CopyFigures.__struct_fields__, msgspec.structs.astuple(before or CopyFigures()), strict=True))
     for kind in ("memory", "disk"):
         if job.get(f"{kind}_total"):
             kept |= {f"{kind}_{part}": int(job.get(f"{kind}_{part}", 0)) for part in PARTS}
-    return CopyFigures(**kept)
+    return CopyFigures(**{**kept, "halved": halved})
 
 
 def _abort(domain: libvirt.virDomain) -> None:

@@ -87,6 +87,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     of one machine."""
     migration_mib_per_second: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
     """MiB that a guest sends in a second at most when it goes to another host. 0: as fast as it goes."""
+    migration_post_copy: bool = False
+    """Whether a copying that is to end has the guest go on on the target before all of its memory is there, in place of
+    pausing it. Both hosts have to allow it. A guest whose hosts lose each other meanwhile stands still."""
+    migration_auto_converge: bool = False
+    """Whether a guest that writes faster than it is copied is slowed down. Not with post-copy, which needs none."""
 
     networks: NetworksMode = "user"
     """Where interfaces end: inside QEMU, which needs no rights, or in networks of the host: `bridge`."""

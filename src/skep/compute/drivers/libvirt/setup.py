@@ -48,6 +48,8 @@ NETWORKS = "networks"
 """Below the directory: what was wanted of the host's networks, and files of dnsmasq."""
 ROOT = "libvirt"
 """Below the directory: the state of the libvirt inside the agent."""
+UNPRIVILEGED_FAULTS = Path("/proc/sys/vm/unprivileged_userfaultfd")
+FAT_PROGRAMS = ("mkfs.vfat", "mcopy")
 WAYS: dict[MigrationWay, tuple[str, ...]] = {"tls": ("qemu+tls", "qemu+ssh"), "loopback": ("qemu+unix",)}
 """The way of data -> the schemes of URIs by which other hosts may reach a libvirtd: what is said there is safe, too."""
 LONGEST_ROOT = 51
@@ -148,6 +150,7 @@ def _check_migrations(options: Options) -> None:
     """See that guests go to other hosts by a way that no third party reads."""
     if not options.migration_uri:
         return
+    _check_post_copy(options)
     if not options.uri:
         raise Misconfigured(f"{TABLE}.migration_uri: the libvirt inside an agent takes part in none: set {TABLE}.uri")
     scheme, address = urlsplit(options.migration_uri).scheme, options.migration_address
@@ -161,6 +164,19 @@ def _check_migrations(options: Options) -> None:
             f"{TABLE}.migration_address: the way {options.migration_way} needs "
             + ("an address of the loopback" if options.migration_way == "loopback" else "the name in the certificate")
         )
+
+
+def _check_post_copy(options: Options) -> None:
+    """See that the kernel lets a QEMU that is not root bring what a guest misses of its memory."""
+    try:
+        allowed = UNPRIVILEGED_FAULTS.read_text().strip() != "0"
+    except FileNotFoundError:
+        # A kernel from before it was a matter of rights, or without the means; QEMU says which.
+        return
+    except OSError as error:
+        raise Misconfigured(f"{TABLE}.migration_post_copy: {error}") from error
+    if options.migration_post_copy and not allowed:
+        raise Misconfigured(f"{TABLE}.migration_post_copy: set vm.unprivileged_userfaultfd to 1 (sysctl) on this host")
 
 
 def _is_loopback(address: str) -> bool:

@@ -1,0 +1,24 @@
+"""Post-copy: the end of a live migration in which the guest goes on on the target, and what of its memory is missing
+there follows. Until all of it has, the guest is in two halves, and needs both hosts: there is no way back."""
+
+from __future__ import annotations
+
+import libvirt
+
+HALVES = (libvirt.VIR_DOMAIN_PAUSED_POSTCOPY, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY_FAILED)
+RESUMED = libvirt.VIR_MIGRATE_POSTCOPY | libvirt.VIR_MIGRATE_POSTCOPY_RESUME
+
+
+def is_halved(domain: libvirt.virDomain) -> bool:
+    """Tell whether a guest goes on on the target and needs what is here. Raises libvirt.libvirtError."""
+    state, reason = domain.state()
+    return state == libvirt.VIR_DOMAIN_PAUSED and reason in HALVES
+
+
+def begin(domain: libvirt.virDomain) -> None:
+    """Have a guest go on on the target; one whose migration is not that far, or over, stays. Raises libvirtError."""
+    try:
+        domain.migrateStartPostCopy(0)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() not in (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN):
+            raise
