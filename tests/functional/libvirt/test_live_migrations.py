@@ -8,7 +8,8 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from skep.compute.drivers.base import Driver, DriverError, ImageDriver
 from skep.compute.drivers.libvirt import setup
 from skep.compute.drivers.libvirt.options import Options
-from skep.compute.drivers.live import Copying, LiveMigrationDriver
+from skep.compute.drivers.live import Copying
 from skep.contracts.eventually import eventually
 from skep.contracts.live_migrations import remove
 from skep.domain.ids import InstanceUuid, new_uuid
@@ -28,6 +29,9 @@ from tests.support.agents import instance
 from tests.support.counting_guests import COUNTS, counted
 from tests.support.libvirt_daemons import DAEMON_PARTS, LibvirtDaemon, daemon_driver, two_daemons
 from tests.support.libvirt_hosts import is_root
+
+if TYPE_CHECKING:
+    from skep.compute.drivers.libvirt.live import LiveMigratingLibvirtDriver
 
 pytestmark = [*DAEMON_PARTS, pytest.mark.timeout(600)]
 
@@ -44,6 +48,13 @@ def daemons() -> Iterator[tuple[LibvirtDaemon, LibvirtDaemon]]:
         yield pair
 
 
+def live(driver: Driver) -> LiveMigratingLibvirtDriver:
+    from skep.compute.drivers.libvirt.live import LiveMigratingLibvirtDriver  # it imports what may not be installed
+
+    assert isinstance(driver, LiveMigratingLibvirtDriver)
+    return driver
+
+
 class Hosts:
     """Two hosts, and a guest on the first."""
 
@@ -55,16 +66,16 @@ class Hosts:
         shared: bool,
         options: Mapping[str, Any] = SLOW,
         root_gb: int = 0,
+        source: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
+        """`source`: options of the first host alone."""
         self.daemons = daemons
         name = "shared" if shared else "own"
         self.directories = (daemons[0].root / name, daemons[0 if shared else 1].root / name)
-        source, target = (
-            daemon_driver(daemon, home, options) for daemon, home in zip(daemons, self.directories, strict=True)
+        self.source, self.target = (
+            live(daemon_driver(daemon, home, {**options, **own}))
+            for daemon, home, own in zip(daemons, self.directories, (source, {}), strict=True)
         )
-        assert isinstance(source, LiveMigrationDriver)
-        assert isinstance(target, LiveMigrationDriver)
-        self.source, self.target = source, target
         self.place, self.image = home / "place", home / "counts.raw"
         self.image.write_bytes(COUNTS)
         flavor = msgspec.structs.replace(instance().flavor, memory_mb=64, root_gb=root_gb, swap_mb=1)
@@ -298,3 +309,20 @@ async def test_what_is_empty_of_a_disk_takes_no_room_on_the_target(
         [place] = (two.directories[1] / "guests").iterdir()
         assert (place / "disk").stat().st_blocks * 512 < 16 << 20
         await two.went()
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own disks", "shared storage"])
+async def test_a_config_drive_with_fat_comes_along(
+    daemons: tuple[LibvirtDaemon, LibvirtDaemon], tmp_path: Path, shared: bool
+) -> None:
+    """Whatever the target makes for its own guests."""
+    two = Hosts(daemons, tmp_path, shared=shared, options={}, source={"config_drive_format": "vfat"})
+    await two.source.write_config_drive(two.server.uuid, 1, {"openstack/latest/meta_data.json": b"{}"})
+    async with with_a_guest(two):
+        await two.target.write_config_drive(two.server.uuid, 2, {"openstack/latest/meta_data.json": b"{}"})
+        drive = two.directories[0] / "guests" / f"{two.server.uuid}_1" / "config.img"
+        content = drive.read_bytes()
+        await two.source.copy_guest(two.server.uuid, 1, two.place, Copying())
+        await two.source.hand_over(two.server.uuid, 1, two.place)
+        await two.went()
+        assert (two.directories[1] / "guests" / f"{two.server.uuid}_2" / "config.img").read_bytes() == content

@@ -28,8 +28,8 @@ from typing import TypeVar
 from skep.compute.drivers.base import DriverError, NamedResource
 from skep.compute.drivers.libvirt.bases import NEW, BasesKept, ImageBases, base_of
 from skep.compute.drivers.libvirt.commands import LONG, Owner, run
-from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile
-from skep.compute.drivers.libvirt.drives import write_drive
+from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile, target_of
+from skep.compute.drivers.libvirt.drives import VOLUME, write_drive
 from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, format_of, read_qcow2, virtual_size
 from skep.compute.drivers.libvirt.logical_volumes import LogicalVolumes, device_of
 from skep.compute.drivers.libvirt.means import is_q35
@@ -51,11 +51,16 @@ SWAP = "swap"
 RESCUE = "rescue"
 VOLUMES = "volumes"
 CONFIG_DRIVE = "config.iso"
+FAT_DRIVE = "config.img"
+"""A config drive that is a disk with FAT. Where it is, the guest has it in place of the other, which is there, too: one
+that comes live has what it had."""
 CONSOLE = "console.log"
 BASES = "bases"
 GUESTS = "guests"
 BLANK = 1 << 20
 """Bytes of the root disk of a server without an image whose flavor has none."""
+FAT_BYTES = 64 << 20
+"""Of a config drive with FAT, as Nova's."""
 GIB = 1 << 30
 MIB = 1 << 20
 
@@ -70,10 +75,13 @@ class GuestDisks:
         kept: BasesKept | None = None,
         form: DiskForm = "overlay",
         logical: LogicalVolumes | None = None,
+        *,
+        fat_drives: bool = False,
     ) -> None:
         """`kept` says what stays of the bytes of images that no guest uses; `form` is that of new root disks, `logical`
-        makes those of `lvm`. Raises DriverError.
+        makes those of `lvm`; with `fat_drives` config drives are disks with FAT. Raises DriverError.
         """
+        self._fat_drives = fat_drives
         self._form = form
         self._make_root = {"overlay": self._make_overlay, "raw": self._make_whole, "lvm": self._make_volume}[form]
         self._logical = logical or LogicalVolumes("")
@@ -141,6 +149,40 @@ class GuestDisks:
             new.replace(place / CONFIG_DRIVE)
 
         guarded(write)
+        if self._fat_drives:
+            self._write_fat_drive(place, files)
+        else:
+            guarded(lambda: (place / FAT_DRIVE).unlink(missing_ok=True))
+
+    def _write_fat_drive(self, place: Path, files: Mapping[str, bytes]) -> None:
+        new = guarded(lambda: self._fresh(place, FAT_DRIVE))
+        laid = place / f"{FAT_DRIVE}.files"
+        guarded(lambda: self._lay_out(laid, files))
+        guarded(lambda: os.truncate(new, FAT_BYTES))
+        run(("mkfs.vfat", "-n", VOLUME, new.name), place, self._owner)
+        names = sorted({name.split("/")[0] for name in files})
+        # It goes back to where it was started, which QEMU's user has to be able to read.
+        run(("mcopy", "-s", "-Q", "-i", f"../{new.name}", *names, "::"), laid, self._owner)
+        guarded(lambda: shutil.rmtree(laid))
+        guarded(lambda: new.replace(place / FAT_DRIVE))
+
+    def _lay_out(self, directory: Path, files: Mapping[str, bytes]) -> None:
+        """Have files in a directory that QEMU's user reads, and no other."""
+        if directory.exists():
+            shutil.rmtree(directory)
+        directory.mkdir(mode=0o700)
+        for name, content in files.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_bytes(content)
+        if self._owner is not None:
+            for path in (directory, *directory.rglob("*")):
+                os.chown(path, self._owner.uid, self._owner.gid)
+
+    def settle_drive(self, instance: InstanceUuid, attempt: int, used: str) -> None:
+        """Keep of the config drives of an attempt whose guest came live the one that is in its XML, `used`."""
+        path = self.place(instance, attempt) / FAT_DRIVE
+        if target_of(used, str(path)) is None:
+            guarded(lambda: path.unlink(missing_ok=True))
 
     def root(self, instance: InstanceUuid, attempt: int, wishes: Wishes) -> DiskFile:
         """Return the root disk of an attempt. Raises DriverError `InstanceNotFound` where it is not there."""
@@ -174,7 +216,9 @@ class GuestDisks:
             for name in (EPHEMERAL, SWAP)
             if (place / name).exists()
         ]
-        if (place / CONFIG_DRIVE).exists():
+        if (place / FAT_DRIVE).exists():
+            found.append(DiskFile(path=str(place / FAT_DRIVE), format="raw", bus=wishes.disk_bus))
+        elif (place / CONFIG_DRIVE).exists():
             bus = wishes.cdrom_bus or ("sata" if is_q35(wishes.machine) else "ide")
             found.append(DiskFile(path=str(place / CONFIG_DRIVE), format="raw", bus=bus, cdrom=bus != "virtio"))
         return tuple(found)
@@ -279,8 +323,9 @@ class GuestDisks:
     def lend(self, instance: InstanceUuid, attempt: int, other: int) -> None:
         """Give another attempt, of a host that sees these directories, the same disks under its name: the files are
         there until both have gone. Raises DriverError."""
-        swap = self.place(instance, attempt) / SWAP
-        lent = {**self.kept(instance, attempt), **({SWAP: swap} if swap.exists() else {})}
+        place = self.place(instance, attempt)
+        others = {name: place / name for name in (SWAP, FAT_DRIVE) if (place / name).exists()}
+        lent = {**self.kept(instance, attempt), **others}
 
         def link() -> None:
             for name, path in lent.items():
@@ -336,8 +381,9 @@ class GuestDisks:
         if name in (DISK, VOLUMES):
             self.remove(instance, attempt)
             return
-        for one in (name, f"{name}{NEW}", CONFIG_DRIVE, f"{CONFIG_DRIVE}{NEW}"):
-            guarded(lambda one=one: (place / one).unlink(missing_ok=True))  # type: ignore[misc]
+        for one in (name, CONFIG_DRIVE, FAT_DRIVE):
+            for path in (place / one, place / f"{one}{NEW}"):
+                guarded(lambda path=path: path.unlink(missing_ok=True))  # type: ignore[misc]
 
     def remove(self, instance: InstanceUuid, attempt: int) -> None:
         """Remove all files of an attempt, and bytes of images that stayed long enough. Raises DriverError."""

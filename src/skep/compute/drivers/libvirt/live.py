@@ -38,7 +38,7 @@ from skep.compute.drivers.libvirt.arrivals import (
 from skep.compute.drivers.libvirt.bridged.awaited import AWAITED, awaited, forget_awaited, note_awaited
 from skep.compute.drivers.libvirt.connection import KEEP_ALIVE
 from skep.compute.drivers.libvirt.consoles import end_of
-from skep.compute.drivers.libvirt.disks import CONSOLE, DISK, EPHEMERAL, ROOTS, SWAP, guarded
+from skep.compute.drivers.libvirt.disks import CONSOLE, DISK, EPHEMERAL, FAT_DRIVE, ROOTS, SWAP, guarded
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, mark_whole, state_of
 from skep.compute.drivers.libvirt.driver import LibvirtDriver, named
@@ -247,6 +247,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
                 return state_of(domain)
             # On shared storage the end of the source's guest has left its files root's.
             self._disks.own(uuid, attempt)
+            self._disks.settle_drive(uuid, attempt, domain.XMLDesc())
             guarded(lambda: _go_on_writing(place / CONSOLE, self._disks.console(uuid, attempt)))
             if start and state_of(domain) is PowerState.PAUSED:
                 domain.resume()
@@ -441,7 +442,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
     def _moving(self, domain: libvirt.virDomain, attempt: int) -> tuple[MovingDisk, ...]:
         directory = self._disks.place(InstanceUuid(domain.UUIDString()), attempt)
         found = moving_disks(domain.XMLDesc(MIGRATABLE), directory)
-        return tuple(disk for disk in found if disk.name in (*ROOTS, EPHEMERAL, SWAP))
+        return tuple(disk for disk in found if disk.name in (*ROOTS, EPHEMERAL, SWAP, FAT_DRIVE))
 
     def _end_awaiting(self, instance: InstanceUuid, attempt: int) -> None:
         for pool in _pools(self._connection.get(), pool_name(instance, attempt)):

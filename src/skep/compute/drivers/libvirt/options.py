@@ -13,6 +13,7 @@ from skep.domain.nested.cpu_sets import cpu_set
 
 VirtType = Literal["kvm", "qemu"]
 MigrationWay = Literal["tls", "loopback"]
+ConfigDriveFormat = Literal["iso9660", "vfat"]
 Graphics = Literal["vnc", "none"]
 NetworksMode = Literal["user", "bridge"]
 DiskForm = Literal["overlay", "raw", "lvm"]
@@ -75,6 +76,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """So long the bytes of an image stay below `directory` after the end of its last guest."""
     cache_mib: Annotated[int, Meta(ge=0)] = 10240
     """MiB of such bytes that stay at most; the longest unused go first."""
+    config_drive_format: ConfigDriveFormat = "iso9660"
+    """`iso9660`: config drives are CD-ROMs; `vfat`: disks with FAT."""
     graphics: Graphics = "vnc"
     """`vnc`: guests have a screen, which users see by the API; `none`: they have none. Guests that run follow when they
     are started anew."""

@@ -68,6 +68,7 @@ def _make_driver(setup: DriverSetup) -> LibvirtDriver:
     from skep.compute.drivers.libvirt.live import LiveMigratingLibvirtDriver
     from skep.compute.drivers.libvirt.volumes import GuestVolumes
 
+    _check_drives(options)
     _check_migrations(options)
     directory = Path(options.directory or setup.directory).absolute()
     if options.virt_type == "kvm" and not options.uri and not KVM.exists():
@@ -85,7 +86,8 @@ def _make_driver(setup: DriverSetup) -> LibvirtDriver:
                 directory / ROOT, None if user is None else user.pw_name, "" if owner is None else _group(owner.gid)
             )
         kept = BasesKept(seconds=options.cache_seconds, most=options.cache_mib << 20)
-        disks = GuestDisks(directory, owner, kept, options.disks, _logical_volumes(options))
+        fat_drives = options.config_drive_format == "vfat"
+        disks = GuestDisks(directory, owner, kept, options.disks, _logical_volumes(options), fat_drives=fat_drives)
     except OSError as error:
         raise Misconfigured(f"{TABLE}.directory: {error}") from error
     except DriverError as error:
@@ -208,6 +210,13 @@ def _make(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for path in missing:
         path.chmod(0o711)
+
+
+def _check_drives(options: Options) -> None:
+    """See that the host has the programs for the config drives that are wanted."""
+    lacks = [name for name in FAT_PROGRAMS if shutil.which(name, path=PATH) is None]
+    if options.config_drive_format == "vfat" and lacks:
+        raise Misconfigured(f"{TABLE}.config_drive_format: vfat needs {' and '.join(lacks)} (dosfstools, mtools)")
 
 
 def _user(options: Options) -> pwd.struct_passwd:

@@ -16,7 +16,20 @@ from skep.domain.errors import Misconfigured
 MODULES = (
     *("virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "virtio_balloon", "virtio_scsi"),
     "virtio_console",
-    *("ata_piix", "sd_mod", "sr_mod", "isofs", "nls_utf8", "loop", "ext4", "button", "evdev"),
+    *(
+        "ata_piix",
+        "sd_mod",
+        "sr_mod",
+        "isofs",
+        "nls_utf8",
+        "vfat",
+        "nls_cp437",
+        "nls_ascii",
+        "loop",
+        "ext4",
+        "button",
+        "evdev",
+    ),
 )
 """Of the kernel, those of disks, networks and file systems that guests have; one that is not there is built in."""
 LIBRARIES = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu")
