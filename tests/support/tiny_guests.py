@@ -44,6 +44,19 @@ def tiny_image() -> Path:
     return image
 
 
+def write_tiny_kernel(path: Path) -> None:
+    """Write the kernel of the image into a file."""
+    import pycdlib  # it may not be installed
+
+    raw = path.with_name(f"{path.name}.raw")
+    subprocess.run(["qemu-img", "convert", "-O", "raw", tiny_image(), raw], check=True)
+    disk = pycdlib.PyCdlib()
+    disk.open(str(raw))
+    disk.get_file_from_iso(str(path), iso_path="/VMLINUZ.;1")
+    disk.close()
+    raw.unlink()
+
+
 def ssh_command(key: Path, port: int, *command: str) -> list[str]:
     """Return the command of a user who has the key, and does not know the guest."""
     options = ("BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR")

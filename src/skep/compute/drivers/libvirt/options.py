@@ -11,7 +11,8 @@ from skep.config.metadata import SHORTEST_SECRET
 from skep.domain.errors import BadRequest
 from skep.domain.nested.cpu_sets import cpu_set
 
-VirtType = Literal["kvm", "qemu"]
+VirtType = Literal["kvm", "qemu", "auto"]
+"""`auto` is one of the others before anything is made of it."""
 MigrationWay = Literal["tls", "loopback"]
 ConfigDriveFormat = Literal["iso9660", "vfat"]
 Graphics = Literal["vnc", "none"]
@@ -40,7 +41,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The table `[compute.driver_options]`."""
 
     virt_type: VirtType
-    """`kvm`: by the processor; `qemu`: in software. No default: a `/dev/kvm` that is there may be of no use."""
+    """`kvm`: by the processor; `qemu`: in software; `auto`: `kvm` where a kernel boots with it. No default: a
+    `/dev/kvm` that is there may be of no use."""
+    probe_kernel: str = ""
+    """With `auto`: the path of a Linux kernel that is booted to try KVM. Empty: the newest one in the host's `/boot`.
+    """
     uri: str = ""
     """Of a libvirtd. Empty: libvirt runs inside the agent, with its state in `directory`."""
     directory: str = ""
@@ -130,9 +135,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("cpu_dedicated_set: a CPU is in cpu_shared_set, too")
         if (self.disks == "lvm") != bool(self.volume_group):
             raise ValueError("volume_group: the group of logical volumes is set with disks lvm, and only then")
-        if self.pci_devices and self.virt_type != "kvm":
+        if self.pci_devices and self.virt_type == "qemu":
             raise ValueError("pci_devices: devices are handed over with virt_type kvm only")
-        if self.cpu_dedicated_set and self.virt_type != "kvm":
+        if self.cpu_dedicated_set and self.virt_type == "qemu":
             raise ValueError("cpu_dedicated_set: CPUs are pinned with virt_type kvm only")
 
     @property

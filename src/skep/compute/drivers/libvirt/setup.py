@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
+
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.bases import BasesKept
 from skep.compute.drivers.libvirt.bricks import OsBricks
@@ -25,6 +27,7 @@ from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, bridge_options
 from skep.compute.drivers.libvirt.bridged.programs import missing
 from skep.compute.drivers.libvirt.commands import PATH, Owner
+from skep.compute.drivers.libvirt.kvm_probe import KVM, virt_type_of
 from skep.compute.drivers.libvirt.logical_volumes import PROGRAMS, LogicalVolumes
 from skep.compute.drivers.libvirt.options import MigrationWay, Options
 from skep.compute.drivers.libvirt.rights import kept_rights
@@ -41,7 +44,6 @@ log = logging.getLogger(__name__)
 NEEDED = {"libvirt": "libvirt-python", "pycdlib": "pycdlib"}
 """Modules, and the packages that bring them."""
 TABLE = "compute.driver_options"
-KVM = Path("/dev/kvm")
 MOUNTS = "mounts"
 """Below the directory: where volumes on NFS are mounted."""
 NETWORKS = "networks"
@@ -80,6 +82,7 @@ def _make_driver(setup: DriverSetup) -> LibvirtDriver:
         owner = None if user is None else Owner(user.pw_uid, user.pw_gid)
         if owner is not None:
             _check_way(directory, owner)
+        options = _with_virt_type(options, directory, owner)
         uri = options.uri
         if not uri:
             uri = embedded(
@@ -195,6 +198,18 @@ def check_client() -> None:
             raise Misconfigured(
                 f"compute.driver: libvirt needs the package {package}, which is not installed: the extra skep[libvirt]"
             )
+
+
+def _with_virt_type(options: Options, directory: Path, owner: Owner | None) -> Options:
+    """Return the options with what guests run with. Raises Misconfigured, OSError."""
+    if options.virt_type != "auto":
+        return options
+    try:
+        return msgspec.structs.replace(options, virt_type=virt_type_of(directory, options.probe_kernel, owner))
+    except ValueError as error:
+        raise Misconfigured(f"{TABLE}.{error}: KVM was tried and is of no use") from error
+    except OSError as error:
+        raise Misconfigured(f"{TABLE}.virt_type: KVM cannot be tried: {error}") from error
 
 
 def _check_length(directory: Path, options: Options) -> None:
