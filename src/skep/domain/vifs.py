@@ -99,6 +99,24 @@ class VifGroup(msgspec.Struct, frozen=True):
     name: str
 
 
+class VifDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What hosts read of how a port is plugged on the host that it is bound to: by Neutron's names, of its
+    `binding:vif_details`."""
+
+    bridge_name: str | None = None
+    ovs_hybrid_plug: bool = False
+    """Rules are kept at a bridge between the guest and the switch."""
+    datapath_type: str | None = None
+    macvtap_source: str | None = None
+    """The link of the host on which a guest has one of its own."""
+    macvtap_mode: str | None = None
+    vhostuser_socket: str | None = None
+    vhostuser_mode: str | None = None
+    """Who listens at the socket: `server`: QEMU, `client`: the switch."""
+    vhostuser_ovs_plug: bool = False
+    """The switch behind the socket is an Open vSwitch."""
+
+
 class Vif(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An interface of a server: a port, and what was true of its network when it was last looked at."""
 
@@ -111,6 +129,8 @@ class Vif(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bytes."""
     type: str = "tap"
     """How it is plugged (Neutron's `binding:vif_type`)."""
+    details: VifDetails | None = None
+    """None: the network service says none that a host reads."""
     vnic_type: str = "normal"
     made: bool = True
     """Made for the server, and deleted with it; else it is a user's port."""

@@ -16,6 +16,7 @@ from skep.domain import unversioned_notifications
 from skep.domain.context import RequestContext
 from skep.domain.errors import Misconfigured, Unavailable
 from skep.telemetry.notifier import Notification
+from skep.telemetry.oslo_threads import use_threads
 
 EXCHANGE = "nova"
 SETTING = "notifications.transport_url"
@@ -133,14 +134,11 @@ class OsloBroker:
 
 
 def _loaded() -> Any:
-    """Import oslo.messaging. It offers threads of eventlet by default, which nothing of ours asks for."""
+    """Import oslo.messaging."""
     try:
+        use_threads()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from oslo_service import backend
-
-            if backend.get_backend_type() is None:
-                backend.init_backend(backend.BackendType.THREADING)
             import oslo_messaging
     except ImportError:
         raise Misconfigured(f"{SETTING}: {_EXTRA}") from None

@@ -381,7 +381,9 @@ def test_a_guest_has_links_of_the_host_for_interfaces() -> None:
     vif = Vif(id=PORT, mac_address="FA:16:3e:00:00:01", network_id=NETWORK, network_name="inside", mtu=1400)
     taps = tap_interfaces((vif,), "e1000")
     label = GuestLabel(instance=InstanceUuid(SERVER), attempt=1, name="one", resources={})
-    shape = GuestShape(label=label, vcpus=1, memory_mb=64, virt_type="qemu", machine="pc", console_file="/c", taps=taps)
+    shape = GuestShape(
+        label=label, vcpus=1, memory_mb=64, virt_type="qemu", machine="pc", console_file="/c", host_interfaces=taps
+    )
     xml = guest_xml(shape)
     assert (
         '<interface type="ethernet"><mac address="fa:16:3e:00:00:01" />'

@@ -50,6 +50,8 @@ EPHEMERAL = "ephemeral"
 SWAP = "swap"
 RESCUE = "rescue"
 VOLUMES = "volumes"
+INTERFACES = "interfaces"
+"""Beside the disks: which ports of Neutron are plugged."""
 CONFIG_DRIVE = "config.iso"
 FAT_DRIVE = "config.img"
 """A config drive that is a disk with FAT. Where it is, the guest has it in place of the other, which is there, too: one
@@ -261,7 +263,7 @@ class GuestDisks:
         if self._owner is None:
             return
         for path in self.place(instance, attempt).iterdir():
-            mine = path.name.startswith((".", "base.", "rescue.", VOLUMES)) or path.name == CONSOLE
+            mine = path.name.startswith((".", "base.", "rescue.", VOLUMES, INTERFACES)) or path.name == CONSOLE
             if not mine and path.is_file():
                 os.chown(path, self._owner.uid, self._owner.gid)
             if path.name == VOLUME_DISK:

@@ -11,10 +11,15 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from skep.compute.drivers.libvirt.bridged.interfaces import TapInterface
 from skep.compute.drivers.libvirt.bridged.names import TAP
 from skep.compute.drivers.libvirt.buses import LETTERS, NAMES, DiskBus
 from skep.compute.drivers.libvirt.guest_cells import ANYWHERE, GuestPlace, add_place, cpu_list
+from skep.compute.drivers.libvirt.guest_interfaces import (
+    GuestInterface,
+    SocketInterface,
+    add_interface,
+    add_shared_memory,
+)
 from skep.compute.drivers.libvirt.hardware import (
     PLAIN,
     Hardware,
@@ -113,8 +118,8 @@ class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses on the PCI bus of the host."""
     interfaces: tuple[UserInterface, ...] = ()
     """Those that end inside QEMU."""
-    taps: tuple[TapInterface, ...] = ()
-    """Those that are plugged into networks of the host."""
+    host_interfaces: tuple[GuestInterface, ...] = ()
+    """Those that end on the host."""
     agent: bool = False
     """It has a line to an agent inside it."""
     agent_socket: str | None = None
@@ -238,6 +243,8 @@ def _add_cpu(root: ET.Element, shape: GuestShape) -> None:
     ET.SubElement(cpu, "topology", sockets=str(sockets), cores=str(cores), threads=str(threads))
     add_to_cpu(cpu, shape.hardware)
     add_place(root, cpu, shape.place)
+    if any(isinstance(one, SocketInterface) for one in shape.host_interfaces):
+        add_shared_memory(root)
 
 
 def _add_devices(root: ET.Element, shape: GuestShape) -> None:
@@ -249,8 +256,8 @@ def _add_devices(root: ET.Element, shape: GuestShape) -> None:
             add_iotune(add_disk(devices, disk, target), shape.hardware)
     add_host_devices(devices, shape.host_devices)
     add_devices(devices, shape.hardware, scsi=any(disk.bus == "scsi" for disk in shape.disks))
-    for tap in shape.taps:
-        _add_tap(devices, tap)
+    for interface in shape.host_interfaces:
+        add_interface(devices, interface)
     serial = ET.SubElement(devices, "serial", type="pty")
     ET.SubElement(serial, "log", file=shape.console_file, append="on")
     ET.SubElement(serial, "target", port="0")
@@ -271,19 +278,6 @@ def _add_interfaces(root: ET.Element, shape: GuestShape) -> None:
         command = ET.SubElement(root, f"{{{QEMU}}}commandline")
         for argument in arguments(shape.interfaces):
             ET.SubElement(command, f"{{{QEMU}}}arg", value=argument)
-
-
-def _add_tap(devices: ET.Element, tap: TapInterface) -> None:
-    """Add an interface that ends in a link which is there before the guest is."""
-    interface = ET.SubElement(devices, "interface", type="ethernet")
-    ET.SubElement(interface, "mac", address=tap.mac)
-    ET.SubElement(interface, "target", dev=tap.device, managed="no")
-    ET.SubElement(interface, "model", type=tap.model)
-    if tap.packed:
-        ET.SubElement(interface, "driver", packed="on")
-    ET.SubElement(interface, "mtu", size=str(tap.mtu))
-    # No guest boots from its network.
-    ET.SubElement(interface, "rom", enabled="no")
 
 
 def taps_of(domain: str) -> tuple[str, ...]:

@@ -28,9 +28,11 @@ from skep.compute.drivers.libvirt.domain import (
     taps_of,
 )
 from skep.compute.drivers.libvirt.guest_cells import guest_place
+from skep.compute.drivers.libvirt.guest_interfaces import GuestInterface
 from skep.compute.drivers.libvirt.host_cells import host_cells
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.pci_devices import held_devices
+from skep.compute.drivers.libvirt.plugged.ports import GuestPorts
 from skep.compute.drivers.libvirt.properties import Wishes, wishes
 from skep.compute.drivers.libvirt.rescues import with_rescue, without_rescue
 from skep.compute.drivers.libvirt.screens import with_screen
@@ -82,13 +84,16 @@ class GuestDomains:
         volumes: GuestVolumes,
         options: Options,
         bridged: BridgedNetworks | None,
+        ports: GuestPorts | None,
     ) -> None:
         self._connection = connection
         self._disks = disks
         self._volumes = volumes
         self._options = options
         self._bridged = bridged
-        """The networks that guests are plugged into; None: their interfaces end inside QEMU."""
+        """The networks of the host that guests are plugged into; None: it has none of its own."""
+        self._ports = ports
+        """The ports that Neutron has bound here; None: none are plugged."""
         self._choosing = threading.Lock()
         """Held from the choice of a loopback port until the domain that has it is there."""
 
@@ -144,11 +149,11 @@ class GuestDomains:
 
     def check_interfaces(self, instance: Instance) -> None:
         """Look whether a server can have its interfaces here. Raises DriverError `InstanceUnacceptable`."""
-        model = wishes(instance, self._options).vif_model
-        if self._bridged is None:
-            user_interfaces(instance.vifs, model)
+        wished = wishes(instance, self._options)
+        if self._options.networks == "user":
+            user_interfaces(instance.vifs, wished.vif_model)
         else:
-            tap_interfaces(instance.vifs, model)
+            self._host_interfaces(instance, wished)
 
     def links(self, instance: Instance) -> dict[str, str]:
         """Return the links here that a server's interfaces are plugged into, by MAC address. Raises DriverError."""
@@ -178,7 +183,7 @@ class GuestDomains:
             changed = with_screen(domain.XMLDesc(INACTIVE), wanted=self._options.graphics == "vnc")
             if changed is not None:
                 self._connection.get().defineXML(changed)
-        self._plug(domain)
+        self._plug(domain, label)
         self._find_volumes(domain, label)
         domain.createWithFlags(flags)
 
@@ -194,13 +199,13 @@ class GuestDomains:
     def make(self, instance: Instance, label: GuestLabel, *, start: bool) -> PowerState:
         """Make a guest over its disks, labelled first, and start it. Raises DriverError, libvirt.libvirtError."""
         with self._choosing:
-            if instance.vifs and self._bridged is None:
+            if instance.vifs and self._options.networks == "user":
                 label = msgspec.structs.replace(label, ssh_port=self._free_port(instance.uuid))
             wished = wishes(instance, self._options)
             label = msgspec.structs.replace(label, administrator=wished.administrator, quiesce=wished.quiesce)
             domain = self._connection.get().defineXML(guest_xml(self._shape(instance, label)))
         if start:
-            self._plug(domain)
+            self._plug(domain, label)
             began = time.monotonic()
             domain.create()
             log.info("guest started", instance=instance.uuid, seconds=round(time.monotonic() - began, 4))
@@ -264,9 +269,19 @@ class GuestDomains:
         if moved is not None:
             self._connection.get().defineXML(moved)
 
-    def _plug(self, domain: libvirt.virDomain) -> None:
+    def _plug(self, domain: libvirt.virDomain, label: GuestLabel) -> None:
         if self._bridged is not None:
             self._bridged.plug(taps_of(domain.XMLDesc(INACTIVE)))
+        if self._ports is not None:
+            self._ports.again(label.instance, label.attempt)
+
+    def _host_interfaces(self, instance: Instance, wished: Wishes) -> tuple[GuestInterface, ...]:
+        """Return the interfaces that end on the host. Raises DriverError for a port that cannot be had."""
+        if self._ports is not None:
+            return self._ports.interfaces(instance, wished)
+        if self._bridged is not None:
+            return tap_interfaces(instance.vifs, wished.vif_model, packed=wished.packed)
+        return ()
 
     def _free_port(self, instance: InstanceUuid) -> int:
         labels = map(label_of, self._connection.get().listAllDomains())
@@ -296,12 +311,10 @@ class GuestDomains:
             ),
             interfaces=(
                 user_interfaces(instance.vifs, wished.vif_model, label.ssh_port, packed=wished.packed)
-                if self._bridged is None
+                if options.networks == "user"
                 else ()
             ),
-            taps=(
-                () if self._bridged is None else tap_interfaces(instance.vifs, wished.vif_model, packed=wished.packed)
-            ),
+            host_interfaces=self._host_interfaces(instance, wished),
             agent=wished.agent,
             # The paths that the libvirt inside an agent would choose are too long below a root of some length.
             agent_socket=None if options.uri else str(self._disks.place(instance.uuid, label.attempt) / AGENT_SOCKET),

@@ -18,7 +18,16 @@ from skep.compute.drivers.libvirt.bases import NEW
 from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
 from skep.compute.drivers.libvirt.connection import LibvirtConnection
 from skep.compute.drivers.libvirt.consoles import ConsoleTrimmer, end_of
-from skep.compute.drivers.libvirt.disks import DISK, EPHEMERAL, SWAP, VOLUMES, GuestDisks, guarded, image_format
+from skep.compute.drivers.libvirt.disks import (
+    DISK,
+    EPHEMERAL,
+    INTERFACES,
+    SWAP,
+    VOLUMES,
+    GuestDisks,
+    guarded,
+    image_format,
+)
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import GuestDomains, state_of, switch_off
 from skep.compute.drivers.libvirt.facts import host_facts
@@ -28,7 +37,8 @@ from skep.compute.drivers.libvirt.keys import refused_keys
 from skep.compute.drivers.libvirt.means import HostMeans
 from skep.compute.drivers.libvirt.measures import diagnostics, measures
 from skep.compute.drivers.libvirt.options import Options
-from skep.compute.drivers.libvirt.properties import check
+from skep.compute.drivers.libvirt.plugged.ports import GuestPorts
+from skep.compute.drivers.libvirt.properties import check, wishes
 from skep.compute.drivers.libvirt.screen_lines import ScreenLine, connect, screen_of
 from skep.compute.drivers.libvirt.serials import SerialLine, piece_of, terminal_of
 from skep.compute.drivers.libvirt.snapshots import copy_live
@@ -63,6 +73,7 @@ class LibvirtDriver(LibvirtVolumes):
         options: Options,
         directory: Path,
         bridged: BridgedNetworks | None = None,
+        ports: GuestPorts | None = None,
     ) -> None:
         self._host = host
         self._connection = connection
@@ -71,7 +82,8 @@ class LibvirtDriver(LibvirtVolumes):
         self._options = options
         self._directory = directory
         self._bridged = bridged
-        self._domains = GuestDomains(connection, disks, volumes, options, bridged)
+        self._ports = ports
+        self._domains = GuestDomains(connection, disks, volumes, options, bridged, ports)
         self._refused_keys = refused_keys(HostMeans(virt_type=options.virt_type, cpu_model=options.cpu_model))
         """What guests cannot have: until libvirt was asked, all that some hosts cannot give."""
         self._turns = ServerTurns()
@@ -154,11 +166,11 @@ class LibvirtDriver(LibvirtVolumes):
             disks.append(NamedResource(name=EPHEMERAL, kind="ephemeral"))
         if instance.flavor.swap_mb:
             disks.append(NamedResource(name=SWAP, kind="swap"))
-        return tuple(disks)
+        return (*disks, *(() if self._ports is None else self._ports.planned(instance)))
 
     async def prepare(self, instance: Instance, attempt: int, resource: NamedResource) -> None:
-        """Make a disk that needs no image."""
-        await self._work(instance.uuid, lambda: self._disks.make_missing(instance, attempt, resource))
+        """Make a disk that needs no image, or plug ports."""
+        await self._work(instance.uuid, lambda: self._make_resource(instance, attempt, resource))
 
     async def prepare_from(self, instance: Instance, attempt: int, resource: NamedResource, image: Path) -> None:  # noqa: ARG002
         """Make the root disk over the bytes of the image."""
@@ -169,10 +181,10 @@ class LibvirtDriver(LibvirtVolumes):
         await self._work(instance, lambda: self._disks.write_drive(instance, attempt, files))
 
     async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:
-        """Remove a disk, and let go of volumes; with the root disk all files of the attempt."""
+        """Remove a disk, and let go of volumes and ports; with the root disk all files of the attempt."""
 
         def work() -> None:
-            self._volumes.let_go(instance, attempt)
+            self._let_go(instance, attempt)
             self._disks.remove_one(instance, attempt, resource.name)
 
         await self._work(instance, work)
@@ -195,7 +207,7 @@ class LibvirtDriver(LibvirtVolumes):
             found = self._domains.find(instance)
             if found is not None and attempt in (None, found[1].attempt):
                 switch_off(found[0])
-                self._volumes.let_go(instance, found[1].attempt)
+                self._let_go(instance, found[1].attempt)
                 self._domains.remove(found[0])
                 self._disks.remove(instance, found[1].attempt)
 
@@ -319,7 +331,7 @@ class LibvirtDriver(LibvirtVolumes):
             domain, label = found
             state = state_of(domain) if label.whole else PowerState.NOSTATE
             self._domains.stop(domain)
-            self._volumes.let_go(instance, attempt)
+            self._let_go(instance, attempt)
             self._domains.remove(domain)
             self._disks.remove_rescue(instance, attempt)
             return state
@@ -483,6 +495,7 @@ class LibvirtDriver(LibvirtVolumes):
                 return state
             if anew:
                 self._make_missing(instance, attempt)
+            self._plug(instance, attempt)
             label = GuestLabel(
                 instance=instance.uuid,
                 attempt=attempt,
@@ -497,7 +510,23 @@ class LibvirtDriver(LibvirtVolumes):
     def _make_missing(self, instance: Instance, attempt: int, *, but_root: bool = False) -> None:
         for resource in self.plan(instance, attempt):
             if not resource.from_image and not (but_root and resource.name == DISK):
-                self._disks.make_missing(instance, attempt, resource)
+                self._make_resource(instance, attempt, resource)
+
+    def _make_resource(self, instance: Instance, attempt: int, resource: NamedResource) -> None:
+        if resource.name == INTERFACES:
+            self._plug(instance, attempt)
+        else:
+            self._disks.make_missing(instance, attempt, resource)
+
+    def _plug(self, instance: Instance, attempt: int) -> None:
+        if self._ports is not None:
+            self._ports.plug(instance, attempt, wishes(instance, self._options).queues)
+
+    def _let_go(self, instance: InstanceUuid, attempt: int) -> None:
+        """Let go of what an attempt has of other services. Raises DriverError."""
+        self._volumes.let_go(instance, attempt)
+        if self._ports is not None:
+            self._ports.let_go(instance, attempt)
 
     async def _work(self, instance: InstanceUuid, work: Callable[[], T], *, failure: str = "InternalError") -> T:
         """Do something with a server, after what is being done with it."""

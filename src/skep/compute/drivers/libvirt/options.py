@@ -16,7 +16,7 @@ VirtType = Literal["kvm", "qemu", "auto"]
 MigrationWay = Literal["tls", "loopback"]
 ConfigDriveFormat = Literal["iso9660", "vfat"]
 Graphics = Literal["vnc", "none"]
-NetworksMode = Literal["user", "bridge"]
+NetworksMode = Literal["user", "bridge", "neutron"]
 DiskForm = Literal["overlay", "raw", "lvm"]
 
 
@@ -102,7 +102,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a guest that writes faster than it is copied is slowed down. Not with post-copy, which needs none."""
 
     networks: NetworksMode = "user"
-    """Where interfaces end: inside QEMU, which needs no rights, or in networks of the host: `bridge`."""
+    """Where interfaces end: inside QEMU, which needs no rights, in networks of the host: `bridge`, or where Neutron has
+    bound their ports: `neutron`."""
+    ovsdb: Annotated[str, Meta(pattern=r"^(unix:/[!-~]+|(tcp|ssl):[!-~]+:[0-9]{1,5})$")] = (
+        "unix:/run/openvswitch/db.sock"
+    )
+    """With `neutron`: where the database of the host's Open vSwitch is reached."""
     tunnel_address: str = ""
     """With `bridge`: where other hosts reach this one by VXLAN. Empty: networks end at this host."""
     tunnel_port: Annotated[int, Meta(ge=1, le=65535)] = 4789

@@ -36,6 +36,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     vif_model: str = "virtio"
     packed: bool = False
     """Virtio interfaces have packed rings."""
+    queues: int = 1
+    """Of each virtio interface."""
     agent: bool = False
     """A line to the QEMU guest agent."""
     administrator: str = ""

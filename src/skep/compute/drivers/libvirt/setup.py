@@ -25,11 +25,12 @@ from skep.compute.drivers.libvirt.bases import BasesKept
 from skep.compute.drivers.libvirt.bricks import OsBricks
 from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, bridge_options
-from skep.compute.drivers.libvirt.bridged.programs import missing
+from skep.compute.drivers.libvirt.bridged.programs import missing, missing_means
 from skep.compute.drivers.libvirt.commands import PATH, Owner
 from skep.compute.drivers.libvirt.kvm_probe import KVM, virt_type_of
 from skep.compute.drivers.libvirt.logical_volumes import PROGRAMS, LogicalVolumes
 from skep.compute.drivers.libvirt.options import MigrationWay, Options
+from skep.compute.drivers.libvirt.plugged.switches import OsVif
 from skep.compute.drivers.libvirt.rights import kept_rights
 from skep.compute.drivers.libvirt.volume_kinds import VolumeKinds
 from skep.compute.drivers.registry import DriverSetup, RootsDriver, options_of
@@ -37,7 +38,9 @@ from skep.config.compute import ComputeSettings
 from skep.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
+    from skep.compute.drivers.libvirt.disks import GuestDisks
     from skep.compute.drivers.libvirt.driver import LibvirtDriver
+    from skep.compute.drivers.libvirt.plugged.ports import GuestPorts
 
 log = logging.getLogger(__name__)
 
@@ -96,9 +99,10 @@ def _make_driver(setup: DriverSetup) -> LibvirtDriver:
     except DriverError as error:
         raise Misconfigured(f"{TABLE}.directory: {error.message}") from error
     bridged = _bridged(options, directory / NETWORKS) if options.networks == "bridge" else None
+    ports = _ports(options, disks) if options.networks == "neutron" else None
     kind = LiveMigratingLibvirtDriver if options.migration_uri else LibvirtDriver
     volumes = GuestVolumes(disks, VolumeKinds(OsBricks(setup.host, directory / MOUNTS)))
-    return kind(setup.host, LibvirtConnection(uri), disks, volumes, options, directory, bridged)
+    return kind(setup.host, LibvirtConnection(uri), disks, volumes, options, directory, bridged, ports)
 
 
 def _rights(section: ComputeSettings) -> frozenset[str]:
@@ -142,6 +146,19 @@ def _bridged(options: Options, directory: Path) -> BridgedNetworks:
         # The agent soon asks what is wanted, and says again what fails.
         log.error("the networks of the host are not what they were: %s", error)
     return bridged
+
+
+def _ports(options: Options, disks: GuestDisks) -> GuestPorts:
+    """Return what plugs ports of Neutron. Raises Misconfigured for what all of them need and is missing."""
+    from skep.compute.drivers.libvirt.plugged.ports import GuestPorts
+
+    lacks = missing_means(("CAP_NET_ADMIN",), ("ip",))
+    if lacks:
+        raise Misconfigured(f"{TABLE}.networks: neutron needs {'; '.join(lacks)}")
+    switch = OsVif(options.ovsdb)
+    if switch.missing():
+        log.warning("ports of an Open vSwitch are not plugged here: the host lacks %s", "; ".join(switch.missing()))
+    return GuestPorts(disks, switch)
 
 
 def _bridge_options(options: Options) -> BridgeOptions:

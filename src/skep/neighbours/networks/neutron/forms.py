@@ -9,7 +9,7 @@ from msgspec import field
 
 from skep.domain.decoding import convert
 from skep.domain.networking import Direction, EtherType, FixedIp, HostRoute
-from skep.domain.vifs import Wiring
+from skep.domain.vifs import VifDetails, Wiring
 
 FormT = TypeVar("FormT", bound="Resource")
 
@@ -95,6 +95,7 @@ class NeutronPort(LabelledPort, frozen=True, kw_only=True):
     revision_number: int | None = None
     vnic_type: str = field(name="binding:vnic_type", default="normal")
     vif_type: str = field(name="binding:vif_type", default=UNBOUND)
+    vif_details: dict[str, Any] | None = field(name="binding:vif_details", default=None)
     host_id: str | None = field(name="binding:host_id", default=None)
     status: str = "ACTIVE"
     admin_state_up: bool = True
@@ -108,6 +109,15 @@ class NeutronPort(LabelledPort, frozen=True, kw_only=True):
     def has_address(self) -> bool:
         """Whether it has an address, or gets one with its host."""
         return bool(self.fixed_ips) or self.ip_allocation == DEFERRED
+
+    @property
+    def details(self) -> VifDetails | None:
+        """What a host reads of how it is plugged; None: nothing that a host could read."""
+        try:
+            found = convert(self.vif_details or {}, VifDetails)
+        except msgspec.ValidationError:
+            return None
+        return None if found == VifDetails() else found
 
     @property
     def wiring(self) -> Wiring:

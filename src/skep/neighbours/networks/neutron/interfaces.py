@@ -137,6 +137,7 @@ def _vif(
         network_name=network.name,
         mtu=network.mtu,
         type=port.vif_type,
+        details=port.details,
         vnic_type=port.vnic_type,
         made=label is not None and label.made,
         tag=None if label is None else label.tag,

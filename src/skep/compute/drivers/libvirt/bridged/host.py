@@ -115,22 +115,27 @@ def ours(links: Mapping[str, Link]) -> frozenset[tuple[Any, ...]]:
     )
 
 
-def ensure_taps(names: Sequence[str]) -> None:
-    """Make taps that are not there, in no network yet. Raises DriverError where another has the name of one."""
+def ensure_taps(names: Sequence[str], alias: str = OURS, *, queues: bool = False) -> None:
+    """Make taps that are not there, in no network yet. Raises DriverError where another has the name of one.
+
+    `queues`: they have several; one that is there and does not do as is said is made anew.
+    """
     links = links_of()
-    missing = []
+    missing: list[Command] = []
     for name in names:
         if name not in links:
-            missing.append(name)
-        elif links[name].get("ifalias") != OURS:
+            missing += _new_tap(name, links, alias, queues=queues)
+        elif links[name].get("ifalias") != alias:
             raise DriverError("NetworksUnavailable", f"{name} is a link that Skep did not make")
-    ip([words for name in missing for words in _new_tap(name, links)])
+        elif _has_queues(links[name]) != queues:
+            missing += [("link", "delete", "dev", name), *_new_tap(name, links, alias, queues=queues)]
+    ip(missing)
 
 
-def remove_taps(names: Collection[str]) -> None:
+def remove_taps(names: Collection[str], alias: str = OURS) -> None:
     """Remove taps; those that are not there, or that Skep did not make, are left out. Raises DriverError."""
     links = links_of()
-    ours = [name for name in names if name in links and links[name].get("ifalias") == OURS]
+    ours = [name for name in names if name in links and links[name].get("ifalias") == alias]
     ip([("link", "delete", "dev", name) for name in ours])
 
 
@@ -222,14 +227,18 @@ def _tap(tap: Tap, links: Mapping[str, Link]) -> Iterator[Command]:
     yield from _plugged(tap.name, links, tap.bridge, tap.mtu, up=tap.up)
 
 
-def _new_tap(name: str, links: Mapping[str, Link]) -> Iterator[Command]:
+def _new_tap(name: str, links: Mapping[str, Link], alias: str = OURS, *, queues: bool = False) -> Iterator[Command]:
     """Yield what makes a tap: under another name, until it says that it is Skep's."""
     new = name.replace("tap", NEW_TAP, 1)
     if new in links:
         yield ("link", "delete", "dev", new)
-    yield ("tuntap", "add", "dev", new, "mode", "tap")
-    yield ("link", "set", "dev", new, "alias", OURS)
+    yield ("tuntap", "add", "dev", new, "mode", "tap", *(("multi_queue",) if queues else ()))
+    yield ("link", "set", "dev", new, "alias", alias)
     yield ("link", "set", "dev", new, "name", name)
+
+
+def _has_queues(link: Link) -> bool:
+    return bool(link.get("linkinfo", {}).get("info_data", {}).get("multi_queue"))
 
 
 def _settings(name: str, links: Mapping[str, Link], mtu: int, *, up: bool = True) -> Iterator[Command]:

@@ -27,6 +27,8 @@ class TapInterface(msgspec.Struct, frozen=True, kw_only=True):
     """A value of `hw_vif_model`."""
     packed: bool = False
     """It has packed rings: only of the model virtio."""
+    queues: int = 1
+    """More than one: as many as the link has been made for."""
 
 
 def tap_interfaces(vifs: Sequence[Vif], model: str, *, packed: bool = False) -> tuple[TapInterface, ...]:

@@ -28,17 +28,21 @@ _decoder = json_decoder(list[dict[str, Any]])
 
 def missing() -> tuple[str, ...]:
     """Return what the host lacks for networks of its own, and how to get it."""
+    lacks = missing_means(tuple(NEEDED), tuple(PACKAGES))
+    return lacks if FILTERS.exists() else (*lacks, "the kernel's br_netfilter (modprobe br_netfilter)")
+
+
+def missing_means(rights: Sequence[str], programs: Sequence[str]) -> tuple[str, ...]:
+    """Return which of these rights and programs the agent lacks, and how to get them."""
     lacks = []
     status = re.search(r"^CapEff:\s*([0-9a-f]+)$", STATUS.read_text(), re.MULTILINE)
-    rights = int(status[1], 16) if status else 0
-    absent = [name for name, bit in NEEDED.items() if not rights >> bit & 1]
+    bits = int(status[1], 16) if status else 0
+    absent = [name for name in rights if not bits >> NEEDED[name] & 1]
     if absent:
         lacks.append(f"the right {' and '.join(absent)} (run the agent as root)")
-    packages = [package for program, package in PACKAGES.items() if shutil.which(program, path=PATH) is None]
+    packages = [PACKAGES[program] for program in programs if shutil.which(program, path=PATH) is None]
     if packages:
         lacks.append(f"{', '.join(packages)} (apt-get install {' '.join(packages)})")
-    if not FILTERS.exists():
-        lacks.append("the kernel's br_netfilter (modprobe br_netfilter)")
     return tuple(lacks)
 
 

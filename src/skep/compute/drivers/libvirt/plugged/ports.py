@@ -1,0 +1,124 @@
+"""The ports that attempts have at a host: a file beside the disks of each attempt says which.
+
+A port is named there before it is plugged, and the name goes after it was unplugged, so that whatever dies leaves
+nothing plugged that no file names.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from skep.compute.drivers.base import DriverError, NamedResource
+from skep.compute.drivers.libvirt.disks import INTERFACES, GuestDisks, guarded
+from skep.compute.drivers.libvirt.guest_interfaces import GuestInterface
+from skep.compute.drivers.libvirt.plugged.kinds import Plug, interface_of, kind_of, plugs_of
+from skep.compute.drivers.libvirt.plugged.plugging import PLUGGING
+from skep.compute.drivers.libvirt.plugged.switches import OsVif
+from skep.compute.drivers.libvirt.properties import Wishes
+from skep.compute.whole_file import write_whole
+from skep.domain.decoding import json_decoder
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance
+
+
+class PortsAtHost(msgspec.Struct, frozen=True):
+    """The content of the file."""
+
+    plugs: tuple[Plug, ...] = ()
+
+
+_decoder = json_decoder(PortsAtHost)
+
+
+class GuestPorts:
+    """The ports of the guests of one host. All calls may block; of one server there is one at a time."""
+
+    def __init__(self, disks: GuestDisks, switch: OsVif) -> None:
+        self._disks = disks
+        self._switch = switch
+        self._plugging = threading.Lock()
+        """Held while links are looked at and changed."""
+
+    def planned(self, instance: Instance) -> tuple[NamedResource, ...]:
+        """Name what is made of a server's ports before its guest. Raises DriverError for a port that cannot be had."""
+        if not instance.vifs:
+            return ()
+        plugs = plugs_of(instance.vifs)
+        for one in plugs:
+            if one.of_switch:
+                self._switch.check(one.port)
+        early = all(kind_of(vif).early for vif in instance.vifs)
+        return (NamedResource(name=INTERFACES, kind="interfaces", interfaces=early),)
+
+    def interfaces(self, instance: Instance, wished: Wishes) -> tuple[GuestInterface, ...]:
+        """Return the interfaces of a guest. Raises DriverError for a port that cannot be had."""
+        return tuple(
+            interface_of(plug, wished.vif_model, packed=wished.packed)
+            for plug in plugs_of(instance.vifs, wished.queues)
+        )
+
+    def plug(self, instance: Instance, attempt: int, queues: int) -> None:
+        """Plug the ports of a server, in place of what the attempt has; what another attempt has stays as it is, for
+        its guest may run. Raises DriverError."""
+        wanted, kept = plugs_of(instance.vifs, queues), self._of(instance.uuid, attempt)
+        if not wanted and not kept:
+            return
+        self._disks.make_place(instance.uuid, attempt)
+        self._remove(instance.uuid, attempt, [one for one in kept if one not in wanted])
+        self._write(instance.uuid, attempt, wanted)
+        with self._plugging:
+            held = self._of_others(instance.uuid, attempt)
+            for one in wanted:
+                if one.port not in held:
+                    PLUGGING[one.kind].plug(one, instance.uuid, self._switch)
+
+    def again(self, instance: InstanceUuid, attempt: int) -> None:
+        """Plug what an attempt has once more, before its guest starts: the host may have been switched off.
+
+        Raises DriverError.
+        """
+        for one in self._of(instance, attempt):
+            with self._plugging:
+                PLUGGING[one.kind].plug(one, instance, self._switch)
+
+    def let_go(self, instance: InstanceUuid, attempt: int) -> None:
+        """Unplug all ports of an attempt, but for those that another attempt has, too. Raises DriverError."""
+        self._remove(instance, attempt, self._of(instance, attempt))
+        guarded(lambda: self._path(instance, attempt).unlink(missing_ok=True))
+
+    def _remove(self, instance: InstanceUuid, attempt: int, plugs: Sequence[Plug]) -> None:
+        if not plugs:
+            return
+        with self._plugging:
+            held = self._of_others(instance, attempt)
+            for one in plugs:
+                if one.port not in held:
+                    PLUGGING[one.kind].unplug(one, instance, self._switch)
+
+    def _of_others(self, instance: InstanceUuid, attempt: int) -> set[str]:
+        mine = self._path(instance, attempt)
+        return {one.port for path in self._disks.files_of(INTERFACES) if path != mine for one in _read(path)}
+
+    def _of(self, instance: InstanceUuid, attempt: int) -> tuple[Plug, ...]:
+        return _read(self._path(instance, attempt))
+
+    def _path(self, instance: InstanceUuid, attempt: int) -> Path:
+        return self._disks.place(instance, attempt) / INTERFACES
+
+    def _write(self, instance: InstanceUuid, attempt: int, plugs: tuple[Plug, ...]) -> None:
+        path = self._path(instance, attempt)
+        guarded(lambda: write_whole(path, msgspec.json.encode(PortsAtHost(plugs))))
+
+
+def _read(path: Path) -> tuple[Plug, ...]:
+    """Return what a file says; nothing where it is not there. Raises DriverError."""
+    try:
+        return _decoder.decode(path.read_bytes()).plugs
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.DecodeError) as error:
+        raise DriverError("StorageUnavailable", f"{path}: {error}") from error

@@ -1,0 +1,228 @@
+"""Ports that Neutron has bound: how each is plugged, what its guest has of it, and which are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+
+from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.domain import GuestLabel, GuestShape, guest_xml
+from skep.compute.drivers.libvirt.guest_interfaces import GuestInterface
+from skep.compute.drivers.libvirt.plugged.kinds import KINDS, Plug, interface_of, kind_of, plugs_of
+from skep.compute.drivers.libvirt.plugged.plugging import PLUGGING
+from skep.compute.drivers.libvirt.plugged.switches import OsVif
+from skep.domain.ids import InstanceUuid
+from skep.domain.vifs import Vif, VifDetails
+from skep.neighbours.networks.neutron.forms import NeutronPort
+
+PORT = "00000001-0000-4000-8000-000000000001"
+NETWORK = "00000002-0000-4000-8000-000000000002"
+SERVER = InstanceUuid("2f8c0a6e-7a0b-4b5c-8c0e-0d9f1c3b7a11")
+PAGE = Path(__file__).parents[4] / "docs" / "libvirt.md"
+SOCKET = VifDetails(vhostuser_socket="/run/vhu1", vhostuser_mode="server")
+COMMON = {"port": PORT, "network": NETWORK, "mac": "fa:16:3e:00:00:01", "mtu": 1400}
+TAP = {**COMMON, "device": "tap00000001-00"}
+
+BOUND: dict[str, tuple[str, VifDetails | None, dict[str, Any]]] = {
+    "bridge": ("bridge", VifDetails(bridge_name="br-1"), {**TAP, "kind": "bridge", "bridge": "br-1"}),
+    "bridge that is not named": ("bridge", None, {**TAP, "kind": "bridge", "bridge": "brq00000002-00"}),
+    "switch": ("ovs", None, {**TAP, "kind": "ovs", "bridge": "br-int", "datapath": "system"}),
+    "switch of another name": (
+        "ovs",
+        VifDetails(bridge_name="br-ovn", datapath_type="netdev"),
+        {**TAP, "kind": "ovs", "bridge": "br-ovn", "datapath": "netdev"},
+    ),
+    "switch behind a bridge": (
+        "ovs",
+        VifDetails(ovs_hybrid_plug=True),
+        {**TAP, "kind": "ovs-hybrid", "bridge": "br-int", "datapath": "system", "between": "qbr00000001-00"},
+    ),
+    "tap": ("tap", None, {**TAP, "kind": "tap"}),
+    "macvtap": (
+        "macvtap",
+        VifDetails(macvtap_source="eth1", macvtap_mode="bridge"),
+        {**COMMON, "kind": "macvtap", "source": "eth1", "mode": "bridge"},
+    ),
+    "socket": ("vhostuser", SOCKET, {**COMMON, "kind": "vhostuser", "source": "/run/vhu1", "mode": "server"}),
+    "socket of a switch": (
+        "vhostuser",
+        msgspec.structs.replace(SOCKET, vhostuser_ovs_plug=True),
+        {
+            **COMMON,
+            "kind": "vhostuser",
+            "source": "/run/vhu1",
+            "mode": "server",
+            "bridge": "br-int",
+            "datapath": "netdev",
+        },
+    ),
+}
+
+
+def vif(kind: str, details: VifDetails | None = None, **changes: Any) -> Vif:
+    plain = Vif(id=PORT, mac_address="FA:16:3e:00:00:01", network_id=NETWORK, network_name="inside", mtu=1400)
+    return msgspec.structs.replace(plain, type=kind, details=details, **changes)
+
+
+def guest_with(*interfaces: GuestInterface) -> ET.Element:
+    label = GuestLabel(instance=SERVER, attempt=1, name="one", resources={})
+    shape = GuestShape(
+        label=label,
+        vcpus=1,
+        memory_mb=64,
+        virt_type="qemu",
+        machine="pc",
+        console_file="/c",
+        host_interfaces=interfaces,
+    )
+    return ET.fromstring(guest_xml(shape))
+
+
+@pytest.mark.parametrize("name", BOUND)
+def test_a_port_is_plugged_as_its_binding_says(name: str) -> None:
+    kind, details, wanted = BOUND[name]
+    assert plugs_of((vif(kind, details),)) == (Plug(**wanted),)
+
+
+@pytest.mark.parametrize(
+    ("bound", "why"),
+    [
+        (vif("binding_failed"), "binding_failed"),
+        (vif("hw_veb"), "hw_veb"),
+        (vif("ovs", vnic_type="direct"), "direct"),
+        (vif("bridge", VifDetails(bridge_name="br 1")), "bridge_name"),
+        (vif("bridge", VifDetails(bridge_name="../../eth0")), "bridge_name"),
+        (vif("macvtap"), "macvtap_mode"),
+        (vif("macvtap", VifDetails(macvtap_mode="bridge")), "macvtap_source"),
+        (vif("vhostuser", VifDetails(vhostuser_mode="client", vhostuser_socket="run/vhu1")), "vhostuser_socket"),
+        (vif("vhostuser", VifDetails(vhostuser_socket="/run/vhu1")), "vhostuser_mode"),
+        (vif("tap", id="p"), "UUID"),
+        (vif("tap", mac_address="x"), "MAC"),
+    ],
+)
+def test_a_port_that_cannot_be_plugged_is_refused_by_name(bound: Vif, why: str) -> None:
+    with pytest.raises(DriverError, match=f"^port {bound.id}: .*{why}") as found:
+        plugs_of((bound,))
+    assert found.value.error == "InstanceUnacceptable"
+
+
+def test_a_guest_has_an_element_for_each_interface_in_order() -> None:
+    plugs = plugs_of(
+        (
+            vif("ovs"),
+            vif("macvtap", VifDetails(macvtap_source="eth1", macvtap_mode="vepa")),
+            vif("vhostuser", SOCKET),
+        ),
+        queues=2,
+    )
+    found = guest_with(*(interface_of(plug, "virtio", packed=True) for plug in plugs))
+    switch, link, socket = found.findall("devices/interface")
+    assert [one.get("type") for one in (switch, link, socket)] == ["ethernet", "direct", "vhostuser"]
+    assert [ET.tostring(one, encoding="unicode") for one in switch] == [
+        '<mac address="fa:16:3e:00:00:01" />',
+        '<target dev="tap00000001-00" managed="no" />',
+        '<model type="virtio" />',
+        '<driver queues="2" packed="on" />',
+        '<mtu size="1400" />',
+        '<rom enabled="no" />',
+    ]
+    assert ET.tostring(link[1], encoding="unicode") == '<source dev="eth1" mode="vepa" />'
+    assert ET.tostring(socket[1], encoding="unicode") == '<source type="unix" path="/run/vhu1" mode="server" />'
+    assert [(one.tag, one.attrib) for one in found.findall("memoryBacking/*")] == [
+        ("source", {"type": "memfd"}),
+        ("access", {"mode": "shared"}),
+    ]
+    assert guest_with(interface_of(plugs[0], "virtio")).find("memoryBacking") is None
+
+
+def test_what_neutron_says_of_a_binding_is_read() -> None:
+    said = {"id": PORT, "device_id": SERVER, "network_id": NETWORK, "mac_address": "m", "fixed_ips": []}
+
+    def details(told: Any) -> VifDetails | None:
+        return msgspec.convert({**said, "binding:vif_details": told}, NeutronPort).details
+
+    assert details({"bridge_name": "br-int", "port_filter": True, "connectivity": "l2"}) == VifDetails(
+        bridge_name="br-int"
+    )
+    assert details({"ovs_hybrid_plug": True, "datapath_type": None}) == VifDetails(ovs_hybrid_plug=True)
+    for nothing in ({}, {"port_filter": True}, None, {"bridge_name": 7}):
+        assert details(nothing) is None
+
+
+def test_every_kind_is_plugged_somehow_and_stands_in_the_documentation() -> None:
+    assert {kind.name for kind in KINDS} == PLUGGING.keys()
+    page = PAGE.read_text()
+    for kind in KINDS:
+        assert f"| {kind.about} |" in page, kind.name
+    waits = {kind.name for kind in KINDS if kind.early}
+    assert waits == PLUGGING.keys() - {"macvtap"}, "its link is made by the start of its guest"
+    assert not kind_of(vif("macvtap")).early
+
+
+class NotedLibrary:
+    """Stands for `os_vif`: notes each call, and may fail."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any, Any]] = []
+        self.error: Exception | None = None
+        names = ("VIFOpenVSwitch", "VIFBridge", "VIFVHostUser", "VIFPortProfileOpenVSwitch")
+        self.objects = SimpleNamespace(
+            vif=SimpleNamespace(**{name: self._kind(name) for name in names}),
+            network=SimpleNamespace(Network=self._kind("Network")),
+            instance_info=SimpleNamespace(InstanceInfo=self._kind("InstanceInfo")),
+        )
+
+    def plug(self, port: Any, server: Any) -> None:
+        self._note("plug", port, server)
+
+    def unplug(self, port: Any, server: Any) -> None:
+        self._note("unplug", port, server)
+
+    def _note(self, action: str, port: Any, server: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        self.asked.append((action, port, server))
+
+    @staticmethod
+    def _kind(name: str) -> Any:
+        return lambda **said: {"": name, **said}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "own"),
+    [
+        ("switch", "VIFOpenVSwitch", {"vif_name": "tap00000001-00", "bridge_name": "br-int"}),
+        ("switch behind a bridge", "VIFBridge", {"vif_name": "tap00000001-00", "bridge_name": "qbr00000001-00"}),
+        ("socket of a switch", "VIFVHostUser", {"vif_name": "vhu00000001-00", "path": "/run/vhu1", "mode": "server"}),
+    ],
+)
+def test_os_vif_is_told_of_a_port_of_a_switch(name: str, kind: str, own: dict[str, str]) -> None:
+    library = NotedLibrary()
+    switch = OsVif("tcp:127.0.0.1:6640", library=library)
+    bound, details, _ = BOUND[name]
+    [plug] = plugs_of((vif(bound, details),))
+    switch.check(PORT)
+    switch.plug(plug, SERVER)
+    switch.unplug(plug, SERVER)
+    (first, port, server), (second, same, _) = library.asked
+    assert (first, second, port) == ("plug", "unplug", same)
+    assert server == {"": "InstanceInfo", "uuid": SERVER, "name": SERVER, "project_id": ""}
+    assert port.items() >= {"": kind, "id": PORT, "address": "fa:16:3e:00:00:01", "plugin": "ovs", **own}.items()
+    assert port["network"] == {"": "Network", "id": NETWORK, "bridge": "br-int", "mtu": 1400}
+    assert port["port_profile"].items() >= {"interface_id": PORT, "create_port": True}.items()
+    library.error = RuntimeError("the switch is away")
+    with pytest.raises(DriverError, match="os-vif: RuntimeError: the switch is away"):
+        switch.plug(plug, SERVER)
+
+
+def test_a_host_without_a_switch_says_so(tmp_path: Path) -> None:
+    switch = OsVif(f"unix:{tmp_path}/db.sock", library=NotedLibrary())
+    with pytest.raises(DriverError, match=f"^port {PORT}: the host lacks an Open vSwitch at {tmp_path}/db.sock"):
+        switch.check(PORT)
+    (tmp_path / "db.sock").touch()
+    switch.check(PORT)
