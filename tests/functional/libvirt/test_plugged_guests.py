@@ -13,19 +13,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
 
+from skep.compute.drivers.libvirt.plugged.kinds import interface_of, plugs_of
 from skep.contracts.eventually import eventually
 from skep.domain.vifs import Vif, VifDetails
 from tests.functional.libvirt.test_bridged_networks import pings
 from tests.support import bridged_hosts, libvirt_hosts, tiny_guests
 from tests.support.agents import instance
 from tests.support.bridged_hosts import BridgedHost, bridged_host
-from tests.support.libvirt_hosts import other_directory
+from tests.support.libvirt_hosts import host_directory, libvirt_driver, other_directory
 from tests.support.plugged_guest import PortTask
 from tests.support.tiny_guests import tiny_image
+from tests.unit.compute.libvirt.test_plugged_ports import BOUND, guest_with, vif
 
 pytestmark = [*libvirt_hosts.PARTS, *tiny_guests.PARTS, *bridged_hosts.PARTS, pytest.mark.timeout(300)]
 
@@ -136,12 +139,12 @@ async def answers(host: BridgedHost) -> bool:
 
 async def test_a_guest_is_in_the_bridge_that_its_binding_names(tmp_path: Path) -> None:
     """Its tap comes again when it is started: the host may have been switched off. With the guest it goes."""
-    vif = bound("bridge", VifDetails(bridge_name="brq-1"))
+    port = bound("bridge", VifDetails(bridge_name="brq-1"))
     with bridged_host(tmp_path / "host") as host:
         # As Neutron's agent does.
         host.run("ip", "link", "add", "brq-1", "type", "bridge")
         with leased(host, "ip", "link", "set", "cable", "master", "brq-1"), agent(host) as driver:
-            driver.do("boot", vif)
+            driver.do("boot", port)
             tap = links(host)[TAP]
             assert (tap["master"], tap["mtu"], tap["ifalias"]) == ("brq-1", 1400, "skep-port")
             await eventually(lambda: answers(host), "the guest answers", seconds=BOOTS)
@@ -192,3 +195,19 @@ def test_a_server_becomes_active_once_neutron_has_wired_its_port(tmp_path: Path)
         command = host.command(sys.executable, "-m", "tests.support.plugged_cloud", tmp_path / "cloud", place)
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_libvirt_takes_what_each_kind_of_port_becomes() -> None:
+    """By its schema, and by what it knows of QEMU."""
+    import libvirt
+
+    driver = libvirt_driver(host_directory())
+    await driver.facts()
+    connection = libvirt.open(f"qemu:///embed?root={host_directory()}/libvirt")
+    bounds = (("inbound", (("average", 1000), ("peak", 2000))), ("outbound", (("average", 1),)))
+    for kind, details, _ in BOUND.values():
+        [plug] = plugs_of((vif(kind, details),), queues=2)
+        one = interface_of(plug, "virtio", packed=True, bandwidth=() if kind == "vhostuser" else bounds)
+        xml = ET.tostring(guest_with(one), encoding="unicode")
+        connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE).undefine()
+    driver.close()

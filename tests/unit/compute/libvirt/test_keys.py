@@ -102,6 +102,15 @@ def test_what_a_host_has_not_it_refuses() -> None:
     assert list(refused_keys(HostMeans()).of(asked)) == sorted({*inside, "hw:numa_cpus.0", "hw:cpu_dedicated_mask"})
 
 
+def test_what_interfaces_may_have_depends_on_where_they_end() -> None:
+    asked = asked_of_guest({"quota:vif_outbound_average": "1", "hw:vif_multiqueue_enabled": "true"}, {})
+    assert asked is not None
+    both = ["hw:vif_multiqueue_enabled", "quota:vif_outbound_average"]
+    assert list(refused_keys(HostMeans()).of(asked)) == both
+    assert list(refused_keys(HostMeans(networks="bridge")).of(asked)) == both[:1]
+    assert list(refused_keys(HostMeans(networks="neutron")).of(asked)) == []
+
+
 def test_rules_say_what_the_first_row_says() -> None:
     """The rules of a host have no order: no key that is refused may be one of an earlier row that is not."""
     for rows, rules in (

@@ -11,14 +11,19 @@ import msgspec
 import pytest
 
 from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.bridged.interfaces import tap_interfaces
 from skep.compute.drivers.libvirt.domain import GuestLabel, GuestShape, guest_xml
 from skep.compute.drivers.libvirt.guest_interfaces import GuestInterface
+from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.plugged.kinds import KINDS, Plug, interface_of, kind_of, plugs_of
 from skep.compute.drivers.libvirt.plugged.plugging import PLUGGING
 from skep.compute.drivers.libvirt.plugged.switches import OsVif
+from skep.compute.drivers.libvirt.properties import Wishes, wishes
 from skep.domain.ids import InstanceUuid
+from skep.domain.images import Image
 from skep.domain.vifs import Vif, VifDetails
 from skep.neighbours.networks.neutron.forms import NeutronPort
+from tests.support.agents import instance
 
 PORT = "00000001-0000-4000-8000-000000000001"
 NETWORK = "00000002-0000-4000-8000-000000000002"
@@ -138,6 +143,48 @@ def test_a_guest_has_an_element_for_each_interface_in_order() -> None:
         ("access", {"mode": "shared"}),
     ]
     assert guest_with(interface_of(plugs[0], "virtio")).find("memoryBacking") is None
+
+
+BOUNDS = {
+    "quota:vif_inbound_average": "1000",
+    "quota:vif_inbound_peak": "2000",
+    "quota:vif_inbound_burst": "512",
+    "quota:vif_outbound_peak": "7",
+}
+
+
+def wished(specs: dict[str, str], properties: dict[str, str] | None = None, vcpus: int = 4) -> Wishes:
+    server = instance(image=Image(id="i", properties=properties or {}))
+    flavor = msgspec.structs.replace(server.flavor, vcpus=vcpus, extra_specs=specs)
+    return wishes(msgspec.structs.replace(server, flavor=flavor), Options(virt_type="qemu"))
+
+
+def test_bounds_of_a_flavor_are_those_of_each_interface() -> None:
+    """A direction without an average has none."""
+    bandwidth = wished(BOUNDS).bandwidth
+    bounds = '<bandwidth><inbound average="1000" peak="2000" burst="512" /></bandwidth>'
+    [switch, link] = plugs_of((vif("ovs"), vif("macvtap", VifDetails(macvtap_source="eth1", macvtap_mode="bridge"))))
+    for one in (
+        interface_of(switch, "virtio", bandwidth=bandwidth),
+        interface_of(link, "virtio", bandwidth=bandwidth),
+        *tap_interfaces((vif("tap"),), "virtio", bandwidth=bandwidth),
+    ):
+        [found] = guest_with(one).findall("devices/interface/bandwidth")
+        assert ET.tostring(found, encoding="unicode") == bounds
+    [socket] = plugs_of((vif("vhostuser", SOCKET),))
+    with pytest.raises(DriverError, match="quota:vif_"):
+        interface_of(socket, "virtio", bandwidth=bandwidth)
+    with pytest.raises(DriverError, match="quota:vif_inbound_average: expected a number"):
+        wished({"quota:vif_inbound_average": "0"})
+
+
+def test_interfaces_have_as_many_queues_as_there_are_cpus() -> None:
+    yes = {"hw:vif_multiqueue_enabled": "yes"}
+    assert wished(yes).queues == 4
+    assert wished({}, {"hw_vif_multiqueue_enabled": "true"}).queues == 4
+    assert wished(yes, vcpus=300).queues == 256, "the kernel's bound"
+    assert wished(yes, {"hw_vif_model": "e1000"}).queues == 1
+    assert wished({}).queues == 1
 
 
 def test_what_neutron_says_of_a_binding_is_read() -> None:

@@ -280,7 +280,8 @@ class GuestDomains:
         if self._ports is not None:
             return self._ports.interfaces(instance, wished)
         if self._bridged is not None:
-            return tap_interfaces(instance.vifs, wished.vif_model, packed=wished.packed)
+            model, bandwidth = wished.vif_model, wished.bandwidth
+            return tap_interfaces(instance.vifs, model, packed=wished.packed, bandwidth=bandwidth)
         return ()
 
     def _free_port(self, instance: InstanceUuid) -> int:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from skep.compute.drivers.libvirt.bridged.interfaces import TapInterface
+from skep.compute.drivers.libvirt.bridged.interfaces import Bandwidth, TapInterface
 
 
 class LinkInterface(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +18,7 @@ class LinkInterface(msgspec.Struct, frozen=True, kw_only=True):
     mac: str
     model: str
     packed: bool = False
+    bandwidth: Bandwidth = ()
 
 
 class SocketInterface(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +69,19 @@ def _add_driver(element: ET.Element, model: str, *, packed: bool = False, queues
         ET.SubElement(element, "driver", said)
 
 
+def _add_bandwidth(element: ET.Element, bandwidth: Bandwidth) -> None:
+    if bandwidth:
+        bounds = ET.SubElement(element, "bandwidth")
+        for direction, amounts in bandwidth:
+            ET.SubElement(bounds, direction, {name: str(amount) for name, amount in amounts})
+
+
 def _add_tap(devices: ET.Element, tap: TapInterface) -> None:
     """Add an interface that ends in a link which is there before the guest is."""
     element = _interface(devices, "ethernet", tap.mac)
     ET.SubElement(element, "target", dev=tap.device, managed="no")
     _add_driver(element, tap.model, packed=tap.packed, queues=tap.queues)
+    _add_bandwidth(element, tap.bandwidth)
     ET.SubElement(element, "mtu", size=str(tap.mtu))
     # No guest boots from its network.
     ET.SubElement(element, "rom", enabled="no")
@@ -82,6 +91,7 @@ def _add_link(devices: ET.Element, one: LinkInterface) -> None:
     element = _interface(devices, "direct", one.mac)
     ET.SubElement(element, "source", dev=one.link, mode=one.mode)
     _add_driver(element, one.model, packed=one.packed)
+    _add_bandwidth(element, one.bandwidth)
     ET.SubElement(element, "rom", enabled="no")
 
 

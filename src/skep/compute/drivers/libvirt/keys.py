@@ -101,7 +101,10 @@ _SECRET = "neither memory nor disks are encrypted"  # noqa: S105 - a sentence
 _TPM = "there is no TPM"
 _LINE = "a guest has one serial line"
 _CPU_GROUPS = "no control group confines guests"
-_USER_MODE = "interfaces in user mode have no bandwidth, and one queue"
+_QUEUES = "as many queues of virtio interfaces as CPUs"
+_PLUGGED = "any, with `networks` `neutron`"
+_BANDWIDTH = "`bandwidth` of each interface, where an average is named; KiB in a second, `burst` KiB"
+_ON_HOST = "any, with `networks` `bridge` or `neutron`"
 _SPICE = "needs SPICE, which there is not"
 _WIDTH = "`cpu/maxphysaddr`, with `virt_type` `kvm`"
 _MODES = "`emulate`; `passthrough` with the `cpu_model` `host-passthrough`"
@@ -131,6 +134,14 @@ def _any_cells(means: HostMeans) -> Iterable[str]:
     return (ANY,) if means.cells else ()
 
 
+def _any_queues(means: HostMeans) -> Iterable[str]:
+    return (ANY,) if means.networks == "neutron" else ()
+
+
+def _any_bandwidth(means: HostMeans) -> Iterable[str]:
+    return () if means.networks == "user" else (ANY,)
+
+
 EXTRA_SPECS: tuple[KeyRow, ...] = (
     _used("hw:cpu_sockets hw:cpu_cores hw:cpu_threads", _TOPOLOGY),
     _used("hw:cpu_max_sockets hw:cpu_max_cores hw:cpu_max_threads", _BOUNDS),
@@ -157,7 +168,7 @@ EXTRA_SPECS: tuple[KeyRow, ...] = (
     _none("hw:pci_numa_affinity_policy", _SCHEDULER),
     _used("hw:boot_menu", "`os/bootmenu`; the image's goes before it"),
     _used("hw:hide_hypervisor_id hide_hypervisor_id", "`features/kvm/hidden`, with `virt_type` `kvm`"),
-    _refused("hw:vif_multiqueue_enabled", _USER_MODE, *NO_WORDS),
+    _of_host("hw:vif_multiqueue_enabled", _QUEUES, _PLUGGED, _any_queues, *NO_WORDS),
     _used("hw:virtio_packed_ring", "packed rings of virtio interfaces"),
     _used("hw:pmu", "`features/pmu`"),
     _refused("hw:serial_port_count", _LINE, "0", "1"),
@@ -181,7 +192,7 @@ EXTRA_SPECS: tuple[KeyRow, ...] = (
     _refused("quota:cpu_shares quota:cpu_period quota:cpu_quota", _CPU_GROUPS),
     _used("quota:disk_read_bytes_sec quota:disk_write_bytes_sec quota:disk_total_bytes_sec", "`iotune` of each disk"),
     _used("quota:disk_read_iops_sec quota:disk_write_iops_sec quota:disk_total_iops_sec", "`iotune` of each disk"),
-    _refused("quota:vif_inbound_* quota:vif_outbound_*", _USER_MODE),
+    _of_host("quota:vif_inbound_* quota:vif_outbound_*", _BANDWIDTH, _ON_HOST, _any_bandwidth),
     _none("quota:cpu_* quota:memory_* quota:disk_io_* quota:vif_* vmware:*", _FOREIGN),
     _none("resources* trait* group_policy capabilities:* aggregate_instance_extra_specs:* spread:*", _SCHEDULER),
 )
@@ -256,7 +267,7 @@ IMAGE_PROPERTIES: tuple[KeyRow, ...] = (
     ),
     _refused("hw_tpm_model hw_tpm_version", _TPM),
     _none("hw_pci_numa_affinity_policy", _SCHEDULER),
-    _refused("hw_vif_multiqueue_enabled", _USER_MODE, *NO_WORDS),
+    _of_host("hw_vif_multiqueue_enabled", _QUEUES, _PLUGGED, _any_queues, *NO_WORDS),
     _refused("hw_serial_port_count", _LINE, "0", "1"),
     _refused("hw_redirected_usb_ports", _SPICE, "0"),
     _used("hw_qemu_guest_agent", "`channel`, by which the agent inside a guest is asked"),

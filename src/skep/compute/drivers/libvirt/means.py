@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from skep.compute.drivers.libvirt.options import Options, VirtType
+from skep.compute.drivers.libvirt.options import NetworksMode, Options, VirtType
 
 ARCHITECTURE = "x86_64"
 Q35 = "q35"
@@ -34,6 +34,7 @@ class HostMeans(msgspec.Struct, frozen=True, kw_only=True):
     """It has PCI devices that guests may have."""
     virt_type: VirtType = "qemu"
     cpu_model: str = ""
+    networks: NetworksMode = "user"
 
     @property
     def address_modes(self) -> frozenset[str]:
@@ -63,6 +64,7 @@ def host_means(capabilities: str, of_machine: str, of_q35: str, options: Options
         devices=bool(options.pci_devices),
         virt_type=options.virt_type,
         cpu_model=options.cpu_model,
+        networks=options.networks,
     )
 
 

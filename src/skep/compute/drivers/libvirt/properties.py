@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.bridged.interfaces import Bandwidth
 from skep.compute.drivers.libvirt.buses import DiskBus
 from skep.compute.drivers.libvirt.hardware import AddressWidth, Hardware, InputBus, RngRate
 from skep.compute.drivers.libvirt.means import is_q35
@@ -21,6 +22,13 @@ RNG_PERIOD = 1000
 """Milliseconds, where a rate has no period."""
 IOTUNE = tuple(f"{way}_{what}_sec" for what in ("bytes", "iops") for way in ("total", "read", "write"))
 """Bounds of disks: libvirt's words, and behind `quota:disk_` those of extra specs."""
+
+DIRECTIONS = ("inbound", "outbound")
+AVERAGE = "average"
+BANDWIDTH = (AVERAGE, "peak", "burst")
+"""Bounds of interfaces: libvirt's words, and behind `quota:vif_` and a direction those of extra specs."""
+MOST_QUEUES = 256
+"""Of a tap: the kernel's bound."""
 
 Topology = tuple[int, int, int]
 
@@ -38,6 +46,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """Virtio interfaces have packed rings."""
     queues: int = 1
     """Of each virtio interface."""
+    bandwidth: Bandwidth = ()
+    """Bounds of each interface."""
     agent: bool = False
     """A line to the QEMU guest agent."""
     administrator: str = ""
@@ -77,6 +87,8 @@ def wishes(instance: Instance, options: Options) -> Wishes:
         topology=_topology(instance),
         vif_model=properties.get("hw_vif_model", "virtio").lower(),
         packed=bool(_either(specs, properties, "virtio_packed_ring")),
+        queues=_queues(instance) if _either(specs, properties, "vif_multiqueue_enabled") else 1,
+        bandwidth=tuple(_bandwidth(specs)),
         agent=agent,
         administrator=_administrator(properties) if agent else "",
         quiesce=_is_yes(properties.get("os_require_quiesce")),
@@ -209,6 +221,20 @@ def _iotune(specs: Mapping[str, str]) -> Iterator[tuple[str, int]]:
             raise _unacceptable(key, f"not together with {total}")
         if amount := _number(key, specs[key], 0, 2**62):
             yield name, amount
+
+
+def _queues(instance: Instance) -> int:
+    is_virtio = (_lower(_properties(instance), "hw_vif_model") or "virtio") == "virtio"
+    return min(instance.flavor.vcpus, MOST_QUEUES) if is_virtio else 1
+
+
+def _bandwidth(specs: Mapping[str, str]) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
+    """Give the bounds of each direction that has an average; without one libvirt knows no other."""
+    for direction in DIRECTIONS:
+        said = {name: f"quota:vif_{direction}_{name}" for name in BANDWIDTH}
+        bounds = {name: _number(key, specs[key], 1, 2**31) for name, key in said.items() if key in specs}
+        if AVERAGE in bounds:
+            yield direction, tuple(bounds.items())
 
 
 def _said(specs: Mapping[str, str], properties: Mapping[str, str], name: str) -> str | None:

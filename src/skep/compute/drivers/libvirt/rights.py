@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 
-from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.options import NetworksMode, Options
 
 ALWAYS = frozenset(
     {
@@ -20,8 +21,12 @@ ALWAYS = frozenset(
         "NET_BIND_SERVICE",  # ports of the agent are what an operator says
     }
 )
-NETWORKS = frozenset({"NET_ADMIN", "NET_RAW", "SYS_ADMIN"})
-"""Links and rules, and network namespaces, in which dnsmasq runs."""
+NETWORKS: Mapping[NetworksMode, frozenset[str]] = {
+    "user": frozenset(),
+    "bridge": frozenset({"NET_ADMIN", "NET_RAW", "SYS_ADMIN"}),
+    "neutron": frozenset({"NET_ADMIN"}),
+}
+"""Links; with bridges rules, and network namespaces, in which dnsmasq runs."""
 VOLUMES = frozenset({"SYS_ADMIN"})
 """NFS is mounted, and what the kernel remembers of a device is thrown away."""
 LOGICAL_VOLUMES = frozenset({"SYS_ADMIN", "MKNOD", "IPC_LOCK"})
@@ -32,9 +37,7 @@ DEVICES = frozenset({"SYS_ADMIN", "SYS_RAWIO", "SYS_MODULE"})
 
 def kept_rights(options: Options) -> frozenset[str]:
     """Return the rights that an agent keeps, in Linux' words without `CAP_`."""
-    kept = ALWAYS
-    if options.networks != "user":
-        kept |= NETWORKS
+    kept = ALWAYS | NETWORKS[options.networks]
     if options.disks == "lvm":
         kept |= LOGICAL_VOLUMES
     if options.pci_devices:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from skep.compute.drivers.base import DriverError
-from skep.compute.drivers.libvirt.bridged.interfaces import MOST, VIRTIO, TapInterface
+from skep.compute.drivers.libvirt.bridged.interfaces import MOST, VIRTIO, Bandwidth, TapInterface
 from skep.compute.drivers.libvirt.bridged.names import mac, tap, uid
 from skep.compute.drivers.libvirt.guest_interfaces import GuestInterface, LinkInterface, SocketInterface
 from skep.domain.vifs import Vif, VifDetails
@@ -89,15 +89,25 @@ def kind_of(vif: Vif) -> PlugKind:
     raise _refused(vif, f"{vif.type} ({vif.vnic_type}): the driver libvirt plugs {known} ({NORMAL}) of Neutron's")
 
 
-def interface_of(plug: Plug, model: str, *, packed: bool = False) -> GuestInterface:
-    """Return the interface of a guest."""
+def interface_of(plug: Plug, model: str, *, packed: bool = False, bandwidth: Bandwidth = ()) -> GuestInterface:
+    """Return the interface of a guest. Raises DriverError `InstanceUnacceptable` for bounds that it cannot have."""
     packed = packed and model == VIRTIO
     if plug.device:
         return TapInterface(
-            device=plug.device, mac=plug.mac, mtu=plug.mtu, model=model, packed=packed, queues=plug.queues
+            device=plug.device,
+            mac=plug.mac,
+            mtu=plug.mtu,
+            model=model,
+            packed=packed,
+            queues=plug.queues,
+            bandwidth=bandwidth,
         )
     if plug.kind == "macvtap":
-        return LinkInterface(link=plug.source, mode=plug.mode, mac=plug.mac, model=model, packed=packed)
+        return LinkInterface(
+            link=plug.source, mode=plug.mode, mac=plug.mac, model=model, packed=packed, bandwidth=bandwidth
+        )
+    if bandwidth:
+        raise DriverError("InstanceUnacceptable", f"port {plug.port}: quota:vif_*: a socket has no bounds")
     return SocketInterface(path=plug.source, mode=plug.mode, mac=plug.mac, model=model, queues=plug.queues)
 
 

@@ -57,7 +57,7 @@ class GuestPorts:
     def interfaces(self, instance: Instance, wished: Wishes) -> tuple[GuestInterface, ...]:
         """Return the interfaces of a guest. Raises DriverError for a port that cannot be had."""
         return tuple(
-            interface_of(plug, wished.vif_model, packed=wished.packed)
+            interface_of(plug, wished.vif_model, packed=wished.packed, bandwidth=wished.bandwidth)
             for plug in plugs_of(instance.vifs, wished.queues)
         )
 
