@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,20 @@ def cut_at(number: int) -> Iterator[None]:
         yield
     finally:
         programs._run = plain
+
+
+@contextmanager
+def guest_of(host: str) -> Iterator[None]:
+    """Have a process in the network namespace of a host."""
+    with subprocess.Popen(
+        ("ip", "netns", "exec", f"skep-{host}", "cat"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as cat:
+        assert cat.stdin is not None
+        assert cat.stdout is not None
+        cat.stdin.write(b"\n")
+        cat.stdin.flush()
+        cat.stdout.read(1)  # it is there
+        yield
 
 
 def links(space: str | None = None) -> set[str]:
@@ -89,6 +104,10 @@ def main(folder: Path) -> int:
     remove()
     cuts += until_whole(remove, make)
     make()
+    with guest_of(NAMES[0]):
+        assert spaces.close(lambda host: folder / host) == (NAMES[0],), "what a guest runs in stays"
+        assert {BRIDGE, f"{BRIDGE}2"} <= links()
+        make()
     with pytest.raises(DriverError, match="another cloud"):
         HostSpaces(folder / "another", FLOATING).open()
     remove()
