@@ -49,6 +49,7 @@ def test_what_is_given_up_does_not_come_back() -> None:
     [
         (Options(virt_type="qemu"), set()),
         (Options(virt_type="qemu", networks="bridge"), {"NET_ADMIN", "NET_RAW", "SYS_ADMIN"}),
+        (Options(virt_type="qemu", networks="neutron"), {"NET_ADMIN"}),
         (Options(virt_type="kvm", pci_devices=(PciDevices(vendor_id="8086"),)), {"SYS_RAWIO", "SYS_MODULE"}),
     ],
 )

@@ -13,9 +13,10 @@ from tests.support.libvirt_samples import SAMPLES, shape_of
 ELSEWHERE = {
     *("hw_architecture", "hw_vif_model", "hw_virtio_packed_ring", "hw:virtio_packed_ring"),
     *("os_admin_user", "os_require_quiesce"),
+    *("hw:vif_multiqueue_enabled", "hw_vif_multiqueue_enabled", "quota:vif_inbound_*"),
 }
-"""Used, and not in the XML of a machine: interfaces are arguments of QEMU, and agents are asked. They have tests of
-their own."""
+"""Used, and not in the XML of a machine: interfaces are arguments of QEMU or the host's, and agents are asked.
+They have tests of their own."""
 
 
 @pytest.mark.parametrize("name", SAMPLES)
