@@ -37,6 +37,7 @@ pytestmark = [
 
 PAGE = Path(__file__).parents[3] / "docs" / "libvirt.md"
 OPTIONS = {"virt_type": "qemu", "networks": "bridge", "outside_interface": "out"}
+METADATA = "http://169.254.169.254/openstack/latest/meta_data.json"
 SOON = 30
 """Seconds, of which a host that has nothing else to do takes six."""
 FIRST_BOOT = 90
@@ -106,6 +107,8 @@ async def placed() -> AsyncIterator[tuple[BridgedHost, UpWithGuests]]:
             up.settings = {
                 "SKEP_IMAGES__FIRST_IMAGE": str(tiny_image()),
                 "SKEP_COMPUTE__DRIVER_OPTIONS": json.dumps(OPTIONS),
+                "SKEP_METADATA__SERVICE_METADATA_PROXY": "true",
+                "SKEP_METADATA__METADATA_PROXY_SHARED_SECRET": "of agents and service",
             }
             yield host, up
             if up.process.returncode is None:
@@ -162,6 +165,9 @@ async def test_the_page_is_true_of_a_whole_cloud(placed: tuple[BridgedHost, UpWi
             return "SSH-" in user.ask(f"timeout 30 {inside}")[1]
 
         await eventually(reaches_the_other, "guests reach each other", seconds=FIRST_BOOT)
+        fetch = line.replace("hostname", f"'wget -q -O - {METADATA}'")
+        told = user.run(f"timeout 60 {fetch} 2>&1 | tail -n 1")
+        assert json.loads(told)["name"] == "two", "the real service answers by the agent"
         user.run(*close)
         await eventually(does_not, "no rule lets anything in", seconds=SOON)
         assert pings(host, "outside", address), "another rule does"

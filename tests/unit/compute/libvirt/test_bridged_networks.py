@@ -19,7 +19,7 @@ from skep.compute.drivers.libvirt.bridged.interfaces import tap_interfaces
 from skep.compute.drivers.libvirt.bridged.leases import configuration
 from skep.compute.drivers.libvirt.bridged.names import host_name, leg_alias, link_local
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, bridge_options, resolvers_of_host
-from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan, without_ipv6
+from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan, with_possible_legs
 from skep.compute.drivers.libvirt.bridged.state import Bridge, HostWiring, LinkRoute, Tap, Tunnel
 from skep.compute.drivers.libvirt.domain import GuestLabel, GuestShape, guest_xml, taps_of
 from skep.compute.drivers.libvirt.options import Options
@@ -147,8 +147,13 @@ def test_a_leg_of_ipv6_has_addresses_of_its_host_and_says_them_to_other_hosts() 
         'oifname "sk-x7" ip6 saddr { 2001:db8::1 } drop',
     ]
     assert "ether daddr @aliases6 drop" in rules_of(DUAL, "from_tunnel")
-    plain = planned(without_ipv6(DUAL))
-    assert not any(":" in one for cable in plain.cables for one in cable.addresses)
+
+
+def test_a_host_has_no_leg_that_its_kernel_refuses() -> None:
+    narrow = msgspec.structs.replace(DUAL, segments=(msgspec.structs.replace(DUAL.segments[0], mtu=1279),))
+    assert with_possible_legs(DUAL, ipv6=True) == DUAL
+    for less in (with_possible_legs(DUAL, ipv6=False), with_possible_legs(narrow, ipv6=True)):
+        assert [router.legs for router in less.routers] == [(LEG,)]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +175,9 @@ def test_what_a_router_advertises(mode: Ipv6Mode, told: list[str]) -> None:
     assert ("enable-ra" in said) is (mode == "dhcpv6-stateful")
     assert sum(line.startswith("dhcp-host=") for line in said) == len(told) - 1
     off = msgspec.structs.replace(leg, subnet=msgspec.structs.replace(leg.subnet, enable_dhcp=False))
-    assert advertisements([off]) is None
+    odd = "2001:db8::/63" if mode == "dhcpv6-stateful" else "2001:db8::/65"
+    other = msgspec.structs.replace(leg, subnet=msgspec.structs.replace(leg.subnet, cidr=odd))
+    assert advertisements([off, other]) is None, "dnsmasq would not start"
 
 
 def test_hosts_of_one_machine_tell_their_namespaces_apart() -> None:

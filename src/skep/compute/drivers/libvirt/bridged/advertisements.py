@@ -17,6 +17,8 @@ from skep.domain.networking import Ipv6Mode
 
 MODES: dict[Ipv6Mode, str] = {"slaac": "ra-only", "dhcpv6-stateless": "ra-stateless", "dhcpv6-stateful": "static"}
 """How guests have addresses, as dnsmasq says it."""
+WHOLE = 64
+"""Bits of a prefix to which guests add as many of their own."""
 ADVERTISED_SECONDS, ROUTER_SECONDS = 200, 1800
 """So often routers advertise themselves unasked, and so long guests believe it."""
 
@@ -31,8 +33,11 @@ class AdvertisedLeg(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> Ipv6Mode | None:
-        """How guests of the subnet have addresses; None: they are told nothing."""
-        return self.subnet.ipv6_ra_mode if self.subnet.enable_dhcp else None
+        """How guests of the subnet have addresses; None: they are told nothing, as of a block that dnsmasq refuses."""
+        length = IPv6Network(self.subnet.cidr).prefixlen
+        mode = self.subnet.ipv6_ra_mode if self.subnet.enable_dhcp else None
+        fits = length >= WHOLE if mode == "dhcpv6-stateful" else length == WHOLE
+        return mode if fits else None
 
 
 def advertisements(legs: Sequence[AdvertisedLeg]) -> str | None:

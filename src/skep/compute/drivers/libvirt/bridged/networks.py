@@ -25,7 +25,7 @@ from skep.compute.drivers.libvirt.bridged.host import (
 )
 from skep.compute.drivers.libvirt.bridged.metadata import MetadataProxy
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
-from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan, without_ipv6
+from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan, with_possible_legs
 from skep.compute.whole_file import write_whole
 from skep.domain.decoding import json_decoder
 from skep.domain.host_networks import HostNetworks
@@ -130,8 +130,8 @@ class BridgedNetworks:
 
     def _apply(self, wanted: HostNetworks, links: Mapping[str, Link], kept: Collection[str]) -> Made:
         numbers = numbered(owners(wanted), numbers_of(links), most_numbers(self._options))
-        had = wanted if Path(KERNEL, "ipv6").exists() else without_ipv6(wanted)
-        state = plan(had, self._options, numbers)
+        possible = with_possible_legs(wanted, ipv6=Path(KERNEL, "ipv6").exists())
+        state = plan(possible, self._options, numbers)
         make_so(state, links, kept, self._options.outside_interface, self._directory / LEASES)
         return Made(wanted.version, ours(links_of()), dnsmasq_texts(state))
 

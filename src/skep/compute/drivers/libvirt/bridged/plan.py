@@ -39,6 +39,8 @@ from skep.compute.drivers.libvirt.bridged.state import Bridge, Cable, HostWiring
 from skep.domain.host_networks import HostNetworks, HostRouter, RouterLeg, Segment, SegmentSubnet
 
 UPLINK_MTU = 1500
+LEAST_MTU6 = 1280
+"""Bytes: links with less have no IPv6 (RFC 8200, section 5)."""
 FIRST = 2
 """The first number of a namespace: the address of the host itself is before it."""
 
@@ -120,10 +122,13 @@ def plan(wanted: HostNetworks, options: BridgeOptions, numbers: Mapping[str, int
     )
 
 
-def without_ipv6(wanted: HostNetworks) -> HostNetworks:
-    """Return what a host has whose kernel has no IPv6: routers without its legs."""
+def with_possible_legs(wanted: HostNetworks, *, ipv6: bool) -> HostNetworks:
+    """Return the same without legs that the kernel of a host refuses: `ipv6` tells whether it has IPv6."""
+    wide = {one.network for one in wanted.segments if one.mtu >= LEAST_MTU6} if ipv6 else frozenset[str]()
     routers = (
-        msgspec.structs.replace(one, legs=tuple(leg for leg in one.legs if address(leg.address).version == 4))
+        msgspec.structs.replace(
+            one, legs=tuple(leg for leg in one.legs if address(leg.address).version == 4 or leg.network in wide)
+        )
         for one in wanted.routers
     )
     return msgspec.structs.replace(wanted, routers=tuple(routers))
