@@ -54,7 +54,7 @@ FAST_TESTS = $(wildcard tests/unit tests/property tests/contract tests/architect
 test test-everywhere crash: WORKERS ?= 3
 fast-tests: WORKERS ?= 2
 
-.PHONY: up demo bench chaos soak tempest fuzz test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours install-neutron install-cinder install-ansible install-tempest install-fuzz install-others cloud-packages lab-packages tests-packages install-libvirt install-guests libvirt-packages
+.PHONY: up demo bench chaos soak tempest fuzz test test-everywhere test-slow crash check types fast-tests format lock install-run install-lab install-all install-neighbours install-neutron install-cinder install-ansible install-tempest install-fuzz install-others cloud-packages lab-packages tests-packages install-libvirt install-guests libvirt-packages images-packages
 
 up: $(if $(filter libvirt,$(DRIVER)),install-guests,install-run $(if $(PROCESSES),cloud-packages))
 	@.venv/bin/skep up $(if $(PROCESSES)$(filter libvirt,$(DRIVER)),--processes) $(if $(DRIVER),--driver $(DRIVER)) $(UP_ARGS)
@@ -84,7 +84,7 @@ test: install-all install-others install-libvirt tests-packages
 
 test-slow: test-everywhere
 
-test-everywhere: install-all install-others install-libvirt install-neutron install-cinder tests-packages
+test-everywhere: install-all install-others install-libvirt install-neutron install-cinder tests-packages images-packages
 	EVERYWHERE=1 $(PYTEST) -m sampled --timeout 7200 $(TEST_ARGS) tests
 
 # What all walks of crashes have, not only a sample.
@@ -111,7 +111,7 @@ format: install-all
 lock:
 	@scripts/lock $(LOCK_ARGS)
 
-cloud-packages lab-packages tests-packages libvirt-packages:
+cloud-packages lab-packages tests-packages libvirt-packages images-packages:
 	@scripts/system-packages $(@:-packages=)
 
 install-run:

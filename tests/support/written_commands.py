@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import click
 
 from skep.cli.main import skep
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_HEADING = re.compile(r"^#+ ", re.MULTILINE)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _BEGINNING = re.compile(
     r"(?:[A-Z_]+=\S+ )*(?:skep|openstack|systemctl|journalctl|curl|df|truncate|rm|chown|git|pip|psql|createdb|pg_dump"
@@ -27,6 +29,12 @@ def commands_of(text: str) -> list[str]:
     found = [line for language, block in _BLOCK.findall(text) if not language for line in _lines(block)]
     found += [span for span in _SPAN.findall(_BLOCK.sub("", text)) if _BEGINNING.match(span)]
     return list(dict.fromkeys(found))
+
+
+def blocks_under(page: Path, heading: str) -> list[list[str]]:
+    """Return the lines of each block of commands of a section, which ends at the next heading."""
+    section = _HEADING.split(page.read_text().partition(f"\n{heading}\n")[2], maxsplit=1)[0]
+    return [block.splitlines() for language, block in _BLOCK.findall(section) if not language]
 
 
 def _lines(block: str) -> list[str]:

@@ -25,6 +25,7 @@ from tests.support.bridged_hosts import BridgedHost, bridged_host
 from tests.support.openstack import serving_client
 from tests.support.supervised_cloud import new_open_folder
 from tests.support.tiny_guests import tiny_image
+from tests.support.written_commands import blocks_under
 
 pytestmark = [
     *libvirt_hosts.PARTS,
@@ -41,12 +42,6 @@ METADATA = "http://169.254.169.254/openstack/latest/meta_data.json"
 SOON = 30
 """Seconds, of which a host that has nothing else to do takes six."""
 FIRST_BOOT = 90
-
-
-def commands_of_the_page() -> list[list[str]]:
-    """Return the lines of each piece of `Try bridges` that a user types."""
-    section = PAGE.read_text().partition("#### Try bridges\n")[2].partition("\n## ")[0]
-    return [piece.strip().splitlines() for piece in section.split("```")[1::2]]
 
 
 class Shell:
@@ -131,7 +126,7 @@ def left_on(host: BridgedHost, leases: Path) -> str:
 
 async def test_the_page_is_true_of_a_whole_cloud(placed: tuple[BridgedHost, UpWithGuests]) -> None:
     host, up = placed
-    _, outside, start, make, enter, close, open_again, lead_away, delete = commands_of_the_page()
+    _, outside, start, make, enter, close, open_again, lead_away, delete = blocks_under(PAGE, "#### Try bridges")
     assert f"DRIVER_OPTIONS='{json.dumps(OPTIONS)}'" in start[1], "the cloud of the page is this one"
     for line in outside:
         host.run(*line.split())
