@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,12 @@ async def ssh_port(client: CloudClient, server: str) -> int | None:
     """Return the loopback port that leads to a server that runs; None: it has none. Raises RequestFailed."""
     figures: dict[str, Any] = await client.compute("GET", f"/servers/{server}/diagnostics", version=BEFORE_ONE_FORM)
     return figures.get(SSH_PORT)
+
+
+def floating_address(server: Mapping[str, Any]) -> str | None:
+    """Return the first floating address of a server, as the API shows it; None: it has none."""
+    found = (one for network in server["addresses"].values() for one in network)
+    return next((one["addr"] for one in found if one["OS-EXT-IPS:type"] == "floating"), None)
 
 
 async def until_it_answers(port: int, seconds: float, address: str = ADDRESS) -> bool:

@@ -178,21 +178,23 @@ def console(server_id: str, cloud: str | None) -> None:
 @click.option("--user", default="root", show_default=True, help="User inside.")
 @cloud_option
 def ssh(server_id: str, command: tuple[str, ...], key: Path | None, user: str, cloud: str | None) -> None:
-    """Log in to a server on this machine, or run a command in it, by the loopback port that leads to it.
+    """Log in to a server, or run a command in it: by the loopback port of this machine that leads to it, or else by its
+    floating address.
 
-    Servers of the driver `libvirt` have one while they run. To know it needs the role admin.
+    Servers of the driver `libvirt` in user mode have such a port while they run. To know it needs the role admin.
 
     \b
     Example: skep server ssh -i .skep/first-key one hostname
     """
-    from skep.cli.logging_in import BEFORE_ONE_FORM, SSH_PORT, ssh_command
+    from skep.cli.logging_in import ADDRESS, BEFORE_ONE_FORM, SSH_PORT, floating_address, ssh_command
 
     remote = connect(cloud)
-    path = f"/servers/{remote.server_id(server_id)}/diagnostics"
-    port = remote.compute(path, version=BEFORE_ONE_FORM).get(SSH_PORT)
-    if port is None:
-        raise Failed(f"{server_id}: no loopback port leads to it")
-    words = ssh_command(port, user, key, command)
+    path = f"/servers/{remote.server_id(server_id)}"
+    port = remote.compute(f"{path}/diagnostics", version=BEFORE_ONE_FORM).get(SSH_PORT)
+    address = ADDRESS if port is not None else floating_address(remote.compute(path)["server"])
+    if address is None:
+        raise Failed(f"{server_id}: neither a loopback port nor a floating address leads to it")
+    words = ssh_command(port, user, key, command, address)
     try:
         os.execvp(words[0], words)  # noqa: S606 - the terminal is ssh's from now on
     except OSError as error:

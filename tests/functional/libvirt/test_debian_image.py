@@ -89,7 +89,10 @@ async def up(image: Path) -> AsyncIterator[UpWithGuests]:
     """The command, in a folder that looks as a clone does in which it has run."""
     with new_open_folder() as folder:
         made = UpWithGuests(folder)
-        made.settings = {"SKEP_IMAGES__FIRST_IMAGE": str(tiny_image())}
+        made.settings = {
+            "SKEP_IMAGES__FIRST_IMAGE": str(tiny_image()),
+            "SKEP_COMPUTE__DRIVER_OPTIONS": json.dumps({"virt_type": "qemu", "networks": "user"}),
+        }
         (folder / ".skep").symlink_to(made.state)
         (folder / image.name).symlink_to(image)
         yield made

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Network
@@ -137,6 +138,9 @@ async def test_the_greeting_leads_to_the_first_server_by_both_of_its_addresses(
         assert await asked(f"timeout 10 wget -q -O - http://there.example:{PORT}/name") == "outside\n"
         questions = (f"timeout 1 wget -q -O - http://{one}:{PORT}/name" for one in OF_THE_MACHINE)
         assert "machine" not in await asked("; ".join(questions)), "a guest does not reach the machine"
+        skep = Path(sys.executable).with_name("skep")
+        entered = user.run(f"{skep} server ssh -i {up.state / 'first-key'} one hostname </dev/null")
+        assert entered.splitlines()[-1] == "one"
         said = json.loads(user.run("openstack server show -f json -c addresses two"))["addresses"]
         [[address]] = said.values()
 

@@ -15,6 +15,7 @@ from skep.cli.greeting import floating_lines, what_next
 from skep.cli.logging_in import (
     ADDRESS,
     GROUP,
+    floating_address,
     group_commands,
     key_pair_command,
     private_key,
@@ -52,6 +53,13 @@ def test_a_guest_at_addresses_of_its_own_is_let_in_to_and_pinged_by_a_group() ->
         ("tcp", "--dst-port", "22", GROUP),
         ("icmp", GROUP),
     ]
+
+
+def test_a_server_is_reached_at_its_floating_address() -> None:
+    fixed = {"addr": "10.0.0.5", "OS-EXT-IPS:type": "fixed"}
+    floating = {"addr": "203.0.113.7", "OS-EXT-IPS:type": "floating"}
+    assert floating_address({"addresses": {"private": [fixed]}}) is None
+    assert floating_address({"addresses": {"private": [fixed], "other": [fixed, floating]}}) == "203.0.113.7"
 
 
 def test_the_line_by_a_router_is_run_in_its_namespace() -> None:
