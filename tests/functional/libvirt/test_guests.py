@@ -313,3 +313,22 @@ def test_a_guest_outlives_an_agent_that_is_killed(server: Instance) -> None:
         found = subprocess.run([*program, "adopt", directory], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
         assert found.stdout.splitlines() == [f"{server.uuid} 7 RUNNING True", "SHUTDOWN", "0"]
         assert not Path(f"/proc/{number}").exists()
+
+
+def test_a_guest_whose_start_was_cut_before_there_was_a_qemu_is_off(server: Instance) -> None:
+    """libvirt would take it for one that is being started, for ever. Nothing of the start is left."""
+    program = [sys.executable, "-m", "tests.support.libvirt_agent"]
+    with other_directory() as directory:
+        with subprocess.Popen([*program, "spawn", directory, server.uuid], cwd=ROOT, stdout=subprocess.PIPE) as agent:
+            assert agent.stdout is not None
+            assert agent.stdout.readline() == b"spawned\n"
+            number = qemu(directory, server.uuid)
+            agent.kill()
+        os.kill(number, signal.SIGKILL)
+        [note] = (directory / "libvirt" / "run" / "qemu").glob("instance-*.xml")
+        cut = note.read_text().replace(f"pid='{number}'", "pid='0'").replace("async='none'", "async='start'")
+        note.write_text(cut)
+        assert "pid='0'" in cut
+        found = subprocess.run([*program, "adopt", directory], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
+        assert found.stdout.splitlines() == [f"{server.uuid} 7 SHUTDOWN True", "SHUTDOWN", "0"]
+        assert list((directory / "libvirt" / "lib" / "qemu").glob("domain-*")) == []

@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
+from xml.etree import ElementTree as ET
 
 import libvirt
 
 from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.cut_starts import clear_cut_starts
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +108,7 @@ class LibvirtConnection:
             if self._open is None:
                 try:
                     self._connect()
-                except libvirt.libvirtError as error:
+                except (libvirt.libvirtError, OSError, ET.ParseError) as error:
                     raise DriverError("HypervisorUnavailable", f"libvirt: {error}") from error
             assert self._open is not None
             return self._open
@@ -160,6 +162,7 @@ def _embedded_connection(uri: str) -> libvirt.virConnect:
     """Return the connection to the libvirt inside this process; a new one is given time to take up its guests."""
     with _starting:
         if uri not in _embedded:
+            clear_cut_starts(Path(unquote(uri.partition("root=")[2])))
             _embedded[uri] = libvirt.open(uri)
             if _embedded[uri].listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE):
                 time.sleep(ADOPTION)
