@@ -151,7 +151,7 @@ async def test_a_guest_is_in_a_network_of_its_host(tmp_path: Path) -> None:
                     status, said = host.ask(*words, guest="outside")
                     return status == 0
 
-                await eventually(let_in, f"the guest runs {command}", seconds=60)
+                await eventually(let_in, f"the guest runs {command}", seconds=120)
                 return said
 
             said = await says("; ".join(LOOKS))

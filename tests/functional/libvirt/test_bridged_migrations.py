@@ -114,7 +114,7 @@ async def test_a_guest_goes_on_in_its_network_on_another_host(tmp_path: Path) ->
                 status, said = source.ask(*words, guest="probe")
                 return status == 0
 
-            await eventually(let_in, f"the guest runs {command}", seconds=60)
+            await eventually(let_in, f"the guest runs {command}", seconds=120)
             return said
 
         leaving.do(GuestTask(do="boot", port=GUEST, key=public))

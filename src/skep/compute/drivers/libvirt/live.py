@@ -103,8 +103,10 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         if instance.volumes:
             raise DriverError(REFUSED, "volumes: the driver libvirt takes none along while a guest runs")
         if instance.vifs and self._bridged is None:
-            # Its loopback port is the source's, and may be another's there; QEMU would not start with it.
-            raise DriverError(REFUSED, "networks: interfaces that end inside QEMU do not go to another host")
+            # In user mode its loopback port is the source's, and may be another's there; QEMU would not start with it.
+            raise DriverError(
+                REFUSED, "networks: only interfaces in bridges of the host go to another while a guest runs"
+            )
         links = self._domains.links(instance)
 
         def work() -> None:
@@ -448,8 +450,9 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         for pool in _pools(self._connection.get(), pool_name(instance, attempt)):
             pool.destroy()
         place = self._disks.place(instance, attempt)
-        if self._bridged is not None:
-            self._bridged.unplug(tuple(guarded(lambda: awaited(place)) - self._domains.taps()))
+        links = guarded(lambda: awaited(place))
+        if self._bridged is not None and links:
+            self._bridged.unplug(tuple(links - self._domains.taps()))
             guarded(lambda: forget_awaited(place))
         guarded(lambda: (place / SEEN).unlink(missing_ok=True))
 
