@@ -4,7 +4,7 @@
 #              DRIVER=libvirt: the same, with virtual machines of QEMU for guests, one host for each cell (docs/libvirt.md)
 # make test    install the rest and run every test: walks and matrices as a sample, drawn from a seed that is printed last
 #              (SAMPLE_SEED=7 draws that of another run again), after the 25 slowest tests and the time by folder
-# make crash   every case of the walks in which processes die
+# make crash   every case of the walks in which processes die; DRIVER=libvirt: of that with guests of QEMU
 # make test-everywhere   the walks and matrices with every case: hours (also: make test-slow)
 # make check   format, lint, types, import rules, fast tests: of searches by hypothesis a quarter of the examples
 # make demo    20 servers with injected failures, where each landed and why
@@ -88,8 +88,9 @@ test-everywhere: install-all install-others install-libvirt install-neutron inst
 	EVERYWHERE=1 $(PYTEST) -m sampled --timeout 7200 $(TEST_ARGS) tests
 
 # What all walks of crashes have, not only a sample.
-crash: install-all install-others tests-packages
-	EVERYWHERE=1 $(PYTEST) -m crash --timeout 7200 $(TEST_ARGS) tests
+crash: install-all install-others $(if $(filter libvirt,$(DRIVER)),install-libvirt) tests-packages
+	EVERYWHERE=1 $(PYTEST) -m crash --timeout 7200 $(TEST_ARGS) \
+		$(if $(filter libvirt,$(DRIVER)),tests/crash/test_walk_on_libvirt.py,tests)
 
 check: install-all install-tempest lab-packages
 	.venv/bin/ruff format --check .

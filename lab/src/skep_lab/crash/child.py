@@ -15,6 +15,7 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any, Literal
 import msgspec
 import uvloop
 
+from skep.compute.drivers.libvirt.disks import GUESTS
 from skep.config.sections import Config
 from skep.contracts.cloud import hosts_up
 from skep.database.api import holders
@@ -34,12 +36,15 @@ from skep.super_conductor import moves
 from skep.telemetry import logs
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.steps import CrashPoint, Steps
+from skep_lab.crash.calls import When, tell_of_calls
 from skep_lab.crash.forks import take
 from skep_lab.crash.points import Point
 from skep_lab.crash.power import cut_power
 
 LINGER_SECONDS = 0.3
 """For how long the row of a server stays that was unshelved in another cell: a walk has no releases that need it."""
+AMID_SECONDS = 0.1
+"""So long a call of libvirt or a program is under way when the process dies amid it."""
 FIRST_LOOK, SETTLE, LEASE = SECOND // 2, 12 * SECOND, 5 * SECOND
 """As those of `skep.database.api.holders`, where a request is given up after 2 s."""
 LOOKS, LOOK_SECONDS = 40, 0.05
@@ -62,16 +67,19 @@ class ChildOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The name of a host that loses its power."""
     back: str = ""
     """The name of a host that was lost and starts."""
+    calls: bool = False
+    """Whether it is to say what its driver has called since it was asked before."""
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line that the child writes."""
 
-    event: Literal["started", "armed", "dies", "lost", "back"]
+    event: Literal["started", "armed", "dies", "lost", "back", "calls"]
     api_url: str = ""
     identity_url: str = ""
     images_url: str = ""
     point: Point | None = None
+    calls: tuple[str, ...] = ()
 
 
 def say(said: Said) -> None:
@@ -85,6 +93,7 @@ class Switch:
     def __init__(self) -> None:
         self._armed: Point | None = None
         self._passed = 0
+        self._called: list[str] = []
         self._steps: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("steps", default=())
 
     def arm(self, point: Point) -> None:
@@ -111,11 +120,35 @@ class Switch:
         if here:
             self._pass(armed)
 
-    def _pass(self, armed: Point) -> None:
+    def at_call(self, name: str, when: When) -> None:
+        """Pass a call of the driver; called in the thread that makes it."""
+        armed = self._armed
+        if armed is not None and armed.call == name:
+            if armed.way == when:
+                self._pass(armed)
+            elif armed.way == "amid" and when == "before":
+                self._pass(armed, AMID_SECONDS)
+        if when == "before":
+            self._called.append(name)
+
+    def called(self) -> tuple[str, ...]:
+        """Return what the driver has called since this was asked before."""
+        called, self._called = self._called, []
+        return tuple(called)
+
+    def _pass(self, armed: Point, later: float = 0.0) -> None:
+        """Die if it is time, or so many seconds later."""
         self._passed += 1
         if self._passed == armed.nth:
             say(Said(event="dies", point=armed))
-            os.kill(os.getpid(), signal.SIGKILL)
+            if later:
+                threading.Timer(later, _die).start()
+            else:
+                _die()
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def named(unit: Unit[Any]) -> str:
@@ -127,6 +160,8 @@ def named(unit: Unit[Any]) -> str:
 async def serve(order: StartOrder) -> None:
     """Run the cloud until the input ends or the switch goes."""
     switch = Switch()
+    if order.config.compute.driver == "libvirt":
+        tell_of_calls(Path(order.config.compute.driver_options["directory"], GUESTS), switch.at_call)
     cloud = make_cloud(
         order.config, cells=order.cells, hosts=order.hosts, steps=Steps(Metrics(), crash_hook=switch.at_step)
     )
@@ -164,6 +199,8 @@ async def _obey(switch: Switch, cloud: AllInOneCloud) -> None:
         if told.point is not None:
             switch.arm(told.point)
             say(Said(event="armed", point=told.point))
+        if told.calls:
+            say(Said(event="calls", calls=switch.called()))
         if told.lost:
             await _lose(cloud, told.lost)
             say(Said(event="lost"))

@@ -14,8 +14,6 @@ KEYS = ("metadata", "tags", "description", "locked")
 """What an update may change of what is shown, beside the flavor."""
 COPIED = "running"
 """What a migration is while a guest is copied."""
-TWO = 2
-"""One to which something is done, and one that stays as it is."""
 REFUSED_FOR_NOW = (400, 409)
 """Of a host that is not known to be down yet."""
 
@@ -33,11 +31,11 @@ BROUGHT_BY: dict[str, dict[str, object]] = {
 
 def operate(walk: Walk, operation: Operation, point: Point) -> None:
     """Die in the midst of an operation on one of several servers; the others stay as they are."""
-    walk.create(operation.server, TWO)
+    walk.create(operation.server, walk.together)
     chosen, *others = walk.wait_statuses("ACTIVE")
     walk.write_disk(chosen, chosen.encode())
     lived = walk.host_of(chosen)
-    _bring(walk, operation, chosen)
+    bring(walk, operation, chosen)
     shown, home = _shown(walk, chosen), walk.host_of(chosen) if operation.goes is not None else ""
     name = walk.process.answer(f"/servers/{chosen}")["server"]["name"]
     if not operation.after:
@@ -48,10 +46,11 @@ def operate(walk: Walk, operation: Operation, point: Point) -> None:
         walk.set_down(home, down=True)
     elif operation.source == "lost":
         walk.lose(home)
-    ask = _asking(walk, operation, chosen)
+    ask = asking(walk, operation, chosen)
     walk.crash(point, ask, comes=not may_be_joined(operation, point))
     stored = (
         point.step in {*operation.follows, *operation.passes}
+        or point.call != ""
         or point.unit == STORE
         or (point.way == "lost" and point.unit not in BEFORE_BEGIN)
     )
@@ -87,13 +86,12 @@ def _see_images(walk: Walk, operation: Operation, name: str, *, stored: bool) ->
 
 def _see_where(walk: Walk, operation: Operation, uuid: str, home: str, *, stored: bool) -> None:
     if not operation.shelves:
-        content = walk.process.image_content() if stored and operation.disk == "anew" else uuid.encode()
-        assert walk.read_disk(uuid) == content
+        assert walk.has_disk(uuid, anew=stored and operation.disk == "anew")
     if operation.goes is not None:
         assert (walk.host_of(uuid) != home) == (stored and operation.goes)
 
 
-def _bring(walk: Walk, operation: Operation, chosen: str) -> None:
+def bring(walk: Walk, operation: Operation, chosen: str) -> None:
     """Bring a server to where the operation begins."""
     if operation.before == "SOFT_DELETED":
         answer = walk.sent("DELETE", f"/servers/{chosen}")
@@ -110,7 +108,7 @@ def _bring(walk: Walk, operation: Operation, chosen: str) -> None:
         walk.until(lambda: bool(_copied(walk, chosen)), "the guest is copied")
 
 
-def _asking(walk: Walk, operation: Operation, chosen: str) -> Callable[[], None]:
+def asking(walk: Walk, operation: Operation, chosen: str) -> Callable[[], None]:
     """Return what asks for an operation until it is accepted, or the cloud is away."""
     body = json.loads(json.dumps(operation.body).replace(IMAGE, walk.process.image))
     path = f"/servers/{chosen}{operation.path}"

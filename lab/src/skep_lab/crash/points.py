@@ -1,7 +1,7 @@
 """Where a crash test can end the process: generated from the tables of steps, so that no step is forgotten.
 
 A point is a step or a write, and a way. Ways: `before` the effect, `after` it, and `lost`: what the step wrote is
-committed, and nobody is told so.
+committed, and nobody is told so. A call of the driver `libvirt` has `amid` as well: it is under way.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ ALL_STEPS: Mapping[str, Step] = {**STEPS, **ACTION_STEPS, **MOVE_STEPS}
 BESIDE_STEPS: Mapping[str, Step] = {**ALL_STEPS, **VOLUME_STEPS}
 """The same, and those of servers that have volumes."""
 
-Way = Literal["before", "after", "lost"]
+Way = Literal["before", "after", "lost", "amid"]
 WAYS: tuple[Way, ...] = ("before", "after", "lost")
+"""Those of steps."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,12 +33,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """A name of `ALL_STEPS`; or empty, and `unit` is set."""
     unit: str = ""
     """A function that writes, as `module.function`; `before` is just before its COMMIT."""
+    call: str = ""
+    """Or a call of the driver `libvirt`, as `skep_lab.crash.calls` names it."""
     way: Way
     nth: int = 1
 
     def __str__(self) -> str:
         """Say which it is."""
-        return f"{self.step or self.unit} {self.way}{f' {self.nth}' if self.nth > 1 else ''}"
+        return f"{self.step or self.unit or self.call} {self.way}{f' {self.nth}' if self.nth > 1 else ''}"
 
 
 WRITES = {"store": "skep.api.handlers.server_create._write_unless_kept"}

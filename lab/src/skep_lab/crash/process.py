@@ -116,12 +116,17 @@ class CrashProcess:
         """Have a host start that was lost; a host that runs goes on."""
         self._tell(ChildOrder(back=host), ("back",))
 
-    def _tell(self, told: ChildOrder, answers: tuple[str, ...]) -> None:
+    def calls(self) -> tuple[str, ...]:
+        """Return what the driver `libvirt` of the child has called since this was asked before."""
+        return self._tell(ChildOrder(calls=True), ("calls",)).calls
+
+    def _tell(self, told: ChildOrder, answers: tuple[str, ...]) -> Said:
         assert self._orders is not None
         self._orders.write(msgspec.json.encode(told) + b"\n")
         said = self._heard(time.monotonic() + PATIENCE)
         if said is None or said.event not in answers:
             raise CloudDied(f"the cloud does not obey; the end of its log:\n{self.tail()}")
+        return said
 
     def died_by_itself(self, seconds: float) -> bool:
         """Wait for the end of the child; False when it still runs after `seconds`.
@@ -180,6 +185,15 @@ class CrashProcess:
     def image_content(self) -> bytes:
         """Return the bytes of the image `tiny`."""
         return self._client.get(f"{self._images}/{self._image}/file", headers=self.headers).raise_for_status().content
+
+    def replace_image(self, content: bytes) -> None:
+        """Have a disk, as qcow2, in place of the image `tiny`."""
+        self.remove_image(self._image)
+        described = {"name": "tiny", "disk_format": "qcow2", "container_format": "bare", "visibility": "public"}
+        made = self._client.post(self._images, headers=self.headers, json=described).raise_for_status().json()
+        self._image = made["id"]
+        headers = {**self.headers, "Content-Type": "application/octet-stream"}
+        self._client.put(f"{self._images}/{self._image}/file", headers=headers, content=content).raise_for_status()
 
     def remove_image(self, image_id: str) -> None:
         """Delete an image."""

@@ -52,6 +52,9 @@ it is taken back by the host that it was about to leave; or it is copied without
 class Walk:
     """A cloud and what was asked of it."""
 
+    together = 2
+    """Servers of an operation: one to which something is done, the others stay as they are."""
+
     def __init__(self, root: Path, kind: CloudKind = PLAIN) -> None:
         """Make a cloud; one that keeps servers deletes them softly, and keeps them longer than any test lasts."""
         self._keeps = kind == KEEPING
@@ -222,9 +225,10 @@ class Walk:
         # Not into the file: it may be that of an image, too.
         fresh.replace(self._disk(uuid))
 
-    def read_disk(self, uuid: str) -> bytes:
-        """Return what the disk of a server has where its row says that it is."""
-        return self._disk(uuid).read_bytes()
+    def has_disk(self, uuid: str, *, anew: bool) -> bool:
+        """Tell whether a server has, where its row says that it is, the disk with its UUID that was written into it, or
+        one of its image anew."""
+        return self._disk(uuid).read_bytes() == (self.process.image_content() if anew else uuid.encode())
 
     def _row(self, uuid: str) -> witness_rows.Row:
         rows = witness_rows.read(self.process.state).rows
