@@ -35,8 +35,6 @@ OURS = f"iifgroup != {GROUP} accept"
 """The first rule of each chain: bridges of others are not looked at."""
 NEIGHBOURS = "icmpv6 type { 131, 132, 133, 135, 136, 143 }"
 """How guests find each other, and listen to groups, by IPv6."""
-NEIGHBOURS_ONLY = "ether type ip6 icmpv6 type { 135, 136 }"
-"""By which hardware addresses are asked for, and told."""
 ICMP, ICMPV6 = 1, 58
 PROTOCOLS = {
     "icmp": ICMP,
@@ -236,7 +234,8 @@ def _add_fabric(table: NftTable, wanted: HostNetworks, tunnel_address: str) -> N
     """Add what keeps a host's own router, DHCP and DNS on the host: each host has the same.
 
     Frames of a router's leg go to other hosts under an address of this host's, and answers to that are the leg's. A leg
-    of IPv6 has that address itself; of its others, which all hosts have, nothing is asked and said between hosts.
+    of IPv6 has that address itself, and leads on guests that came live from its host until they hear of another; of its
+    others, which all hosts have, nothing is asked and said between hosts.
     """
     numbers = {one.network: number(one.number) for one in wanted.segments}
     everyone = [leg for router in wanted.routers if router.admin_state_up for leg in router.legs]
@@ -253,7 +252,6 @@ def _add_fabric(table: NftTable, wanted: HostNetworks, tunnel_address: str) -> N
     table.set("everywhere", "ifname . ether_addr", everywhere)
     table.set("gateways", "ifname . ipv4_addr", gateways)
     table.set("aliases", "ether_addr", away.values())
-    table.set("aliases6", "ether_addr", (leg_alias(leg, tunnel_address) for leg in legs6))
     table.map("away", "ether_addr : ether_addr", away)
     table.map("home", "ether_addr : ether_addr", {alias: own for own, alias in away.items()})
     of_dhcp = (
@@ -267,8 +265,6 @@ def _add_fabric(table: NftTable, wanted: HostNetworks, tunnel_address: str) -> N
             "iifname . ether saddr @everywhere drop",
             "iifname . ether daddr @everywhere drop",
             "ether daddr @aliases ether type != arp drop",
-            f"ether daddr @aliases6 {NEIGHBOURS_ONLY} accept",
-            "ether daddr @aliases6 drop",
             f"ip saddr {SERVICE_ADDRESS} drop",
             f"ip daddr {SERVICE_ADDRESS} drop",
             *of_dhcp,
