@@ -15,6 +15,7 @@ from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.bridged import metadata
 from skep.compute.drivers.libvirt.bridged.metadata import MetadataProxy, MetadataService
 from skep.compute.drivers.libvirt.options import Options
+from skep.contracts.eventually import eventually
 from skep.domain.guest_documents.proof import proof
 from skep.domain.host_networks import HostNetworks, PluggedPort, Segment
 
@@ -61,6 +62,8 @@ async def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes
 
     (tmp_path / f"sk-n-{NETWORK}").touch()
     bound = socket.create_server(("127.0.0.1", 0))
+    # The kernel would take a whole answer: that of the loopback has room for more than that of a link of guests.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     monkeypatch.setattr(metadata, "SPACES", tmp_path)
     monkeypatch.setattr(metadata, "bound_within", lambda _space: bound)
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as service:
@@ -106,6 +109,7 @@ async def test_what_is_no_request_for_a_document_is_refused(tmp_path: Path, monk
         for request, status in (
             (b"GET  / HTTP/1.1\r\n\r\n", 400),
             (b"GET x HTTP/1.1\r\n\r\n", 400),
+            (b"GET /# HTTP/1.1\r\nHost: x\r\n\r\n", 400),
             (b"GET /\xff HTTP/1.1\r\n\r\n", 400),
             (b"GET / HTTP/1.1\r\n\r\n", 400),
             (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
@@ -144,6 +148,27 @@ async def test_a_guest_takes_no_more_than_its_share(tmp_path: Path, monkeypatch:
             assert await reader.read() == b"", "it was let go"
             writer.close()
         assert await guests.status(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") == 200
+
+
+async def test_a_guest_that_takes_no_answer_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "SECONDS", 0.5)
+    large = b"HTTP/1.1 200 OK\r\nContent-Length: 49000\r\n\r\n" + b"x" * 49_000
+    async with network(tmp_path, monkeypatch, large) as guests:
+        before = descriptors()
+        with socket.socket() as guest:
+            guest.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            guest.connect(("127.0.0.1", guests.port))
+            guest.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+
+            async def let_go() -> bool:
+                return bool(guests.asked) and descriptors() == before + 1
+
+            await eventually(let_go, "the agent has let go of the connection", seconds=10)
+        assert await guests.status(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n") == 200
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.parametrize(

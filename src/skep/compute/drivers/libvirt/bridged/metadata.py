@@ -143,6 +143,8 @@ class MetadataProxy:
         listener = self._listeners.get(network)
         sender = writer.get_extra_info("peername")
         port = None if listener is None or sender is None else listener.ports.get(sender[0])
+        # What was written is away when `drain` returns: it takes its part of the time, and a place among requests.
+        writer.transport.set_write_buffer_limits(high=0)
         key = "" if port is None else port.id
         # What a guest does with its own connection, as to leave it open or to cut it, is of no interest.
         with contextlib.suppress(TimeoutError, OSError):
@@ -154,7 +156,8 @@ class MetadataProxy:
                     writer.write_eof()
             finally:
                 self._asking -= Counter({key: 1})
-                writer.close()
+                # A guest that takes no answer would hold a connection that is closed until the answer is away.
+                writer.transport.abort()
 
     async def _reply(self, reader: asyncio.StreamReader, port: PluggedPort | None, key: str) -> bytes:
         """Return the bytes of the answer to one request."""
@@ -177,8 +180,11 @@ class MetadataProxy:
     async def _ask(
         self, port: PluggedPort, method: str, target: str, body: bytes
     ) -> tuple[HTTPStatus, Mapping[str, str], bytes]:
-        """Ask the metadata service in the name of a server. Raises httpx.HTTPError."""
-        url = httpx.URL(self._service.url).copy_with(raw_path=target.encode("ascii"))
+        """Ask the metadata service in the name of a server. Raises httpx.HTTPError, _Refused for what is no path."""
+        try:
+            url = httpx.URL(self._service.url).copy_with(raw_path=target.encode("ascii"))
+        except httpx.InvalidURL as error:
+            raise _Refused(HTTPStatus.BAD_REQUEST) from error
         headers = proof(self._service.secret, port.server, port.project)
         async with (
             # It is closed with the request, so that an agent can be closed at any moment.
