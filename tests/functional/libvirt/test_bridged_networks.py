@@ -294,6 +294,32 @@ async def test_what_is_cut_at_any_point_is_made_whole_and_then_nothing_is_left(t
         assert list((tmp_path / "host" / "dnsmasq").iterdir()) == []
 
 
+async def test_a_router_that_the_kernel_refuses_keeps_no_other_from_being_made(tmp_path: Path) -> None:
+    first = SegmentSubnet(id=uid(22), cidr="2001:db8:1::/64", ip_version=6)
+    second = SegmentSubnet(id=uid(23), cidr="2001:db8:2::/64", ip_version=6)
+    legs = (
+        RouterLeg(network=INSIDE, subnet=first.id, address="2001:db8:1::1", mac_address="fa:16:3e:00:01:03"),
+        RouterLeg(network=OTHER, subnet=second.id, address="2001:db8:2::1", mac_address="fa:16:3e:00:01:04"),
+    )
+    # The next hop of the second is on another link by the first.
+    routes = (
+        HostRoute(destination="2001:db8:1::5/128", nexthop="2001:db8:2::9"),
+        HostRoute(destination="2001:db8:a::/64", nexthop="2001:db8:1::5"),
+    )
+    bad, good = HostRouter(id=uid(61), legs=legs, routes=routes), HostRouter(id=ROUTER, legs=LEGS, outside=True)
+    segments = (
+        msgspec.structs.replace(segment(port(1, "10.7.0.11")), subnets=(SUBNET, first)),
+        msgspec.structs.replace(segment(network=OTHER), subnets=(OTHER_SUBNET, second)),
+    )
+    with bridged_host(tmp_path / "host") as host:
+        with pytest.raises(AssertionError, match="invalid gateway"):
+            host.make_so(wanted(*segments, routers=(bad, good)))
+        said = host.run("ip", "-br", "address", guest=f"sk-r-{ROUTER}") + host.run("ip", "route")
+        assert all(one in said for one in ("10.7.0.1/24", "10.8.0.1/24", "sk-u")), said
+        assert len(list((tmp_path / "host" / "dnsmasq").glob("*.conf"))) == 2
+        assert (tmp_path / "host" / "wanted.json").exists(), "after a boot, too"
+
+
 KILLING = """
 for space in $(ip netns list | cut -d' ' -f1); do
     kill -9 $(ip netns pids $space)

@@ -153,6 +153,9 @@ def test_a_host_has_no_leg_that_its_kernel_refuses() -> None:
     assert with_possible_legs(DUAL, ipv6=True) == DUAL
     for less in (with_possible_legs(DUAL, ipv6=False), with_possible_legs(narrow, ipv6=True)):
         assert [router.legs for router in less.routers] == [(LEG,)]
+    group = msgspec.structs.replace(LEG6, address="ff05::1")
+    many = msgspec.structs.replace(DUAL, routers=(msgspec.structs.replace(LEADING_OUT, legs=(LEG, group)),))
+    assert [router.legs for router in with_possible_legs(many, ipv6=True).routers] == [(LEG,)]
 
 
 @pytest.mark.parametrize(
@@ -201,6 +204,8 @@ def test_a_router_has_the_routes_that_a_leg_leads_to() -> None:
         HostRoute(destination="10.9.0.0/16", nexthop="10.7.0.254"),
         HostRoute(destination="10.10.0.0/16", nexthop="192.0.2.1"),
         HostRoute(destination="0.0.0.0/0", nexthop="10.7.0.253"),
+        HostRoute(destination="10.11.0.0/16", nexthop="10.7.0.1"),
+        HostRoute(destination="10.12.0.0/16", nexthop="10.7.0.255"),
     )
     router = msgspec.structs.replace(LEADING_OUT, routes=routes)
     [space] = [one for one in planned(msgspec.structs.replace(WANTED, routers=(router,))).spaces if one.forwards]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -134,7 +135,14 @@ class LibvirtDriver(LibvirtVolumes):
         def work() -> None:
             named(lambda: bridged.make_so(wanted, self.kept_links), "NetworksUnavailable")
 
-        await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        except DriverError as error:
+            if error.error == "NetworksUnavailable":
+                # What failed may be one router of many networks; what fails of them now is said already.
+                with contextlib.suppress(DriverError):
+                    await bridged.answer(wanted)
+            raise
         await bridged.answer(wanted)
 
     def kept_links(self) -> frozenset[str]:

@@ -62,6 +62,9 @@ def numbers_of(links: Mapping[str, Link]) -> dict[str, int]:
 def make_so(state: HostWiring, links: Mapping[str, Link], kept: Collection[str], outside: str, directory: Path) -> None:
     """Make the host so. Raises DriverError, OSError.
 
+    Users choose addresses and routes, and kernels refuse some: what fails inside of one namespace, or of one dnsmasq,
+    keeps nothing else from being made, and is raised after that.
+
     `links`: those that are there; `kept`: taps that stay though nothing wants them, in no network; `outside`: the
     interface on which the host answers for addresses; `directory`: for files of dnsmasq.
     """
@@ -77,18 +80,22 @@ def make_so(state: HostWiring, links: Mapping[str, Link], kept: Collection[str],
     ip([("link", "delete", "dev", name) for name in broken])
     links = {name: link for name, link in links.items() if name not in broken}
     _make_links(state, links)
+    failed: list[DriverError] = []
     for space in state.spaces:
-        cables = [one for one in state.cables if one.namespace == space.name]
-        set_kernel(dict(_of_ipv6(space, cables, inner[space.name])), space.name)
-        ip(list(_inside(cables, inner[space.name])), space.name)
-        _make_routes(space.routes, space.name)
-        if any(":" in one for cable in cables for one in cable.addresses):
-            _make_routes(space.routes, space.name, version=6)
+        try:
+            _make_inside(space, [one for one in state.cables if one.namespace == space.name], inner[space.name])
+        except DriverError as error:
+            failed.append(error)
     _make_entries(state)
     _make_routes(state.routes, None)
     _make_proxied(state.proxied, outside)
-    dnsmasq.make_so(dnsmasq_texts(state), directory)
+    try:
+        dnsmasq.make_so(dnsmasq_texts(state), directory)
+    except DriverError as error:
+        failed.append(error)
     _remove_spaces({space.name for space in state.spaces}, state.own_spaces)
+    if failed:
+        raise failed[0]
 
 
 def ensure_space(name: str) -> None:
@@ -285,6 +292,15 @@ def _of_ipv6(space: NetworkSpace, cables: Iterable[Cable], links: Mapping[str, L
             yield "ipv6/conf/all/forwarding", "1" if space.forwards else "0"
             for name, value in (("disable_ipv6", "0"), ("accept_ra", "0"), ("autoconf", "0")):
                 yield f"ipv6/conf/{cable.inner}/{name}", value
+
+
+def _make_inside(space: NetworkSpace, cables: Sequence[Cable], links: Mapping[str, Link]) -> None:
+    """Make what is to be in a namespace so; `links`: those that were there."""
+    set_kernel(dict(_of_ipv6(space, cables, links)), space.name)
+    ip(list(_inside(cables, links)), space.name)
+    _make_routes(space.routes, space.name)
+    if any(":" in one for cable in cables for one in cable.addresses):
+        _make_routes(space.routes, space.name, version=6)
 
 
 def _inside(cables: Iterable[Cable], links: Mapping[str, Link]) -> Iterator[Command]:

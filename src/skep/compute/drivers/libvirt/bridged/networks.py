@@ -89,7 +89,6 @@ class BridgedNetworks:
                 links = links_of()
                 if made is None or (made.version, made.links) != (wanted.version, ours(links)):
                     made = self._apply(wanted, links, kept())
-                    self._keep(wanted)
                 else:
                     dnsmasq.make_so(made.texts, self._directory / LEASES)
                 self._made = made
@@ -132,6 +131,8 @@ class BridgedNetworks:
         numbers = numbered(owners(wanted), numbers_of(links), most_numbers(self._options))
         possible = with_possible_legs(wanted, ipv6=Path(KERNEL, "ipv6").exists())
         state = plan(possible, self._options, numbers)
+        # What of it cannot be made is the matter of one network or router, and no reason to forget the others.
+        self._keep(wanted)
         make_so(state, links, kept, self._options.outside_interface, self._directory / LEASES)
         return Made(wanted.version, ours(links_of()), dnsmasq_texts(state))
 

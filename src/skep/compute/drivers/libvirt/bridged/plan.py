@@ -127,7 +127,12 @@ def with_possible_legs(wanted: HostNetworks, *, ipv6: bool) -> HostNetworks:
     wide = {one.network for one in wanted.segments if one.mtu >= LEAST_MTU6} if ipv6 else frozenset[str]()
     routers = (
         msgspec.structs.replace(
-            one, legs=tuple(leg for leg in one.legs if address(leg.address).version == 4 or leg.network in wide)
+            one,
+            legs=tuple(
+                leg
+                for leg in one.legs
+                if (own := address(leg.address)).version == 4 or (leg.network in wide and not own.is_multicast)
+            ),
         )
         for one in wanted.routers
     )
@@ -260,10 +265,11 @@ def _router_space(
         for cidr, leg in legs
         if cidr.version == 6
     ]
+    nowhere = {address(leg.address) for leg in mine} | {cidr.broadcast_address for cidr, _ in legs if cidr.version == 4}
     for one in router.routes:
         hop = address(one.nexthop)
-        # What no leg leads to leads nowhere.
-        devices = (f"{LEG}{leg_digest(leg)}" for cidr, leg in legs if hop in cidr)
+        # What no leg leads to leads nowhere; by its own address, or by all of a network, the kernel leads nothing.
+        devices = (f"{LEG}{leg_digest(leg)}" for cidr, leg in legs if hop in cidr and hop not in nowhere)
         device = next(devices, None)
         if device is not None:
             destination = str(block(one.destination))
