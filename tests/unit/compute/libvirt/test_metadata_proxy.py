@@ -142,7 +142,13 @@ async def test_who_is_not_known_is_told_nothing(tmp_path: Path, monkeypatch: pyt
 async def test_a_guest_takes_no_more_than_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "SECONDS", 0.5)
     async with network(tmp_path, monkeypatch, GOOD) as guests:
-        silent = [await asyncio.open_connection("127.0.0.1", guests.port) for _ in range(metadata.ASKED_AT_ONCE)]
+        second = msgspec.structs.replace(GUEST, id="q", addresses=("127.0.0.2",))
+        await guests.proxy.follow(wanted(GUEST, second))
+        there = ("127.0.0.2", 0)
+        silent = [
+            await asyncio.open_connection("127.0.0.1", guests.port, local_addr=there)
+            for _ in range(metadata.ASKED_AT_ONCE)
+        ]
         assert await guests.status(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") == 429
         for reader, writer in silent:
             assert await reader.read() == b"", "it was let go"

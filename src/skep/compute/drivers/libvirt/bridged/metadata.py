@@ -35,7 +35,7 @@ from skep.domain.host_networks import HostNetworks, PluggedPort
 log = structlog.get_logger("skep.compute")
 
 ASKED_AT_ONCE = 4
-"""Requests of one port; one more is refused."""
+"""Requests of one server, by all of its ports; one more is refused."""
 MOST_AT_ONCE = 128
 """Requests of all ports of a host."""
 SECONDS = 15.0
@@ -86,7 +86,7 @@ class MetadataProxy:
         self._trust = ssl.create_default_context() if service.url.startswith("https:") else False
         self._listeners: dict[str, _Listener] = {}
         self._asking: Counter[str] = Counter()
-        """Requests that are under way, by port."""
+        """Requests that are under way, by server."""
         self._tasks: set[asyncio.Task[None]] = set()
         """What answers them."""
         self._away = False
@@ -145,7 +145,7 @@ class MetadataProxy:
         port = None if listener is None or sender is None else listener.ports.get(sender[0])
         # What was written is away when `drain` returns: it takes its part of the time, and a place among requests.
         writer.transport.set_write_buffer_limits(high=0)
-        key = "" if port is None else port.id
+        key = "" if port is None else port.server
         # What a guest does with its own connection, as to leave it open or to cut it, is of no interest.
         with contextlib.suppress(TimeoutError, OSError):
             try:
