@@ -32,6 +32,13 @@ dynamic_ownership = 1
 seccomp_sandbox = 1
 max_core = 0
 """
+UNLABELLED = """\
+security_driver = "none"
+"""
+"""Where SELinux is not in force: libvirt would give labels of AppArmor wherever a libvirtd has a profile, and the agent
+lacks the right to load those of guests."""
+SELINUX = Path("/sys/fs/selinux/enforce")
+"""There where SELinux is in force."""
 AS_USER = """\
 user = "{user}"
 group = "{group}"
@@ -73,7 +80,8 @@ def embedded(root: Path, user: str | None, group: str) -> str:
         (root / name).chmod(0o711)
     etc = root / "etc"
     etc.mkdir(mode=0o700, exist_ok=True)
-    text = CONFIGURATION + ("" if user is None else AS_USER.format(user=user, group=group))
+    text = CONFIGURATION + ("" if SELINUX.exists() else UNLABELLED)
+    text += "" if user is None else AS_USER.format(user=user, group=group)
     new = etc / "qemu.conf.new"
     new.write_text(text)
     new.replace(etc / "qemu.conf")
