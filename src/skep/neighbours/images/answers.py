@@ -11,9 +11,13 @@ import httpx
 from skep.domain.errors import NotFound, Unavailable
 from skep.domain.images import Image
 from skep.neighbours.answers import IMAGES, PLAIN, flowing
+from skep.neighbours.images.base import BrokenTransfer
 from skep.neighbours.images.checked import length, whole, without
 from skep.neighbours.images.files import PIECE
 
+_NO_PART = frozenset({206, 400, 416})
+"""Answers to a request for a part that is not given: Glance says 400 of an image in a store that reads from the
+beginning only, as by HTTP."""
 _FROM = re.compile(r"bytes ([0-9]+)-[0-9]+/[0-9*]+")
 
 
@@ -36,6 +40,9 @@ async def bytes_of(
     arriving = flowing(IMAGES, response, seconds, PIECE)
     if response.status_code == 200:
         arriving = without(start, arriving)
+    elif start and response.status_code in _NO_PART and _begin(response) != start:
+        # What is held would stand in the way of the next try, too.
+        raise BrokenTransfer(f"{IMAGES} does not go on with the bytes of {image.id}: {response.status_code}")
     elif response.status_code != 206 or _begin(response) != start:
         raise Unavailable(f"{IMAGES} answered {response.status_code} for the bytes of {image.id}")
     async for piece in whole(arriving, image, most, held):
