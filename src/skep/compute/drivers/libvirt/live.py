@@ -43,7 +43,7 @@ from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, mark_whole, state_of
 from skep.compute.drivers.libvirt.driver import LibvirtDriver, named
 from skep.compute.drivers.libvirt.pci_devices import held_devices
-from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved
+from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved, is_parted
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import Instance, PowerState
@@ -351,8 +351,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         domain = self._leaving(instance, attempt, place)
         if domain is None:
             return
-        if _job(domain):
-            while _job(domain):
+        if _goes(domain):
+            while _goes(domain):
                 time.sleep(LOOK)
             return
         try:
@@ -542,6 +542,16 @@ def _job(domain: libvirt.virDomain) -> dict[str, Any]:
         raise
     goes = stats.get("operation") == libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT
     return stats if goes and stats.get("type") != libvirt.VIR_DOMAIN_JOB_NONE else {}
+
+
+def _goes(domain: libvirt.virDomain) -> bool:
+    """Tell whether the migration of a domain is under way, and will end by itself."""
+    try:
+        return bool(_job(domain)) and not is_parted(domain)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            return False
+        raise
 
 
 def _figures(job: dict[str, Any], before: CopyFigures | None, *, halved: bool) -> CopyFigures:

@@ -15,6 +15,15 @@ def is_halved(domain: libvirt.virDomain) -> bool:
     return state == libvirt.VIR_DOMAIN_PAUSED and reason in HALVES
 
 
+def is_parted(domain: libvirt.virDomain) -> bool:
+    """Tell whether the halves of a guest have lost each other: to libvirt their job goes on, for ever.
+
+    Raises libvirt.libvirtError.
+    """
+    state, reason = domain.state()
+    return (state, reason) == (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY_FAILED)
+
+
 def begin(domain: libvirt.virDomain) -> None:
     """Have a guest go on on the target; one whose migration is not that far, or over, stays. Raises libvirtError."""
     try:
