@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
+from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.domain import GuestLabel
+from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid, new_uuid
 from tests.support.libvirt_hosts import PARTS
 
@@ -47,3 +51,45 @@ def test_the_halves_are_joined_though_libvirt_says_that_their_job_goes_on(
     driver = object.__new__(LiveMigratingLibvirtDriver)
     driver._migrate(InstanceUuid(new_uuid()), 1, tmp_path)
     assert sent == [parted]
+
+
+async def test_an_agent_that_starts_joins_them_though_an_end_was_wished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came too late, or the target was fenced: only where they cannot be joined the half that is here goes."""
+    from skep.compute.drivers.libvirt.live import LiveMigratingLibvirtDriver  # it imports what may not be installed
+
+    server, parted = InstanceUuid(new_uuid()), PartedDomain()
+    tried: list[InstanceUuid] = []
+
+    class Domains:
+        removed: ClassVar[list[object]] = []
+
+        def find(self, instance: InstanceUuid) -> tuple[object, GuestLabel] | None:
+            label = GuestLabel(instance=instance, attempt=1, name="one", resources={})
+            return None if self.removed else (parted, label)
+
+        def remove(self, domain: object) -> None:
+            self.removed.append(domain)
+
+    async def work(driver: object, instance: InstanceUuid, what: Callable[[], object]) -> object:
+        return what()
+
+    async def watch(driver: object, instance: InstanceUuid, *_: object) -> None:
+        tried.append(instance)
+        raise DriverError("MigrationError", "the target is not reached")
+
+    monkeypatch.setattr(LiveMigratingLibvirtDriver, "_work", work)
+    monkeypatch.setattr(LiveMigratingLibvirtDriver, "_watch", watch)
+    monkeypatch.setattr(LiveMigratingLibvirtDriver, "_begin", lambda *_: None)
+    monkeypatch.setattr(LiveMigratingLibvirtDriver, "_leaving", lambda *_: parted)
+    driver = object.__new__(LiveMigratingLibvirtDriver)
+    driver._copyings, driver._halved, driver._domains = {}, set(), Domains()  # type: ignore[assignment]
+    copying = Copying()
+    copying.wish("abort")
+    await driver.copy_guest(server, 1, tmp_path, copying)
+    assert copying.figures is not None
+    assert copying.figures.halved
+    with pytest.raises(DriverError, match="not reached"):
+        await driver.hand_over(server, 1, tmp_path)
+    assert (tried, Domains.removed) == ([server], [parted])

@@ -161,7 +161,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
                         raise
             return None
 
-        copying.check()
+        await self._check(instance, attempt, copying)
         figures = await self._work(instance, work)
         copying.figures = figures or copying.figures or CopyFigures()
         if figures is not None:
@@ -175,7 +175,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             try:
                 leaves = await self._work(instance, lambda: self._leaving(instance, attempt, place)) is not None
                 if leaves:
-                    copying.check()
+                    await self._check(instance, attempt, copying)
                     await self._watch(instance, attempt, place, copying, self._begin(instance, attempt, place))
             except DriverError as error:
                 if not await self._is_kept_halved(instance, attempt, copying):
@@ -184,6 +184,17 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
                 await asyncio.sleep(JOIN_SECONDS)
         self._halved.discard((instance, attempt))
         await self._work(instance, lambda: self._leave(instance, attempt, place))
+
+    async def _check(self, instance: InstanceUuid, attempt: int, copying: Copying) -> None:
+        """Raise DriverError once a copying is to come to nothing, unless its guest is in two halves: these are joined,
+        or else the half that is here goes."""
+
+        def work() -> bool:
+            found = self._domains.find(instance)
+            return found is not None and found[1].attempt == attempt and is_halved(found[0])
+
+        if copying.aborted and not await self._work(instance, work):
+            copying.check()
 
     async def _is_kept_halved(self, instance: InstanceUuid, attempt: int, copying: Copying) -> bool:
         """Tell whether a guest is in two halves that are still to be one: it cannot go on here.
