@@ -170,7 +170,8 @@ def test_a_host_has_no_leg_that_its_kernel_refuses() -> None:
     ],
 )
 def test_what_a_router_advertises(mode: Ipv6Mode, told: list[str]) -> None:
-    leg = AdvertisedLeg(link="g1", segment=DUAL.segments[0], subnet=msgspec.structs.replace(BLOCK6, ipv6_ra_mode=mode))
+    subnet = msgspec.structs.replace(BLOCK6, ipv6_ra_mode=mode)
+    leg = AdvertisedLeg(link="g1", segment=DUAL.segments[0], subnet=subnet, leads=True)
     said = (advertisements([leg]) or "").splitlines()
     assert set(said) >= {"port=0", "interface=g1", "ra-param=g1,mtu:1400,200,1800", *told}
     assert "dhcp-option=tag:v0,option6:dns-server,[2001:db8::53]" in said
@@ -180,6 +181,18 @@ def test_what_a_router_advertises(mode: Ipv6Mode, told: list[str]) -> None:
     odd = "2001:db8::/63" if mode == "dhcpv6-stateful" else "2001:db8::/65"
     other = msgspec.structs.replace(leg, subnet=msgspec.structs.replace(leg.subnet, cidr=odd))
     assert advertisements([off, other]) is None, "dnsmasq would not start"
+
+
+def test_only_the_gateway_of_a_subnet_is_the_way_out_of_it() -> None:
+    """In a network that is shared, another project's router may have a leg, too."""
+    subnet = msgspec.structs.replace(BLOCK6, ipv6_ra_mode="slaac")
+    segment = msgspec.structs.replace(DUAL.segments[0], subnets=(BLOCK, subnet))
+    other = msgspec.structs.replace(LEG6, address="2001:db8::9")
+    for leg, seconds in ((LEG6, 1800), (other, 0)):
+        router = msgspec.structs.replace(LEADING_OUT, legs=(LEG, leg))
+        state = planned(msgspec.structs.replace(DUAL, segments=(segment,), routers=(router,)))
+        [said] = [one.dnsmasq for one in state.spaces if one.dnsmasq is not None and "ra-param" in one.dnsmasq]
+        assert f",mtu:{segment.mtu},200,{seconds}\n" in said
 
 
 def test_hosts_of_one_machine_tell_their_namespaces_apart() -> None:

@@ -30,6 +30,8 @@ class AdvertisedLeg(msgspec.Struct, frozen=True, kw_only=True):
     """In the namespace of the router."""
     segment: Segment
     subnet: SegmentSubnet
+    leads: bool
+    """Whether the router is the subnet's gateway: another one is no way out for its guests, whose it may not be."""
 
     @property
     def mode(self) -> Ipv6Mode | None:
@@ -49,16 +51,17 @@ def advertisements(legs: Sequence[AdvertisedLeg]) -> str | None:
     if any(leg.mode == "dhcpv6-stateful" for leg in told):
         # The other modes bring it for their own subnets.
         lines.append("enable-ra")
+    leading = {leg.link for leg in told if leg.leads}
     for place, leg in enumerate(told):
-        lines += _leg(f"v{place}", leg)
+        lines += _leg(f"v{place}", leg, ROUTER_SECONDS if leg.link in leading else 0)
     return "\n".join([*lines, ""])
 
 
-def _leg(tag: str, leg: AdvertisedLeg) -> Iterator[str]:
+def _leg(tag: str, leg: AdvertisedLeg, seconds: int) -> Iterator[str]:
     cidr = IPv6Network(leg.subnet.cidr)
     assert leg.mode is not None
     yield f"dhcp-range=set:{tag},{cidr.network_address},{MODES[leg.mode]},{cidr.prefixlen},{LEASE_SECONDS}"
-    yield f"ra-param={leg.link},mtu:{leg.segment.mtu:d},{ADVERTISED_SECONDS},{ROUTER_SECONDS}"
+    yield f"ra-param={leg.link},mtu:{leg.segment.mtu:d},{ADVERTISED_SECONDS},{seconds}"
     servers = [one for one in map(address, leg.subnet.dns_nameservers) if isinstance(one, IPv6Address)]
     yield f"dhcp-option=tag:{tag},option6:dns-server" + "".join(f",[{one}]" for one in servers)
     if leg.mode == "dhcpv6-stateful":

@@ -261,7 +261,12 @@ def _router_space(
     mine = [leg for leg in router.legs if cables[f"{LEG_CABLE}{leg_digest(leg)}"].namespace == name]
     legs = [(ip_network(_subnet(leg, segments).cidr), leg) for leg in mine]
     legs6 = [
-        AdvertisedLeg(link=f"{LEG}{leg_digest(leg)}", segment=segments[leg.network], subnet=_subnet(leg, segments))
+        AdvertisedLeg(
+            link=f"{LEG}{leg_digest(leg)}",
+            segment=segments[leg.network],
+            subnet=(subnet := _subnet(leg, segments)),
+            leads=subnet.gateway_ip is not None and address(subnet.gateway_ip) == address(leg.address),
+        )
         for cidr, leg in legs
         if cidr.version == 6
     ]
