@@ -201,11 +201,13 @@ class SupervisedCloud:
             child.start()
 
     async def _launch_cell(self, config: Config, cell: Cell) -> None:
-        self._known[cell.name] = cell
         hosts = self._hosts(cell.name)
         if self._apart is not None:
+            # A cell whose hosts could not be made is not known yet, so it is tried again.
             for host in hosts:
                 await self._apart.add(host, self._loopback_ports)
+        self._known[cell.name] = cell
+        if self._apart is not None:
             settings = partial(self._apart.settings, config, metadata_url=self.metadata_url)
             self._launch(orders_inside(config, self.numbers, cell, hosts, settings, self._apart.within))
         elif has_real_hosts(config):

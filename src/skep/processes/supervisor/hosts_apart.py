@@ -43,13 +43,17 @@ class HostsApart:
 
     async def add(self, host: str, ports: Sequence[int]) -> None:
         """Make the namespaces of a host, in which loopback `ports` of this machine are. Raises Misconfigured."""
+        if host in self._made:
+            return
+        relays = Relays()
         try:
-            self._made[host] = space = await asyncio.to_thread(self._spaces.add, host)
-            relays = Relays()
-            self._relays.append(relays)
+            space = await asyncio.to_thread(self._spaces.add, host)
             await relays.start(space.file, ports)
         except (DriverError, OSError) as error:
+            await relays.stop()
             raise Misconfigured(f"the networks of {host} cannot be made: {error}") from error
+        self._relays.append(relays)
+        self._made[host] = space
 
     def inside(self, host: str) -> str:
         """Return how the names of the network namespaces begin that a host has itself; empty for another's host."""
