@@ -176,7 +176,9 @@ class TestWithATwin:
         assert LogicalVolumes(GROUP, lvm).size() == 5 * GIB
         assert lvm.asked == [("vgs", "--noheadings", "--nosuffix", "--units", "b", "-o", "vg_size", GROUP)]
 
-    @pytest.mark.parametrize("name", ["", "group", "/", "a/../b", "-a/b", "a/b,file.filename=c", "a/b c"])
+    @pytest.mark.parametrize(
+        "name", ["", "group", "/", "a/../b", "./sda", "../x", "a/..", "a/.", "-a/b", "a/b,file.filename=c", "a/b c"]
+    )
     def test_what_is_no_name_of_a_volume_is_refused(self, name: str) -> None:
         with pytest.raises(DriverError, match="is no logical volume"):
             device_of(name)

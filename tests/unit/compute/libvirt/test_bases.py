@@ -92,6 +92,20 @@ def test_room_is_made_for_another_image(tmp_path: Path, monkeypatch: pytest.Monk
     assert used.exists()
 
 
+def test_room_is_made_for_guests_that_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(tmp_path)
+    host.guest(1, image("unused")).unlink()
+    used = host.guest(2, image("used"))
+    room = shutil.disk_usage(tmp_path)._replace(total=1600, free=101)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: room)
+    host.bases.prune()
+    assert len(host.names()) == 2
+    room = room._replace(free=99)
+    host.bases.prune()
+    assert len(host.names()) == 1
+    assert used.exists()
+
+
 def test_bytes_that_were_damaged_meanwhile_are_made_anew(tmp_path: Path) -> None:
     host = Host(tmp_path)
     old = host.guest(1, image("one"))

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 NEW = ".new"
 """Behind the name of a file that is not whole yet."""
+FREE_PART = 16
+"""Where less than this part of the disk is free, the bytes of images that no guest uses go."""
 
 
 class BasesKept(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +81,7 @@ class ImageBases:
                 left -= about.st_blocks * 512
                 if about.st_ctime < ends or left < 0:
                     self._remove(path)
+        self._make_room(shutil.disk_usage(self._directory).total // FREE_PART)
 
     def _make_room(self, size: int) -> None:
         """Remove what no guest uses, the oldest first, until a file of this size fits. Raises OSError."""

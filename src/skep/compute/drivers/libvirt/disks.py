@@ -263,7 +263,10 @@ class GuestDisks:
         if self._owner is None:
             return
         for path in self.place(instance, attempt).iterdir():
-            mine = path.name.startswith((".", "base.", "rescue.", VOLUMES, INTERFACES)) or path.name == CONSOLE
+            mine = (
+                path.name.startswith((".", "base.", "rescue.", VOLUMES, INTERFACES, VOLUME_DISK))
+                or path.name == CONSOLE
+            )
             if not mine and path.is_file():
                 os.chown(path, self._owner.uid, self._owner.gid)
             if path.name == VOLUME_DISK:

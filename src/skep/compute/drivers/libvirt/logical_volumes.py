@@ -18,7 +18,7 @@ from skep.compute.drivers.libvirt.commands import LONG, SHORT, Owner
 PROGRAMS = {"lvcreate": "lvm2", "blkdiscard": "util-linux"}
 """Programs, and the distribution's packages that bring them."""
 ROOT = Path("/")
-_NAME = re.compile(r"[A-Za-z0-9+_.][A-Za-z0-9+_.-]*/[A-Za-z0-9+_.][A-Za-z0-9+_.-]*")
+_NAME = re.compile(r"(?!\.{1,2}/)[A-Za-z0-9+_.][A-Za-z0-9+_.-]*/(?!\.{1,2}$)[A-Za-z0-9+_.][A-Za-z0-9+_.-]*")
 """A volume as it is written down: its group, and its name."""
 
 
@@ -61,6 +61,7 @@ class LogicalVolumes:
 
     def remove(self, name: str) -> None:
         """Remove a volume; one that is gone is no error. Raises DriverError."""
+        device_of(name)
         group, _, volume = name.partition("/")
         there = self._run(("lvs", "--noheadings", "-o", "lv_name", group), ROOT, None).decode().split()
         if volume in there:
