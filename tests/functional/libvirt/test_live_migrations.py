@@ -175,6 +175,7 @@ async def hosts(
         yield two
 
 
+@pytest.mark.sampled(1)
 async def test_a_forced_end_pauses_the_guest_and_it_goes_on_elsewhere(hosts: Hosts) -> None:
     copying = Copying()
     going = await hosts.copied(copying)
@@ -195,6 +196,7 @@ async def test_a_server_with_interfaces_is_refused_by_name(hosts: Hosts) -> None
     await hosts.goes_on_here()
 
 
+@pytest.mark.sampled(1)
 async def test_an_abort_leaves_the_guest_where_it_was(hosts: Hosts) -> None:
     copying = Copying()
     going = await hosts.copied(copying)
@@ -205,6 +207,7 @@ async def test_an_abort_leaves_the_guest_where_it_was(hosts: Hosts) -> None:
     await hosts.goes_on_here()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("back", [False, True], ids=["goes on", "comes back"])
 async def test_an_agent_that_is_killed_is_followed_by_one_that_knows(hosts: Hosts, back: bool) -> None:
     """The libvirtds go on without it."""
@@ -228,6 +231,7 @@ async def test_an_agent_that_is_killed_is_followed_by_one_that_knows(hosts: Host
     await hosts.went()
 
 
+@pytest.mark.sampled(1)
 async def test_a_target_that_dies_leaves_the_guest_where_it_was(hosts: Hosts) -> None:
     going = await hosts.copied(Copying())
     hosts.daemons[1].kill()
@@ -311,6 +315,7 @@ async def test_what_is_empty_of_a_disk_takes_no_room_on_the_target(
         await two.went()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shared", [False, True], ids=["own disks", "shared storage"])
 async def test_a_config_drive_with_fat_comes_along(
     daemons: tuple[LibvirtDaemon, LibvirtDaemon], tmp_path: Path, shared: bool

@@ -50,6 +50,7 @@ async def test_a_guest_goes_over_tls(pki: tuple[Path, Path], tmp_path: Path) -> 
             await two.went()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("names", "error"), [(0, "MigrationPreCheckError"), (1, "MigrationError")], ids=["libvirt's", "QEMU's"]
 )

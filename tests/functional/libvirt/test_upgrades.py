@@ -35,6 +35,7 @@ def of(sources: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(str(sources / part) for part in ("src", "lab/src", "."))}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("upgrades", [True, False], ids=["to this code", "back to the release"])
 def test_an_agent_of_another_release_takes_guests_over(older: Path, *, upgrades: bool) -> None:
     """It finds, stops and removes a guest whose agent was killed."""
