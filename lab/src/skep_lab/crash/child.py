@@ -24,7 +24,6 @@ from typing import Any, Literal
 import msgspec
 import uvloop
 
-from skep.compute.drivers.libvirt.disks import GUESTS
 from skep.config.sections import Config
 from skep.contracts.cloud import hosts_up
 from skep.database.api import holders
@@ -161,6 +160,8 @@ async def serve(order: StartOrder) -> None:
     """Run the cloud until the input ends or the switch goes."""
     switch = Switch()
     if order.config.compute.driver == "libvirt":
+        from skep.compute.drivers.libvirt.disks import GUESTS  # what it needs is not installed everywhere
+
         tell_of_calls(Path(order.config.compute.driver_options["directory"], GUESTS), switch.at_call)
     cloud = make_cloud(
         order.config, cells=order.cells, hosts=order.hosts, steps=Steps(Metrics(), crash_hook=switch.at_step)
