@@ -9,11 +9,13 @@
 | `ephemeral`, `swap` | raw |
 | `rescue`, `rescue.raw`, `rescue.qcow2` | the rescue disk, as `disk` and what is under it |
 | `volumes` | the volumes that are connected for the guest, and how |
-| `config.iso` | the config drive |
+| `interfaces` | the ports of Neutron that are plugged for the guest, and how |
+| `config.iso`, `config.img` | the config drive, as a CD-ROM and as a disk with FAT |
 | `console.log` | what the guest wrote to its serial line |
 
-`disk` names what is under it without a directory, so both can be copied anywhere together. No other user of the host
-may enter the directories. As root everything but the shared bytes belongs to the user that QEMU runs as.
+`disk` names what is under it without a directory, so both can be copied anywhere together. QEMU's user and its group
+may enter the directories, no other user of the host. As root everything but the shared bytes belongs to the user that
+QEMU runs as.
 """
 
 from __future__ import annotations

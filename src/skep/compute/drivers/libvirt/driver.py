@@ -185,7 +185,7 @@ class LibvirtDriver(LibvirtVolumes):
         await self._work(instance.uuid, lambda: self._disks.make_from_image(instance, attempt, image))
 
     async def write_config_drive(self, instance: InstanceUuid, attempt: int, files: Mapping[str, bytes]) -> None:
-        """Make the config drive, which the guest has as a CD-ROM."""
+        """Make the config drive, which the guest has as a CD-ROM or a disk with FAT."""
         await self._work(instance, lambda: self._disks.write_drive(instance, attempt, files))
 
     async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:

@@ -105,7 +105,7 @@ def _is_free(port: int) -> bool:
 
 def _interface(vif: Vif, model: str, ssh_port: int | None, packed: bool) -> UserInterface:
     if vif.type != PLUGGED or vif.vnic_type != "normal":
-        raise _refused(vif, f"{vif.type} ({vif.vnic_type}): the driver libvirt plugs ports in user mode only")
+        raise _refused(vif, f"{vif.type} ({vif.vnic_type}): a host with networks user plugs no such port")
     if not _MAC.fullmatch(vif.mac_address):
         raise _refused(vif, "its MAC address is none")
     address = _fixed_address(vif)

@@ -50,7 +50,7 @@ def _interface(vif: Vif, model: str, *, packed: bool, bandwidth: Bandwidth) -> T
     if vif.type != PLUGGED or vif.vnic_type != "normal":
         raise DriverError(
             "InstanceUnacceptable",
-            f"port {vif.id}: {vif.type} ({vif.vnic_type}): the driver libvirt plugs ports into bridges of its own only",
+            f"port {vif.id}: {vif.type} ({vif.vnic_type}): a host with networks bridge plugs no such port",
         )
     try:
         return TapInterface(
