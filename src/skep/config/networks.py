@@ -42,6 +42,14 @@ class NetworksSettings(Section, frozen=True, kw_only=True):
     auto_allocated_cidr: Annotated[
         str, Meta(description="IPv4 addresses of the network that a project gets without asking for one")
     ] = "10.100.0.0/22"
+    external_cidr: Annotated[
+        str,
+        Meta(
+            description="IPv4 addresses of the external network with which a new cloud begins, floating ones among "
+            "them; empty: 203.0.113.0/24, which is for documentation, and 100.125.0.0/24 where `skep up` puts hosts "
+            "into network namespaces"
+        ),
+    ] = ""
     quota_network: Annotated[int, _quota("Networks")] = 100
     quota_subnet: Annotated[int, _quota("Subnets")] = 100
     quota_port: Annotated[int, _quota("Ports")] = 500
@@ -56,9 +64,12 @@ class NetworksSettings(Section, frozen=True, kw_only=True):
             raise ValueError(f"endpoint is read only with kind = `neutron`, and kind is `{self.kind}`")
         if self.endpoint and not self.endpoint.startswith(("http://", "https://")):
             raise ValueError("endpoint must begin with http:// or https://")
-        try:
-            network = IPv4Network(self.auto_allocated_cidr)
-        except ValueError as error:
-            raise ValueError(f"auto_allocated_cidr must be an IPv4 network such as 10.100.0.0/22: {error}") from error
-        if network.prefixlen > 30:
-            raise ValueError("auto_allocated_cidr must have room for servers: a prefix of at most 30 bits")
+        for name, said in (("auto_allocated_cidr", self.auto_allocated_cidr), ("external_cidr", self.external_cidr)):
+            if not said and name == "external_cidr":
+                continue
+            try:
+                network = IPv4Network(said)
+            except ValueError as error:
+                raise ValueError(f"{name} must be an IPv4 network such as 10.100.0.0/22: {error}") from error
+            if network.prefixlen > 30:
+                raise ValueError(f"{name} must have room for servers: a prefix of at most 30 bits")

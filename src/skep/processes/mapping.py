@@ -16,7 +16,7 @@ from skep.http.request_limits import RequestLimitSettings
 from skep.processes.directory import StateDirectory
 from skep.standalone.identity.settings import IdentitySettings, ServiceEntry
 from skep.standalone.images.settings import UNLIMITED, ImagesSettings
-from skep.standalone.networks.settings import NetworksSettings
+from skep.standalone.networks.settings import EXTERNAL_CIDR, NetworksSettings
 
 
 def device_aliases(section: PciSettings) -> dict[str, DeviceAlias]:
@@ -145,6 +145,7 @@ def networks_settings(config: Config, identity_url: str) -> NetworksSettings:
         identity_url=identity_url,
         mtu=section.mtu,
         auto_allocated_cidr=section.auto_allocated_cidr,
+        external_cidr=section.external_cidr or EXTERNAL_CIDR,
         quotas={
             "network": section.quota_network,
             "subnet": section.quota_subnet,

@@ -21,8 +21,8 @@ from skep.compute.drivers.libvirt.bridged.networks import LEASES
 from skep.compute.drivers.libvirt.setup import NETWORKS
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.processes.supervisor.host_spaces import BLOCK
+from skep.processes.supervisor.hosts_apart import EXTERNAL
 from skep.processes.supervisor.real_hosts import guests_directory
-from skep.standalone.networks.bootstrap import CIDR
 from tests.functional.libvirt.test_bridged_cloud import shell
 from tests.functional.libvirt.test_up import UpWithGuests
 from tests.support import bridged_hosts, libvirt_hosts, tiny_guests
@@ -42,7 +42,7 @@ pytestmark = [
 HOSTS = ("cell1-host1", "cell1-host2")
 MACHINE, OUTSIDE = "192.0.2.1", "192.0.2.2"
 PORT = 8080
-OF_THE_MACHINE = (MACHINE, BLOCK[1], IPv4Network(CIDR)[1])
+OF_THE_MACHINE = (MACHINE, BLOCK[1], IPv4Network(EXTERNAL)[1])
 FIRST_BOOT = 90
 ANOTHER = (
     "openstack --os-compute-api-version 2.74 server create --image tiny --flavor m1.tiny --security-group first "
@@ -125,7 +125,7 @@ async def test_the_greeting_leads_to_the_first_server_by_both_of_its_addresses(
     greeting = await up.start("first")
     assert "Its guest has booted." in greeting, greeting
     floating, fixed = ways_in(greeting)
-    assert "root@203.0.113." in floating
+    assert "root@100.125.0." in floating
     for line in (floating, fixed):
         assert await run(machine.command("sh", "-c", line)) == (0, "one\n")
     with shell(machine, up.folder, up.state / "clouds.yaml") as user:

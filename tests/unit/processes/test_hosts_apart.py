@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from skep.compute.drivers.libvirt.bridged import programs
+from skep.config.networks import NetworksSettings
 from skep.config.sections import Config
 from skep.config.whole import with_networks
 from skep.domain.errors import Misconfigured
 from skep.processes.directory import StateDirectory
 from skep.processes.supervisor import host_spaces
-from skep.processes.supervisor.hosts_apart import loopback_ports, open_hosts
+from skep.processes.supervisor.hosts_apart import EXTERNAL, loopback_ports, open_hosts, with_external_network
 
 LACKS = "the right CAP_SYS_ADMIN"
 
@@ -78,3 +79,13 @@ def test_hosts_reach_what_agents_ask() -> None:
     told = config()
     told = replace(told, transport=replace(told.transport, kind="nats", url="nats://127.0.0.1:4222"))
     assert loopback_ports(told, {"api": 1, "images": 2, "identity": 3}) == (4222, 2)
+
+
+def test_its_external_network_has_no_addresses_that_a_laboratory_uses() -> None:
+    plain = config()
+    assert with_external_network(plain).networks.external_cidr == EXTERNAL
+    chosen = replace(plain, networks=replace(plain.networks, external_cidr="198.51.100.0/24"))
+    assert with_external_network(chosen) == chosen
+    for refused in ("198.51.100.1/24", "198.51.100.0/31", "2001:db8::/64"):
+        with pytest.raises(ValueError, match="external_cidr"):
+            NetworksSettings(external_cidr=refused)

@@ -37,7 +37,7 @@ from skep.processes.process import new_process
 from skep.processes.seeds import PLAIN_IMAGE
 from skep.processes.stopping import stop_part
 from skep.processes.supervisor.child import Child, ChildTask
-from skep.processes.supervisor.hosts_apart import HostsApart, loopback_ports, open_hosts
+from skep.processes.supervisor.hosts_apart import HostsApart, loopback_ports, open_hosts, with_external_network
 from skep.processes.supervisor.plan import ProcessNumbers, orders_above, orders_inside, settings_above
 from skep.processes.supervisor.real_hosts import HOSTS, check_machine, has_real_hosts, host_settings, tiny_image
 from skep.processes.supervisor.servers import LocalServers
@@ -175,6 +175,7 @@ class SupervisedCloud:
         self.notes += [why_not] if why_not else []
         check_notifications(self.config)
         config = await self._with_servers()
+        config = config if self._apart is None else with_external_network(config)
         config, names = await self._with_cells(config)
         found, ports = await self._make(config, names)
         if config.metadata.service_metadata_proxy:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.bridged.networks import LEASES
 from skep.compute.drivers.libvirt.setup import NETWORKS
@@ -20,13 +22,15 @@ from skep.processes.directory import StateDirectory, write_private
 from skep.processes.supervisor.host_spaces import BLOCK, OUTER, HostSpace, HostSpaces
 from skep.processes.supervisor.real_hosts import guests_directory, has_real_hosts, host_settings
 from skep.processes.supervisor.relays import Relays
-from skep.standalone.networks.bootstrap import CIDR
 from skep.telemetry.logs import get_logger
 
 BRIDGE, USER = "bridge", "user"
 """Values of the driver's option `networks`, and what the cloud's directory says."""
 CHOSEN = ("networks", "directory")
 """Options with which a user chooses where guests are."""
+EXTERNAL = "100.125.0.0/24"
+"""Addresses of the external network, on this machine alone: shared ones (RFC 6598), as those of the hosts. A laboratory
+may have the addresses for documentation, and the machine would lose its way to them."""
 
 log = get_logger(__name__)
 
@@ -84,6 +88,12 @@ class HostsApart:
         await asyncio.to_thread(_remove, self._spaces, self._directory)
 
 
+def with_external_network(config: Config) -> Config:
+    """Return the configuration of a cloud whose hosts are apart: what its external network has, unless it is set."""
+    cidr = config.networks.external_cidr or EXTERNAL
+    return replace(config, networks=replace(config.networks, external_cidr=cidr))
+
+
 def open_hosts(config: Config, directory: StateDirectory) -> tuple[HostsApart | None, str]:
     """Have what the hosts of a cloud share, where they are apart; say why not, if that is not as was to be expected.
 
@@ -95,7 +105,7 @@ def open_hosts(config: Config, directory: StateDirectory) -> tuple[HostsApart | 
     began = file.read_text(encoding="ascii").strip() if file.exists() else ""
     if began == USER or (not began and directory.clouds_yaml.exists()):
         return None, ""
-    spaces = HostSpaces(directory.root, IPv4Network(CIDR))
+    spaces = HostSpaces(directory.root, IPv4Network(config.networks.external_cidr or EXTERNAL))
     try:
         _check(config)
         spaces.open()

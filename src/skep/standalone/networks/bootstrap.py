@@ -20,8 +20,6 @@ from skep.standalone.networks.settings import NetworksSettings
 
 NAME = "public"
 SUBNET_NAME = "public-subnet"
-CIDR = "203.0.113.0/24"
-"""Addresses for documentation (RFC 5737): they are nobody's, so that no real network is taken for this one."""
 
 
 async def ensure_first_networks(database: Database, settings: NetworksSettings, clock: Clock) -> None:
@@ -34,7 +32,9 @@ async def ensure_first_networks(database: Database, settings: NetworksSettings, 
         work = NetworkWork(connection=connection, caller=caller, settings=settings, now=clock.now())
         said = NewNetwork(name=NAME, external=True, is_default=True)
         network = networks.create(work, said, fresh(work, "", name=NAME))
-        wanted = NewSubnet(name=SUBNET_NAME, network_id=network.id, ip_version=4, cidr=CIDR, enable_dhcp=False)
+        wanted = NewSubnet(
+            name=SUBNET_NAME, network_id=network.id, ip_version=4, cidr=settings.external_cidr, enable_dhcp=False
+        )
         subnets.create(work, wanted, fresh(work, "", name=SUBNET_NAME))
         for name, _ in FIRST_USERS.values():
             project = projects.by_name(connection, name)

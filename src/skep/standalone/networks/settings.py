@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+EXTERNAL_CIDR = "203.0.113.0/24"
+"""Addresses for documentation (RFC 5737): they are nobody's, so that no real network is taken for this one."""
 UNLIMITED = -1
 """As a quota: none."""
 
@@ -19,6 +21,8 @@ class NetworksSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Resource -> most of them in a project."""
     auto_allocated_cidr: str = "10.100.0.0/22"
     """Addresses of the network that a project gets without asking for one; those of projects do not meet."""
+    external_cidr: str = EXTERNAL_CIDR
+    """Addresses of the external network with which a new cloud begins."""
     pagination_max_limit: int = 1000
     """Most resources in one answer (Neutron's name)."""
     max_fixed_ips_per_port: int = 5
