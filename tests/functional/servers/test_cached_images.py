@@ -133,10 +133,10 @@ async def test_one_image_that_is_not_to_be_had_keeps_no_other_away(racks: Racks,
     transfers = images.cache._transfers
     download = transfers.download
 
-    def gone(image: Image, taker: Taker, *, most: int) -> AsyncIterator[bytes]:
+    def gone(image: Image, taker: Taker, *, most: int, held: Path | None = None) -> AsyncIterator[bytes]:
         if image.id == bad:
             raise NotFound(f"Image {bad} could not be found.")
-        return download(image, taker, most=most)
+        return download(image, taker, most=most, held=held)
 
     monkeypatch.setattr(transfers, "download", gone)
     assert await racks.cache(bad, good) == 202
@@ -300,7 +300,7 @@ async def test_a_host_that_does_not_answer_holds_up_no_other(racks: Racks, monke
     assert images.cache is not None
     transfers, held, goes_on = images.cache._transfers, asyncio.Event(), asyncio.Event()
 
-    async def hangs(_image: Image, _taker: Taker, *, most: int) -> AsyncIterator[bytes]:
+    async def hangs(_image: Image, _taker: Taker, *, most: int, **_more: Path | None) -> AsyncIterator[bytes]:
         held.set()
         await goes_on.wait()
         yield b"first"[:most]
