@@ -26,6 +26,7 @@ from skep.neighbours.volumes.base import (
     VolumeConnection,
     VolumesRefused,
     WantedAttachments,
+    WantedBeside,
     WantedConnection,
     WantedVolumes,
 )
@@ -224,6 +225,17 @@ class MemoryVolumes(NoVolumes):
         for one in wanted:
             self.attachments[one.attachment_id].host = one.connector["host"]
         return [self._connection(self.attachments[one.attachment_id]) for one in wanted]
+
+    async def connect_beside(self, wanted: Sequence[WantedBeside]) -> list[VolumeConnection | VolumesRefused]:
+        self._fail("connect_beside")
+        return [self._connect_beside(one) for one in wanted]
+
+    def _connect_beside(self, wanted: WantedBeside) -> VolumeConnection | VolumesRefused:
+        if all(one.server != wanted.instance for one in self.attachments.values() if one.volume_id == wanted.volume_id):
+            return VolumesRefused(f"Volume {wanted.volume_id} is not the server's.")
+        made = Kept(id=new_uuid(), server=wanted.instance, volume_id=wanted.volume_id, host=wanted.connector["host"])
+        self.attachments[made.id] = made
+        return self._connection(made)
 
     async def connections(self, attachments: Sequence[str]) -> list[VolumeConnection | VolumesRefused]:
         self._fail("connections")

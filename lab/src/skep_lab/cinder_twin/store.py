@@ -365,6 +365,8 @@ class VolumeStore:
         self.attachments[attachment.id] = attachment
         if volume.status in free:
             volume.status = "reserved"
+        if fields.get("connector"):
+            self._connected(attachment, fields["connector"])
         return attachment
 
     def attachment(self, caller: TwinCaller, attachment_id: str) -> TwinAttachment:
@@ -391,10 +393,13 @@ class VolumeStore:
             raise TwinRefuses(409, f"Resource conflict: The volume is {volume.status}.")
         if len(beside) > 1 and not self.is_shared(volume) and any(one.connector for one in beside):
             raise TwinRefuses(409, f"Resource conflict: duplicate connectors detected on volume {volume.id}")
+        self._connected(attachment, connector)
+        return attachment
+
+    def _connected(self, attachment: TwinAttachment, connector: Mapping[str, Any]) -> None:
         attachment.connector = dict(connector)
         # Also what a guest uses already: until it is completed again.
-        attachment.status = volume.status = "attaching"
-        return attachment
+        attachment.status = self.volumes[attachment.volume_id].status = "attaching"
 
     def complete(self, caller: TwinCaller, attachment_id: str) -> None:
         """Tell that a guest has the volume."""

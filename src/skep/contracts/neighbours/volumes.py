@@ -29,6 +29,7 @@ from skep.neighbours.volumes.base import (
     VolumeLabel,
     VolumesRefused,
     WantedAttachments,
+    WantedBeside,
     WantedConnection,
 )
 
@@ -323,6 +324,34 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert await world.reserved(server, volume) == (new,)
         [connection] = await world.volumes.connect([there])
         assert isinstance(connection, VolumeConnection)
+
+    @pytest.mark.parametrize("stays", [False, True], ids=["goes", "stays"])
+    async def test_a_volume_on_two_hosts_of_its_server(self, world: VolumesWorld, stays: bool) -> None:
+        """While the server goes from one to the other; then either attachment is left, and the volume in use."""
+        volume, server = await world.volume(), world.server()
+        first = await world.in_use(server, volume)
+        wanted = WantedBeside(instance=server, volume_id=volume, connector={**CONNECTOR, "host": "host2"})
+        [connection] = await world.volumes.connect_beside([wanted])
+        assert isinstance(connection, VolumeConnection)
+        second = connection.attachment_id
+        assert await world.volumes.complete([second]) == [None]
+        assert await world.attached(server) == [(volume, "attached")] * 2
+        assert await world.status(volume) == "in-use"
+        found = await world.volumes.connections([first, second])
+        assert [isinstance(one, VolumeConnection) for one in found] == [True, True]
+        await world.volumes.detach([second if stays else first])
+        [left] = (await world.volumes.of_servers([server]))[server]
+        assert (left.id, left.status) == (first if stays else second, "attached")
+        assert await world.status(volume) == "in-use"
+
+    async def test_a_volume_of_another_server_goes_to_no_second_host(self, world: VolumesWorld) -> None:
+        """It is refused, and stays as it was."""
+        volume, server = await world.volume(), world.server()
+        await world.in_use(server, volume)
+        wanted = WantedBeside(instance=world.server(), volume_id=volume, connector={**CONNECTOR, "host": "host2"})
+        [refused] = await world.volumes.connect_beside([wanted])
+        assert isinstance(refused, VolumesRefused)
+        assert await world.attached(server) == [(volume, "attached")]
 
     async def test_an_attachment_that_was_made_twice(self, world: VolumesWorld) -> None:
         """One is the server's, the one that its guest uses; others go, however many they are."""

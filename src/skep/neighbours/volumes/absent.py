@@ -21,6 +21,7 @@ from skep.neighbours.volumes.base import (
     VolumeConnection,
     VolumesRefused,
     WantedAttachments,
+    WantedBeside,
     WantedConnection,
     WantedVolumes,
 )
@@ -89,6 +90,10 @@ class NoVolumes:
         return [GONE if one.volume_ids else () for one in wanted]
 
     async def connect(self, wanted: Sequence[WantedConnection]) -> list[VolumeConnection | VolumesRefused]:
+        """There is nothing to connect."""
+        return [GONE for _ in wanted]
+
+    async def connect_beside(self, wanted: Sequence[WantedBeside]) -> list[VolumeConnection | VolumesRefused]:
         """There is nothing to connect."""
         return [GONE for _ in wanted]
 

@@ -179,6 +179,15 @@ class WantedConnection(msgspec.Struct, frozen=True, kw_only=True):
     """What the host says of itself: name, address, initiator; and where the volume is to be in the guest."""
 
 
+class WantedBeside(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume that a server has, and is to have on a second host besides."""
+
+    instance: InstanceUuid
+    volume_id: str
+    connector: dict[str, Any]
+    """As `WantedConnection.connector`, of the second host."""
+
+
 class VolumeConnection(msgspec.Struct, frozen=True, kw_only=True):
     """How a host reaches a volume. There may be passwords in it, so it is not shown."""
 
@@ -260,6 +269,13 @@ class ServerVolumes(Protocol):
 
         One that was made twice may be refused, so a repeat begins with `reserve`. A volume that another host of the
         server is connected to is refused: that attachment has to go first.
+        """
+        ...
+
+    async def connect_beside(self, wanted: Sequence[WantedBeside]) -> list[VolumeConnection | VolumesRefused]:
+        """Connect volumes to a second host, by a new attachment each; return how it reaches them.
+
+        The host before keeps its own. A repeat makes others: those whose answer was lost are to be deleted.
         """
         ...
 

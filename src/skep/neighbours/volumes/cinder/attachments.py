@@ -18,6 +18,7 @@ from skep.neighbours.volumes.base import (
     VolumeConnection,
     VolumesRefused,
     WantedAttachments,
+    WantedBeside,
     WantedConnection,
 )
 from skep.neighbours.volumes.cinder.calls import CinderCalls, CinderRefused
@@ -63,6 +64,20 @@ class AttachedVolumes:
         except CinderRefused as error:
             return VolumesRefused(str(error))
         return _connection(changed)
+
+    async def connect_beside(self, wanted: WantedBeside) -> VolumeConnection | VolumesRefused:
+        """Connect a volume to a second host of its server. Raises Unavailable.
+
+        Cinder connects a second attachment only where it is made so: one that is there already is refused.
+        """
+        fields = {"volume_uuid": wanted.volume_id, "instance_uuid": wanted.instance, "connector": wanted.connector}
+        try:
+            made = await self._skep.made(ATTACHMENTS, **fields)
+        except CinderRefused as error:
+            return VolumesRefused(str(error))
+        if (made.volume_id, made.instance) != (wanted.volume_id, wanted.instance):
+            raise nonsense(SERVICE, "the new attachment is that of others")
+        return _connection(made)
 
     async def connection(self, attachment_id: str) -> VolumeConnection | VolumesRefused:
         """Return how a host reaches a volume. Raises Unavailable."""

@@ -20,6 +20,7 @@ from skep.neighbours.volumes.base import (
     VolumeConnection,
     VolumesRefused,
     WantedAttachments,
+    WantedBeside,
     WantedConnection,
     WantedVolumes,
 )
@@ -76,6 +77,10 @@ class CinderVolumes(CinderProxies):
     async def connect(self, wanted: Sequence[WantedConnection]) -> list[VolumeConnection | VolumesRefused]:
         """Tell which hosts use attachments."""
         return await at_once(self._attached.connect(one) for one in wanted)
+
+    async def connect_beside(self, wanted: Sequence[WantedBeside]) -> list[VolumeConnection | VolumesRefused]:
+        """Connect volumes to second hosts."""
+        return await at_once(self._attached.connect_beside(one) for one in wanted)
 
     async def connections(self, attachments: Sequence[str]) -> list[VolumeConnection | VolumesRefused]:
         """Return how hosts reach volumes."""
