@@ -38,7 +38,7 @@ class BrickHost:
         from skep.compute.drivers.libvirt.volumes import GuestVolumes
 
         self.driver = driver = libvirt_driver(host_directory(), {"detach_seconds": 1})
-        volumes = GuestVolumes(driver._disks, VolumeKinds(self.bricks))  # type: ignore[attr-defined]
+        volumes = GuestVolumes("host", driver._disks, VolumeKinds(self.bricks))  # type: ignore[attr-defined]
         driver._volumes = driver._domains._volumes = volumes  # type: ignore[attr-defined]
         return driver
 

@@ -101,7 +101,7 @@ def _make_driver(setup: DriverSetup) -> LibvirtDriver:
     bridged = _bridged(options, directory / NETWORKS) if options.networks == "bridge" else None
     ports = _ports(options, disks) if options.networks == "neutron" else None
     kind = LiveMigratingLibvirtDriver if options.migration_uri else LibvirtDriver
-    volumes = GuestVolumes(disks, VolumeKinds(OsBricks(setup.host, directory / MOUNTS)))
+    volumes = GuestVolumes(setup.host, disks, VolumeKinds(OsBricks(setup.host, directory / MOUNTS)))
     return kind(setup.host, LibvirtConnection(uri), disks, volumes, options, directory, bridged, ports)
 
 

@@ -38,6 +38,8 @@ class VolumesAtHost(msgspec.Struct, frozen=True):
     """The content of the file."""
 
     volumes: tuple[VolumeAtHost, ...] = ()
+    host: str = ""
+    """Which host it is: others may see the same directories. Releases before this field did not say."""
 
 
 _decoder = json_decoder(VolumesAtHost)
@@ -46,7 +48,8 @@ _decoder = json_decoder(VolumesAtHost)
 class GuestVolumes:
     """The volumes of the guests of one host. All calls may block; of one server there is one at a time."""
 
-    def __init__(self, disks: GuestDisks, kinds: VolumeKinds) -> None:
+    def __init__(self, host: str, disks: GuestDisks, kinds: VolumeKinds) -> None:
+        self._host = host
         self._disks = disks
         self._kinds = kinds
         self._connecting = threading.Lock()
@@ -54,7 +57,7 @@ class GuestVolumes:
 
     def of(self, instance: InstanceUuid, attempt: int) -> tuple[VolumeAtHost, ...]:
         """Return the volumes of an attempt, in the order in which it got them."""
-        return _read(self._path(instance, attempt))
+        return _read(self._path(instance, attempt)).volumes
 
     def find(self, instance: InstanceUuid, attempt: int, volume_id: str) -> VolumeAtHost | None:
         """Return one volume of an attempt; None: it has it not."""
@@ -133,8 +136,9 @@ class GuestVolumes:
     def _disconnect(self, instance: InstanceUuid, attempt: int, kept: VolumeAtHost) -> None:
         mine = self._path(instance, attempt)
         with self._connecting:
-            others = [one for path in self._disks.files_of(VOLUMES) if path != mine for one in _read(path)]
-            if any(one.volume.volume_id == kept.volume.volume_id for one in others):
+            others = [_read(path) for path in self._disks.files_of(VOLUMES) if path != mine]
+            here = [one for other in others if other.host in ("", self._host) for one in other.volumes]
+            if any(one.volume.volume_id == kept.volume.volume_id for one in here):
                 log.info("volume stays for another guest of this host: %s", kept.volume.volume_id)
                 return
             self._kinds.disconnect(kept.volume, kept.source)
@@ -144,13 +148,13 @@ class GuestVolumes:
 
     def _write(self, instance: InstanceUuid, attempt: int, volumes: tuple[VolumeAtHost, ...]) -> None:
         path = self._path(instance, attempt)
-        guarded(lambda: write_whole(path, msgspec.json.encode(VolumesAtHost(volumes))))
+        guarded(lambda: write_whole(path, msgspec.json.encode(VolumesAtHost(volumes, self._host))))
 
 
-def _read(path: Path) -> tuple[VolumeAtHost, ...]:
+def _read(path: Path) -> VolumesAtHost:
     """Return what a file says; nothing where it is not there. Raises DriverError."""
     try:
-        return _decoder.decode(guarded_bytes(path)).volumes
+        return _decoder.decode(guarded_bytes(path))
     except msgspec.DecodeError as error:
         raise DriverError("StorageUnavailable", f"{path}: {error}") from error
 
