@@ -31,8 +31,9 @@ from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid, ProjectId, Request
 from skep.domain.images import Image
 from skep.domain.instances import Instance, Task
 from skep.domain.resources import Resources
-from skep.domain.sessions import contents_label, seal_to_run
+from skep.domain.sessions import connections_label, contents_label, seal_to_run
 from skep.domain.vifs import Vif
+from skep.domain.volumes import ConnectedVolume, ConnectedVolumes, ServerVolume
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import (
     ActPermission,
@@ -58,7 +59,9 @@ from skep.messages.to_cell_conductor import (
     ReportGuests,
     ReportHost,
     ReportProgress,
+    RequestConnections,
     RequestTicket,
+    SealedConnections,
     SealedContents,
     SealedTicket,
     Settled,
@@ -124,6 +127,8 @@ class ScriptedConductor:
         self.takes_tickets = True
         self.ticket: ImageTicket | None = None
         """What every host gets for every image; None: nothing."""
+        self.volumes: tuple[ConnectedVolume, ...] | None = None
+        """How every host reaches the volumes of every server; None: it is not told."""
         self.takes_networks = True
         self.networks: HostNetworks | None = None
         """What every host has to bring; None: others bring the networks."""
@@ -153,6 +158,7 @@ class ScriptedConductor:
             ReportProgress: lambda _: None,
             ReadContents: self._contents,
             RequestTicket: self._ticket,
+            RequestConnections: self._connections,
             ReadNetworks: self._networks,
         }
         return {message: self._answering(answer) for message, answer in answers.items()}
@@ -210,6 +216,13 @@ class ScriptedConductor:
         about = ("ticket", message.instance, message.attempt, message.image)
         key = self.all(RegisterAgent)[-1].exchange_key
         return SealedTicket(sealed=seal_to_run(key, about, msgspec.json.encode(self.ticket)))
+
+    def _connections(self, message: RequestConnections) -> SealedConnections:
+        if self.volumes is None:
+            return SealedConnections(sealed=None, reason="the host has no attempt of this server")
+        key = self.all(RegisterAgent)[-1].exchange_key
+        told = msgspec.json.encode(ConnectedVolumes(self.volumes))
+        return SealedConnections(sealed=seal_to_run(key, connections_label(message.instance, message.attempt), told))
 
     def _networks(self, message: ReadNetworks) -> NetworksOfHost:
         same = self.networks is None or self.networks.version == message.version
@@ -296,6 +309,8 @@ class AgentStage:
         self.snapshots: Snapshots | None = None
         self.open_contents: Opener = keeps_closed
         self.boot = "first"
+        self.volumes: tuple[ServerVolume, ...] = ()
+        """What every server has."""
         self.agent: Agent
         self.driver: FakeDriver
         self._agents: list[Agent] = []
@@ -353,7 +368,8 @@ class AgentStage:
         vifs: tuple[Vif, ...] = (),
     ) -> InstanceUuid:
         """Send an order to build."""
-        made = msgspec.structs.replace(instance(number, image=image, flavor=flavor), vifs=vifs)
+        made = instance(number, image=image, flavor=flavor)
+        made = msgspec.structs.replace(made, vifs=vifs, volumes=self.volumes)
         await self.transport.cast(
             compute(CELL, HOST),
             BuildAndRunInstance(
@@ -397,7 +413,8 @@ class AgentStage:
         by_wire: bool = False,
     ) -> None:
         """Send an order to take a step of a move of the first server."""
-        made = instance(1, flavor=Flavor(flavorid="moved", name="moved", vcpus=vcpus, memory_mb=512, root_gb=1))
+        flavor = Flavor(flavorid="moved", name="moved", vcpus=vcpus, memory_mb=512, root_gb=1)
+        made = msgspec.structs.replace(instance(1, flavor=flavor), volumes=self.volumes)
         await self.transport.cast(
             compute(CELL, HOST),
             MoveStep(

@@ -84,6 +84,8 @@ class MemoryVolumes(NoVolumes):
         """Likewise before attachments are deleted."""
         self.reached: dict[str, tuple[str, dict[str, Any]]] = {}
         """How hosts reach volumes: the kind of connection, and its data."""
+        self.unreached: set[str] = set()
+        """Volumes that no second host of a server reaches."""
         self.failing: dict[str, Exception] = {}
         """By the name of a call: what it raises."""
 
@@ -233,6 +235,8 @@ class MemoryVolumes(NoVolumes):
     def _connect_beside(self, wanted: WantedBeside) -> VolumeConnection | VolumesRefused:
         if all(one.server != wanted.instance for one in self.attachments.values() if one.volume_id == wanted.volume_id):
             return VolumesRefused(f"Volume {wanted.volume_id} is not the server's.")
+        if wanted.volume_id in self.unreached:
+            return VolumesRefused(f"Volume {wanted.volume_id} is not reached.")
         made = Kept(id=new_uuid(), server=wanted.instance, volume_id=wanted.volume_id, host=wanted.connector["host"])
         self.attachments[made.id] = made
         return self._connection(made)

@@ -51,7 +51,7 @@ async def differences(sources: Sources, cell: Cell, there: Held) -> list[Differe
             if any(one.swap is not None or one.leaving for one in row.volumes):
                 # What it has changes just now.
                 continue
-            named = {one.attachment_id: one.volume_id for one in row.volumes}
+            named = row.attachments
             has = _shown(there.get(server, ()))
             if named != has:
                 evidence = {"cell": cell.name, "row": named, "attachments": has}

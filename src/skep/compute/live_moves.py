@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from skep.compute import config_drives
+from skep.compute import config_drives, connections
 from skep.compute.drivers.base import MoveDriver
 from skep.compute.drivers.live import Copying, LiveMigrationDriver
 from skep.compute.entries import Acknowledged, GuestBuilt, SpawnGranted
@@ -62,9 +62,11 @@ class LiveMoves:
             return begun
         if opened.built is not None:
             return opened.built.power_state
-        unwritten = await config_drives.write(self._host, order.instance, order.attempt)
-        if unwritten is not None:
-            return unwritten
+        failed = await config_drives.write(self._host, order.instance, order.attempt)
+        if failed is None:
+            failed = await connections.connect(self._host, order.instance, order.attempt, order.context)
+        if failed is not None:
+            return failed
         place = exchange_of(self._host).place(order.move, order.attempt)
         waiting = self._driver.await_guest(order.instance, order.attempt, order.resources, order.allocation, place)
         made = await self._host.calls.change("prepare", waiting, order.instance.uuid)
@@ -167,6 +169,9 @@ class LiveMoves:
         host, driver = self._host, self._host.driver
         if not isinstance(driver, MoveDriver):
             return no_guest(host, order)
+        failed = await connections.connect(host, order.instance, order.attempt, order.context)
+        if failed is not None:
+            return failed
         making = driver.take_up(order.instance, order.attempt, order.resources, order.allocation, start=order.start)
         return await host.calls.change("spawn", making, order.instance.uuid)
 

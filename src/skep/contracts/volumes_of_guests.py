@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from skep.compute.drivers.base import Driver, DriverError, RebuildDriver
+from skep.compute.drivers.live import Copying, LiveMigrationDriver
 from skep.compute.drivers.volumes import VolumeDriver
 from skep.contracts.live_migrations import guest_of, prepare, remove
 from skep.domain.ids import InstanceUuid
-from skep.domain.instances import Instance
+from skep.domain.instances import Instance, PowerState
 from skep.domain.volumes import ConnectedVolume
 
 
 class VolumesOfGuestsContract:
     """Tests of the protocol `skep.compute.drivers.volumes.VolumeDriver`."""
+
+    def target(self, driver: Driver) -> Driver:
+        """Return the driver of the host that guests go to live."""
+        return driver
 
     def connection(self, number: int) -> ConnectedVolume:
         """Return a volume that the host can connect, another one for each number."""
@@ -79,6 +86,31 @@ class VolumesOfGuestsContract:
         self._has(driver, small)
         assert await guest_of(driver, small) is not None
         await remove(driver, small, 1)
+
+    async def test_a_guest_that_goes_to_another_host_has_its_volumes_there(
+        self, driver: Driver, small: Instance, tmp_path: Path
+    ) -> None:
+        """The target has them before the guest comes, and once more after it was told twice; the source has none."""
+        volumes, target = _volumes(driver), self.target(driver)
+        if not isinstance(driver, LiveMigrationDriver) or not isinstance(target, LiveMigrationDriver):
+            pytest.skip("this driver lacks the capability `live_migrate`")
+        place, has = tmp_path / "place", small.flavor.resources()
+        await prepare(driver, small, 1)
+        await volumes.connect_volumes(small.uuid, 1, (self.connection(1), self.connection(2)))
+        await driver.spawn(small, 1, has)
+        there = _volumes(target)
+        for _ in range(2):
+            await there.connect_volumes(small.uuid, 2, (self.connection(1), self.connection(2)))
+            await target.await_guest(small, 2, has, None, place)
+        self._has(driver, small, 1, 2)
+        await driver.copy_guest(small.uuid, 1, place, Copying())
+        await driver.hand_over(small.uuid, 1, place)
+        for _ in range(2):
+            assert await target.take_over(small, 2, has, None, place, start=True) is PowerState.RUNNING
+        self._has(target, small, 1, 2)
+        await remove(driver, small, 1)
+        self._has(target, small, 1, 2)
+        await remove(target, small, 2)
 
     def _has(self, driver: Driver, small: Instance, *numbers: int) -> None:
         found = self.volumes_of(driver, small.uuid)

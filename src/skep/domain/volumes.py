@@ -96,6 +96,13 @@ class VolumePlug(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether its host has no more to do with it: what is left is to tell the volume service."""
 
 
+class VolumeBeside(msgspec.Struct, frozen=True, kw_only=True):
+    """By which a volume is connected to a second host, while its server goes there live."""
+
+    attachment_id: str
+    host: str
+
+
 class PlugVolume(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of what gives a guest a volume, and of what takes it away."""
 
@@ -142,6 +149,8 @@ class ServerVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """While its host makes or deletes one for the volume service."""
     plug: VolumePlug | None = None
     """While its host gives it to the guest, or takes it away."""
+    beside: VolumeBeside | None = None
+    """While its server goes to another host live: both hosts have it."""
     leaving: bool = False
     """Whether it is taken from the server: the row has decided it, and the volume service has yet to let go of it."""
 

@@ -2,18 +2,20 @@
 
 The host asks its conductor, which asks here. What goes down is sealed for the run of the agent, so that conductors pass
 on what they cannot read, and it is stored nowhere above the host. A host hears only of volumes that the server's row
-says are connected to it, and only while an attempt of the server is open there.
+says are connected to it, and only while an attempt of the server is open there. To a host that makes ready for a server
+which comes live they are connected when it asks (`second_attachments.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
 from skep.database import Connection
-from skep.database.cell import guest_secrets
+from skep.database.cell import guest_secrets, second_attachments
 from skep.database.cell import volumes as cell_volumes
 from skep.database.cell.volumes import VolumesOfRow
 from skep.domain.context import RequestContext
@@ -25,6 +27,7 @@ from skep.messages.to_cell_conductor import SealedConnections
 from skep.messages.to_super_conductor import ReadConnections
 from skep.neighbours.volumes.base import VolumesRefused
 from skep.super_conductor.parts import Parts
+from skep.super_conductor.second_attachments import SecondAttachments
 from skep.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -34,11 +37,23 @@ NO_SESSION = SealedConnections(sealed=None, reason="the agent of the host has be
 NOT_ITS = SealedConnections(sealed=None, reason="the server has no volume by an attachment that was named")
 
 
+class _Asked(NamedTuple):
+    """What a cell knows of a host that asks, and of the server."""
+
+    key: bytes | None = None
+    """Of the host's agent."""
+    row: VolumesOfRow | None = None
+    """None: the host has no attempt of the server."""
+    prepares: bool = False
+    """Whether the server is to come to the host live."""
+
+
 class Connections:
     """Tells hosts of the volumes of servers that they have."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._second = SecondAttachments(parts)
 
     async def read(
         self, cell: CellUuid, message: ReadConnections, _context: RequestContext | None
@@ -54,12 +69,17 @@ class Connections:
         access = parts.cells.get(cell)
         if access is None:
             raise Unavailable(f"This process does not know cell {cell}.")
-        key, row = await access.read(partial(_asked, message=message))
-        if row is None or row.host != message.host:
+        key, row, prepares = await access.read(partial(_asked, message=message))
+        if row is None or not (prepares or row.host == message.host):
             return NOT_HERE
         if key is None:
             return NO_SESSION
-        wanted = list(_named(row, message.attachments) if message.attachments else staying(row.volumes))
+        volumes: Sequence[ServerVolume] | VolumesRefused = row.volumes
+        if prepares:
+            volumes = await self._second.made(access, message.instance, message.host, message.attempt)
+        if isinstance(volumes, VolumesRefused):
+            return SealedConnections(sealed=None, reason=volumes.message)
+        wanted = list(_named(volumes, message.attachments) if message.attachments else staying(volumes))
         if len(wanted) < len(message.attachments):
             return NOT_ITS
         elsewhere = next((one for one in wanted if one.host != message.host), None)
@@ -96,9 +116,9 @@ class Connections:
         return ConnectedVolumes(tuple(told))
 
 
-def _named(row: VolumesOfRow, attachments: Sequence[str]) -> Iterator[ServerVolume]:
+def _named(volumes: Sequence[ServerVolume], attachments: Sequence[str]) -> Iterator[ServerVolume]:
     """Give what the server has by these attachments, also what is to stand in the place of another."""
-    for one in row.volumes:
+    for one in volumes:
         if one.attachment_id in attachments:
             yield one
         swap = one.swap
@@ -107,10 +127,10 @@ def _named(row: VolumesOfRow, attachments: Sequence[str]) -> Iterator[ServerVolu
             yield msgspec.structs.replace(one, **other, swap=None)
 
 
-def _asked(connection: Connection, message: ReadConnections) -> tuple[bytes | None, VolumesOfRow | None]:
-    """Return the key of the host's agent, and what the row says; nothing of a server whose attempt is not there."""
+def _asked(connection: Connection, message: ReadConnections) -> _Asked:
     place = (message.instance, message.attempt, message.host)
     if not guest_secrets.is_open(connection, *place):
-        return None, None
+        return _Asked()
     row = cell_volumes.told(connection, [message.instance]).get(message.instance)
-    return guest_secrets.exchange_key_of_host(connection, message.host), row
+    key = guest_secrets.exchange_key_of_host(connection, message.host)
+    return _Asked(key, row, prepares=second_attachments.are_wanted(connection, *place))

@@ -25,7 +25,16 @@ from skep.database.cell.volumes import VolumesOfRow
 from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid, ProjectId
-from skep.domain.volumes import NOWHERE, ServerVolume, VolumeEnds, VolumePlug, VolumeSwap, connector, staying
+from skep.domain.volumes import (
+    NOWHERE,
+    ServerVolume,
+    VolumeBeside,
+    VolumeEnds,
+    VolumePlug,
+    VolumeSwap,
+    connector,
+    staying,
+)
 from skep.neighbours.at_once import at_once
 from skep.neighbours.volumes import leaving
 from skep.neighbours.volumes.base import (
@@ -261,6 +270,8 @@ class VolumesOfServers:
             volume = msgspec.structs.replace(volume, snapshot=None)
         if volume.plug is not None and volume.plug.over and not row.is_ending:
             volume = await self._plugged(row, volume, volume.plug)
+        if volume.beside is not None and not row.is_awaited:
+            volume = await self._of_one_host(row, volume, volume.beside)
         volumes, kept = self._parts.volumes, volume
         used: tuple[str, ...] = ()
         if volume.host == row.host and volume.attachment_id:
@@ -280,6 +291,14 @@ class VolumesOfServers:
             return kept
         connected = await self.connect(kept, row.host)
         return self._refused(row, kept, connected) if isinstance(connected, VolumesRefused) else connected
+
+    async def _of_one_host(self, row: VolumesOfRow, volume: ServerVolume, beside: VolumeBeside) -> ServerVolume:
+        """Return a volume as it is once a live migration is over: its server has it on one host. Raises Unavailable."""
+        if beside.host != row.host:
+            await self._parts.volumes.detach([beside.attachment_id])
+            return msgspec.structs.replace(volume, beside=None)
+        await self._parts.volumes.detach([volume.attachment_id])
+        return msgspec.structs.replace(volume, attachment_id=beside.attachment_id, host=beside.host, beside=None)
 
     async def _plugged(self, row: VolumesOfRow, volume: ServerVolume, plug: VolumePlug) -> ServerVolume:
         """Return a volume as it is once the service knows that its guest has it. Raises Unavailable."""
@@ -446,6 +465,9 @@ class VolumesOfServers:
         if row is None or instance not in again or again[instance].since != holder.since:
             # It moves between cells, or something was asked for after what is there was listed.
             return True
+        if row.is_awaited and any(one.beside is not None for one in row.volumes):
+            # It has volumes on two hosts, until it is on the one or the other for good.
+            return True
         unknown, ids = _unknown(there, row), {one.id for one in there}
         had = {one.volume_id for one in row.volumes if one.attachment_id in ids}
         await parts.volumes.detach([one.id for one in unknown if one.status != ATTACHED or one.volume_id in had])
@@ -526,4 +548,4 @@ class VolumesOfServers:
 
 def _unknown(there: Sequence[VolumeAttachment], row: VolumesOfRow) -> list[VolumeAttachment]:
     """Return the attachments of a server that its row does not name."""
-    return [one for one in there if one.id not in row.attachments]
+    return [one for one in there if one.id not in row.all_attachments]

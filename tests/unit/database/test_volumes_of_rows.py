@@ -7,10 +7,11 @@ import pytest
 import sqlalchemy as sa
 
 from skep.database.cell import instances, volumes
+from skep.database.cell.tables import attempts
 from skep.database.cell.tables import instances as rows
 from skep.database.cell.volumes import VolumesOfRow
 from skep.domain.instances import State
-from skep.domain.volumes import NOWHERE, ServerVolume
+from skep.domain.volumes import NOWHERE, ServerVolume, VolumeBeside
 from tests.support.rows import HOST, ONE, bring_to
 
 VOLUME = ServerVolume(id="bdm", volume_id="volume", attachment_id="attachment", device="/dev/vdb")
@@ -130,3 +131,45 @@ def test_a_row_that_does_not_count_is_left_alone(cell: sa.Connection, state: Sta
     cell.execute(rows.update().values(state=state.value))
     assert misplaced(cell) == []
     assert volumes.told(cell, [ONE]) == {}
+
+
+def beside(host: str, *given: ServerVolume) -> tuple[ServerVolume, ...]:
+    second = VolumeBeside(attachment_id="second", host=host)
+    return tuple(msgspec.structs.replace(one, beside=second) for one in given)
+
+
+def awaited(cell: sa.Connection, attempt: int, *, is_open: bool = True) -> None:
+    """Have another host make ready for the server, or have undone that."""
+    cell.execute(attempts.delete().where(attempts.c.attempt == attempt))
+    values = {"instance": ONE, "attempt": attempt, "node": "other-node", "host": OTHER, "started_at": 1}
+    cell.execute(attempts.insert().values(**values, open=is_open))
+
+
+def test_volumes_on_two_hosts_wait_until_the_server_is_on_one(cell: sa.Connection) -> None:
+    """Whether it came to the other or not, and until that has undone what was made there."""
+    bring_to(cell, State.ACTIVE)
+    mine = volumes.told(cell, [ONE])[ONE]
+    assert not mine.is_awaited
+    number = cell.execute(sa.select(rows.c.attempt)).scalar_one()
+    volumes.note(cell, has(cell, VOLUME), on(HOST, VOLUME), 5)
+    awaited(cell, number + 1)
+    before = volumes.told(cell, [ONE])[ONE]
+    assert before.is_awaited
+    assert volumes.note(cell, before, beside(OTHER, *before.volumes), 6)
+    assert misplaced(cell) == []
+    assert volumes.told(cell, [ONE])[ONE].attachments == {"attachment": "volume", "second": "volume"}
+    volumes.loosen(cell, ONE)
+    [found] = volumes.misplaced(cell, 10)
+    assert found.is_awaited, "whoever looks leaves the second attachment alone"
+    assert volumes.note(cell, found, found.volumes, 7)
+    assert misplaced(cell) == []
+    awaited(cell, number + 1, is_open=False)
+    [found] = volumes.misplaced(cell, 10)
+    assert not found.is_awaited
+    awaited(cell, number + 1)
+    cell.execute(rows.update().values(host=OTHER, attempt=number + 1))
+    [found] = volumes.misplaced(cell, 10)
+    assert not found.is_awaited
+    here = ServerVolume(id="bdm", volume_id="volume", attachment_id="second", device="/dev/vdb", host=OTHER)
+    assert volumes.note(cell, found, (here,), 8)
+    assert misplaced(cell) == []

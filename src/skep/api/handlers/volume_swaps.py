@@ -96,7 +96,7 @@ async def give_back(request: ApiRequest, found: LocatedServer, attachment_id: st
     services, server = request.services, found.instance.uuid
     try:
         rows = await read_cell(services, found.cell, partial(cell_volumes.told, uuids=[server]))
-        if server not in rows or attachment_id in rows[server].attachments:
+        if server not in rows or attachment_id in rows[server].all_attachments:
             return
         await services.server_volumes.detach([attachment_id])
     except SkepError as error:

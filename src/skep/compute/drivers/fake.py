@@ -25,7 +25,7 @@ from skep.compute.drivers.fake_lines import FakeLines
 from skep.compute.drivers.fake_live import FakeLiveMigration
 from skep.compute.drivers.fake_networks import FakeNetworks
 from skep.compute.drivers.fake_topology import FakeTopology
-from skep.compute.drivers.fake_volumes import FakeVolumes
+from skep.compute.drivers.fake_volumes import FakeVolumes, PromisedVolumes
 from skep.compute.drivers.guest_log import EventName, GuestEvent, GuestLog, read_events
 from skep.domain.clock import SECOND, Clock
 from skep.domain.ids import InstanceUuid
@@ -40,6 +40,7 @@ DISKS = "disks"
 EPHEMERALS = "ephemeral/disks"
 INTERFACES = "interfaces"
 DRIVES = "config-drives"
+PROMISED = "volumes"
 RESCUE = "rescue"
 """The directory with `disks` and `guests` of rescue systems."""
 DUMP = "/var/crash/vmcore"
@@ -111,7 +112,7 @@ class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether disks have the bytes of the servers' images; otherwise they are empty."""
 
 
-class FakeDriver(FakeLiveMigration, FakeLines, FakeVolumes, FakeNetworks):
+class FakeDriver(FakeVolumes, FakeLiveMigration, FakeLines, FakeNetworks):
     """Pretends to run guests. Opening it reads the host's file; `close` gives the file back, the guests stay."""
 
     def __init__(
@@ -122,7 +123,7 @@ class FakeDriver(FakeLiveMigration, FakeLines, FakeVolumes, FakeNetworks):
         self._directory = directory
         self._clock = clock or Clock()
         self._log = GuestLog(directory / GUESTS_FILE)
-        self._connected = {}
+        self._promised = PromisedVolumes(directory / PROMISED)
         self._inside = GuestInsides(directory / INSIDES)
         self._disks = FakeDisks(directory / DISKS)
         self._drives = FakeDrives(directory / DRIVES)
@@ -238,6 +239,7 @@ class FakeDriver(FakeLiveMigration, FakeLines, FakeVolumes, FakeNetworks):
         """Remove a disk."""
         self._kind(resource).remove(instance, attempt)
         self._drives.remove(instance, attempt)
+        self._promised.drop(instance, attempt)
         self._inside.drop(instance, attempt)
         self._end_rescue(instance, attempt)
 
@@ -257,6 +259,7 @@ class FakeDriver(FakeLiveMigration, FakeLines, FakeVolumes, FakeNetworks):
         if there is not None and there.attempt != attempt:
             raise DriverError("InstanceExists", f"{instance.uuid} is there already, made by attempt {there.attempt}")
         if there is not None and there.whole:
+            self._get_connected(there)
             return there.power_state
         if there is None:
             self._write(
@@ -349,6 +352,7 @@ class FakeDriver(FakeLiveMigration, FakeLines, FakeVolumes, FakeNetworks):
         if there is not None and there.attempt != attempt:
             raise DriverError("InstanceExists", f"{instance.uuid} is there already, made by attempt {there.attempt}")
         if there is not None and there.whole:
+            self._get_connected(there)
             return there.power_state
         self._disks.path(instance.uuid, attempt)
         if there is None:

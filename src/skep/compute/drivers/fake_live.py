@@ -55,6 +55,10 @@ class FakeLiveMigration(abc.ABC):
         """Seconds that each slice takes."""
 
     @abc.abstractmethod
+    def _get_connected(self, guest: Guest) -> None:
+        """Give a guest that is there the volumes that were connected for it."""
+
+    @abc.abstractmethod
     async def _fail(self, operation: str, server: str = "") -> None:
         """Raise DriverError when a rule says so."""
 
@@ -170,6 +174,7 @@ class FakeLiveMigration(abc.ABC):
         if there is not None and there.attempt != attempt:
             raise DriverError("InstanceExists", f"{uuid} is there already, made by attempt {there.attempt}")
         if there is not None and there.whole:
+            self._get_connected(there)
             return there.power_state
         said = _handed_over(place)
         if said is None:
@@ -186,9 +191,10 @@ class FakeLiveMigration(abc.ABC):
         self._inside.take_up(uuid, attempt)
         if start:
             self._write("spawned", uuid, attempt, memory=said.memory)
-            return PowerState.RUNNING
-        self._write("powered_off", uuid, attempt, left=PowerState.PAUSED, memory=said.memory)
-        return PowerState.PAUSED
+        else:
+            self._write("powered_off", uuid, attempt, left=PowerState.PAUSED, memory=said.memory)
+        self._get_connected(self._log.guests[uuid])
+        return PowerState.RUNNING if start else PowerState.PAUSED
 
     async def _converges(self, guest: Guest) -> bool:
         """Tell whether the guest writes more slowly than it is copied: a rule `converge` that fails says no."""

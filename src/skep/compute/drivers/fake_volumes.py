@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -11,6 +12,7 @@ from skep.compute.drivers.base import DriverError, Guest
 from skep.compute.drivers.guest_log import GuestEvent, GuestLog, VolumeOnPaper
 from skep.compute.drivers.live import Copying
 from skep.domain.clock import Clock
+from skep.domain.decoding import json_decoder
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
 from skep.domain.volumes import AssistSnapshot, ConnectedVolume, ExtendedVolume, SwapVolume
@@ -18,13 +20,44 @@ from skep.domain.volumes import AssistSnapshot, ConnectedVolume, ExtendedVolume,
 SLICES = 4
 
 
+class PromisedVolumes:
+    """What guests are to have once they are there: a file for each attempt, which outlives the agent."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._promised = {path.name: _decoder.decode(path.read_bytes()) for path in directory.glob("*_*[0-9]")}
+
+    def keep(self, instance: InstanceUuid, attempt: int, volumes: Sequence[ConnectedVolume]) -> None:
+        """Keep these in place of what the attempt had. Raises OSError."""
+        name = f"{instance}_{attempt}"
+        papers = tuple(_on_paper(one) for one in volumes)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        fresh = self._directory / f"{name}.new"
+        fresh.write_bytes(msgspec.json.encode(papers))
+        fresh.replace(self._directory / name)
+        self._promised[name] = papers
+
+    def of(self, instance: InstanceUuid, attempt: int) -> tuple[VolumeOnPaper, ...]:
+        """Return what an attempt is to have."""
+        return self._promised.get(f"{instance}_{attempt}", ())
+
+    def drop(self, instance: InstanceUuid, attempt: int) -> None:
+        """Forget what an attempt was to have."""
+        name = f"{instance}_{attempt}"
+        if name in self._promised:
+            (self._directory / name).unlink(missing_ok=True)
+            del self._promised[name]
+
+
+_decoder = json_decoder(tuple[VolumeOnPaper, ...])
+
+
 class FakeVolumes(abc.ABC):
     """The capabilities `attach_volume`, `swap_volume`, `extend_volume` and `assisted_snapshot` of fake hosts."""
 
     _log: GuestLog
     _clock: Clock
-    _connected: dict[tuple[InstanceUuid, int], tuple[ConnectedVolume, ...]]
-    """By server and attempt: what its guest is to have once it is there."""
+    _promised: PromisedVolumes
 
     @property
     @abc.abstractmethod
@@ -46,8 +79,18 @@ class FakeVolumes(abc.ABC):
     async def connect_volumes(self, instance: InstanceUuid, attempt: int, volumes: Sequence[ConnectedVolume]) -> None:
         """Keep what is told until the guest is there, which then has them."""
         guest = self._log.guests.get(instance)
-        if guest is None or not guest.whole:
-            self._connected[instance, attempt] = tuple(volumes)
+        if guest is None or not guest.whole or guest.attempt != attempt:
+            self._keep_promised(instance, attempt, volumes)
+
+    def _keep_promised(self, instance: InstanceUuid, attempt: int, volumes: Sequence[ConnectedVolume]) -> None:
+        try:
+            self._promised.keep(instance, attempt, volumes)
+        except OSError as error:
+            raise DriverError("StorageUnavailable", str(error)) from error
+
+    def promised(self, instance: InstanceUuid, attempt: int) -> list[VolumeOnPaper]:
+        """Return the volumes that an attempt has connected for a guest that is still to come."""
+        return [*self._promised.of(instance, attempt)]
 
     async def attach_volume(self, instance: InstanceUuid, attempt: int, volume: ConnectedVolume) -> PowerState:
         """Write down that the guest has it."""
@@ -88,8 +131,9 @@ class FakeVolumes(abc.ABC):
 
     def _get_connected(self, guest: Guest) -> None:
         """Write down which volumes a guest has that has just been made."""
-        for one in self._connected.pop((guest.instance, guest.attempt), ()):
-            self._write_volume(guest, _on_paper(one))
+        for one in self._promised.of(guest.instance, guest.attempt):
+            self._write_volume(guest, one)
+        self._promised.drop(guest.instance, guest.attempt)
 
     def _with_attempt(self, guest: Guest, attempt: int) -> bool:
         if guest.attempt != attempt:

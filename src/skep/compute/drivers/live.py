@@ -78,7 +78,8 @@ class LiveMigrationDriver(Protocol):
     ) -> None:
         """Target: make all resources of the plan, and what a guest can be copied into. Raises DriverError.
 
-        It is not whole and does not run. What is there already stays, with all that was copied into it.
+        It is not whole and does not run. What is there already stays, with all that was copied into it. A driver that
+        connects volumes (`VolumeDriver`) was told of those of the attempt before.
         """
 
     async def copy_guest(self, instance: InstanceUuid, attempt: int, place: Path, copying: Copying) -> None:
@@ -93,9 +94,10 @@ class LiveMigrationDriver(Protocol):
     async def hand_over(self, instance: InstanceUuid, attempt: int, place: Path) -> None:
         """Source: stop the guest for good, copy what is left, and remove the guest from the hypervisor.
 
-        Its disks stay until the attempt is undone. One that is handed over already is no error. What `copy_guest` could
-        not copy beforehand is copied now, while the guest goes on; the `Copying` that it was given counts on until this
-        returns, its wishes and its figures. Raises DriverError as long as the guest can go on here, and only then.
+        Its disks stay until the attempt is undone; its volumes this host lets go of. One that is handed over already is
+        no error. What `copy_guest` could not copy beforehand is copied now, while the guest goes on; the `Copying` that
+        it was given counts on until this returns, its wishes and its figures. Raises DriverError as long as the guest
+        can go on here, and only then.
         """
 
     async def go_on(self, instance: InstanceUuid, attempt: int, *, start: bool) -> PowerState:

@@ -163,18 +163,24 @@ def columns_of(instance: Instance) -> dict[str, Any]:
     }
 
 
+BESIDE = "+"
+"""Value of `volumes_at` where volumes are connected to a second host, besides that of their server."""
+
+
 def volumes_at(volumes: Sequence[ServerVolume]) -> str | None:
     """Return the value of `volumes_at` for a server with these volumes; None: it has none.
 
     Of one that its host has done with, whatever came of that, and of one that leaves, the volume service is still to be
     told.
     """
-    hosts = (
-        {UNKNOWN}
-        if any(one.is_to_be_told or one.leaving for one in volumes)
-        else {one.host if one.attachment_id else UNKNOWN for one in volumes}
-    )
+    hosts = {UNKNOWN} if any(one.is_to_be_told or one.leaving for one in volumes) else {_at(one) for one in volumes}
     return None if not hosts else hosts.pop() if len(hosts) == 1 else UNKNOWN
+
+
+def _at(volume: ServerVolume) -> str:
+    if not volume.attachment_id:
+        return UNKNOWN
+    return volume.host if volume.beside is None else BESIDE
 
 
 _REQUESTED = json_decoder(RequestedServer)

@@ -126,8 +126,8 @@ shelved server is (`domain.instances.Shelved`): a row with it that is in a state
 `guest_password`: what the guest has told of itself; `vifs`: its interfaces (`domain.vifs.Vif`), none without a port;
 `bound_to`: the host that its ports are bound to, which follows `host`, or `instances.ANEW`; `volumes`: its volumes
 (`domain.volumes.ServerVolume`), none without one; `volumes_at`: the host that all of them are connected to, which
-follows `host`. Both are empty for no host, and `instances.UNKNOWN` where it is not known or not the same for all.
-"""
+follows `host`, or `instances.BESIDE`. Both are empty for no host, and `instances.UNKNOWN` where it is not known or not
+the same for all."""
 
 attempts = sa.Table(
     "attempts",

@@ -9,8 +9,8 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell import unreadable
-from skep.database.cell.instances import ELSEWHERE, UNKNOWN, volumes_at
-from skep.database.cell.tables import MISPLACED, instances, migrations
+from skep.database.cell.instances import BESIDE, ELSEWHERE, UNKNOWN, volumes_at
+from skep.database.cell.tables import MISPLACED, attempts, instances, migrations
 from skep.database.constants import constants
 from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid, ProjectId
@@ -33,27 +33,44 @@ class VolumesOfRow(msgspec.Struct, frozen=True, kw_only=True):
     """The same as it is stored: a write is for a row that still says so."""
     is_ending: bool = False
     """Whether the server is being deleted."""
+    is_awaited: bool = False
+    """Whether another host has an attempt that the server may go to."""
 
     @property
-    def attachments(self) -> set[str]:
-        """Those by which the server has volumes, also such as are to stand in the place of others."""
-        swapped = {one.swap.attachment_id for one in self.volumes if one.swap is not None}
-        return {one.attachment_id for one in self.volumes} | swapped
+    def attachments(self) -> dict[str, str]:
+        """Those by which the server has volumes, also on a second host, with their volumes."""
+        beside = {one.beside.attachment_id: one.volume_id for one in self.volumes if one.beside is not None}
+        return {one.attachment_id: one.volume_id for one in self.volumes} | beside
+
+    @property
+    def all_attachments(self) -> set[str]:
+        """Those, and such as are to stand in the place of others."""
+        return {*self.attachments, *(one.swap.attachment_id for one in self.volumes if one.swap is not None)}
 
 
 _REIMAGED = sa.exists(
     sa.select(migrations.c.uuid).where(migrations.c.instance == row.uuid, migrations.c.step.in_(constants(REIMAGING)))
 )
 
-_COLUMNS = (row.uuid, row.project_id, row.host, row.volumes, row.task)
+_AWAITED = sa.exists(
+    sa.select(attempts.c.attempt).where(
+        attempts.c.instance == row.uuid, attempts.c.open, attempts.c.attempt > row.attempt
+    )
+)
+"""Says that a host has an attempt of a server which is younger than the one that the server is: it goes there, or what
+was made for that is not undone yet."""
+
+_COLUMNS = (row.uuid, row.project_id, row.host, row.volumes, row.task, _AWAITED.label("is_awaited"))
 
 
 def misplaced(connection: sa.Connection, limit: int, after: str = "") -> list[VolumesOfRow]:
     """Return servers whose volumes are not all connected to their host, in the order of their ids.
 
-    Without those whose boot volume is just filled anew: it is connected once that is done.
+    Without those whose boot volume is just filled anew: it is connected once that is done. Likewise without those that
+    go to another host, or came to nothing there and are not undone yet: that host has their volumes connected.
     """
-    wanted = (MISPLACED, ~ELSEWHERE, ~_REIMAGED, row.uuid > after)
+    held = sa.and_(row.volumes_at == BESIDE, _AWAITED)
+    wanted = (MISPLACED, ~ELSEWHERE, ~_REIMAGED, ~held, row.uuid > after)
     query = sa.select(*_COLUMNS).where(*wanted).order_by(row.uuid).limit(limit)
     return _readable(connection.execute(query))
 
@@ -73,7 +90,8 @@ def note(connection: sa.Connection, before: VolumesOfRow, volumes: Sequence[Serv
     values = columns(volumes)
     if volumes:
         right = sa.func.coalesce(row.host, NOWHERE) == before.host
-        values["volumes_at"] = sa.case((right, before.host), else_=UNKNOWN)
+        where = before.host if all(one.beside is None for one in volumes) else BESIDE
+        values["volumes_at"] = sa.case((right, where), else_=UNKNOWN)
     mine = (row.uuid == before.instance, row.deleted_at.is_(None), row.volumes.is_not_distinct_from(before.stored))
     return bool(connection.execute(instances.update().where(*mine).values(**values, changed_at=now)).rowcount)
 
@@ -139,4 +157,5 @@ def _of(found: Any) -> VolumesOfRow:
         volumes=load(found.volumes, tuple[ServerVolume, ...]) if found.volumes else (),
         stored=found.volumes,
         is_ending=found.task == Task.DELETING.value,
+        is_awaited=bool(found.is_awaited),
     )

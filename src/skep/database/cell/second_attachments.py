@@ -1,0 +1,35 @@
+"""Volumes of servers that are migrated live: connected to the target, too, before its guest is made ready.
+
+The target asks how it reaches them while it prepares (`live_prepare`). A super conductor connects them then and writes
+into the row by which attachments (`ServerVolume.beside`). They are the server's after the switch, in place of those of
+the source. Where the migration comes to nothing they go once the target has undone its attempt, or is fenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from skep.database.cell import volumes
+from skep.database.cell.live_moves import PREPARING
+from skep.database.cell.tables import migrations
+from skep.database.cell.volumes import VolumesOfRow
+from skep.domain.ids import InstanceUuid
+from skep.domain.volumes import ServerVolume
+
+move = migrations.c
+
+
+def are_wanted(connection: sa.Connection, instance: InstanceUuid, attempt: int, host: str) -> bool:
+    """Tell whether a host makes ready for a server that is to come to it live, by this attempt."""
+    mine = (move.instance == instance, move.dest_attempt == attempt, move.dest_host == host)
+    return connection.execute(sa.select(move.uuid).where(move.step == PREPARING, *mine)).first() is not None
+
+
+def note(
+    connection: sa.Connection, before: VolumesOfRow, after: Sequence[ServerVolume], attempt: int, host: str, now: int
+) -> bool:
+    """Write by which attachments volumes are connected to a target; False, and nothing written, where it has no use for
+    them by now, or the row says something else."""
+    return are_wanted(connection, before.instance, attempt, host) and volumes.note(connection, before, after, now)
