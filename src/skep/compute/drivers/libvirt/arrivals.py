@@ -11,6 +11,7 @@ import msgspec
 
 from skep.compute.drivers.libvirt.domain import LABEL, NAMESPACE, GuestLabel, label_text
 from skep.compute.drivers.libvirt.options import MigrationWay
+from skep.compute.drivers.libvirt.volume_disks import VolumeDisk, arrive
 from skep.domain.decoding import json_decoder
 
 ARRIVAL = "target.json"
@@ -33,6 +34,8 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     """Whether guests may go on here before all of their memory is here."""
     links: dict[str, str] = {}
     """MAC addresses of interfaces -> the links of the target that they are plugged into."""
+    volumes: tuple[VolumeDisk, ...] = ()
+    """Those of the guest, as the target has connected them; their buses are the guest's."""
 
     @property
     def pool(self) -> str:
@@ -112,13 +115,17 @@ def moving_disks(domain: str, directory: Path) -> tuple[MovingDisk, ...]:
 
 
 def arriving_xml(domain: str, directory: Path, arrival: Arrival, *, shared: bool) -> str:
-    """Return the XML that a domain has on the target: its files and links there, and the target's label.
+    """Return the XML that a domain has on the target: its files, volumes and links there, and the target's label.
 
     Where the storage is not `shared` a disk is whole on the target: nothing is below it.
     """
     root = ET.fromstring(domain)  # noqa: S314 - of libvirt
-    if not shared:
-        for disk in root.findall("devices/disk"):
+    volumes = {volume.volume_id: volume for volume in arrival.volumes}
+    for disk in root.findall("devices/disk"):
+        volume = volumes.get(disk.findtext("serial") or "")
+        if volume is not None:
+            arrive(disk, volume)
+        elif not shared:
             for below in disk.findall("backingStore"):
                 below.clear()
     for element in root.iter():

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
-import msgspec
 
 from skep.compute.drivers.base import DriverError, NamedResource
 from skep.compute.drivers.libvirt.arrivals import (
@@ -38,12 +37,22 @@ from skep.compute.drivers.libvirt.arrivals import (
 from skep.compute.drivers.libvirt.bridged.awaited import AWAITED, awaited, forget_awaited, note_awaited
 from skep.compute.drivers.libvirt.connection import KEEP_ALIVE
 from skep.compute.drivers.libvirt.consoles import end_of
-from skep.compute.drivers.libvirt.disks import CONSOLE, DISK, EPHEMERAL, FAT_DRIVE, ROOTS, SWAP, guarded
+from skep.compute.drivers.libvirt.disks import (
+    CONSOLE,
+    DISK,
+    EPHEMERAL,
+    FAT_DRIVE,
+    ROOTS,
+    SWAP,
+    VOLUMES,
+    guarded,
+)
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, mark_whole, state_of
 from skep.compute.drivers.libvirt.driver import LibvirtDriver, named
+from skep.compute.drivers.libvirt.migration_jobs import abort_job, figures_of, is_leaving, job_of
 from skep.compute.drivers.libvirt.pci_devices import held_devices
-from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved, is_parted
+from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import Instance, PowerState
@@ -51,6 +60,7 @@ from skep.domain.moves import ABORTED
 from skep.domain.providers import Allocation
 from skep.domain.resources import Resources
 from skep.domain.server_migrations import CopyFigures
+from skep.domain.volumes import staying
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +73,8 @@ SEEN = ".seen"
 HANDED_OVER = "handed-over"
 """A file in the place of a migration: the guest is the target's."""
 REFUSED = "MigrationPreCheckError"
+NOT_CONNECTED = "VolumesNotConnected"
 FAILED = "MigrationError"
-PARTS = ("total", "processed", "remaining")
 MIGRATABLE = libvirt.VIR_DOMAIN_XML_MIGRATABLE | libvirt.VIR_DOMAIN_XML_SECURE
 INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
 FLAGS = (
@@ -75,7 +85,8 @@ FLAGS = (
     | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
 )
 SHARED = libvirt.VIR_MIGRATE_UNSAFE
-"""libvirt knows some kinds of shared file systems only; that both sides see the same files was seen."""
+"""libvirt knows some kinds of shared file systems only; that both sides see the same files was seen. That both have the
+same volumes is the volume service's word."""
 WITH_DISKS = libvirt.VIR_MIGRATE_NON_SHARED_DISK
 
 
@@ -100,8 +111,6 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         if allocation is not None and (allocation.cells or held_devices(allocation)):
             # Its XML names parts of the source.
             raise DriverError(REFUSED, "NUMA cells, own CPUs and devices do not go to another host while a guest runs")
-        if instance.volumes:
-            raise DriverError(REFUSED, "volumes: the driver libvirt takes none along while a guest runs")
         if instance.vifs and self._bridged is None:
             # In user mode its loopback port is the source's, and may be another's there; QEMU would not start with it.
             raise DriverError(
@@ -114,6 +123,9 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             if found is not None and found[1].attempt != attempt:
                 raise _in_the_way(found[1])
             directory = self._disks.make_place(instance.uuid, attempt)
+            volumes = [disk for _, disk in self._volumes.disks(instance.uuid, attempt, "virtio")]
+            if {one.volume_id for one in staying(instance.volumes)} - {one.volume_id for one in volumes}:
+                raise DriverError(NOT_CONNECTED, f"the volumes of {instance.uuid} are not connected")
             seen = directory / SEEN
             if not seen.exists():
                 seen.write_text(new_uuid())
@@ -132,6 +144,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
                 mark=seen.read_text(),
                 links=links,
                 post_copy=self._options.migration_post_copy,
+                volumes=tuple(volumes),
             )
             write_arrival(place, arrival)
 
@@ -143,8 +156,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         return super().kept_links().union(*map(awaited, places))
 
     async def undo(self, instance: InstanceUuid, attempt: int, resource: NamedResource) -> None:
-        """Remove a disk; with the root disk all files of the attempt, and what a guest was awaited with."""
-        if resource.name == DISK:
+        """Remove a disk; with the root disk or volumes all files of the attempt, and what a guest was awaited with."""
+        if resource.name in (DISK, VOLUMES):
             await self._work(instance, lambda: self._end_awaiting(instance, attempt))
         await super().undo(instance, attempt, resource)
 
@@ -224,8 +237,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
                 raise DriverError("InstanceNotFound", f"there is no guest {instance} of attempt {attempt}")
             if is_halved(domain):
                 raise DriverError(FAILED, f"guest {instance} goes on on the target (post-copy), and not here")
-            while _job(domain):
-                _abort(domain)
+            while job_of(domain):
+                abort_job(domain)
                 time.sleep(LOOK)
             # On shared storage the end of what arrived at the target has left them root's.
             self._disks.own(instance, attempt)
@@ -307,13 +320,13 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             found = self._domains.find(instance)
             if found is None or found[1].attempt != attempt:
                 return
-            job, halved = _job(found[0]), is_halved(found[0])
+            job, halved = job_of(found[0]), is_halved(found[0])
             if job:
-                copying.figures = _figures(job, copying.figures, halved=halved)
+                copying.figures = figures_of(job, copying.figures, halved=halved)
             if halved:
                 self._halved.add((instance, attempt))
             elif aborted:
-                _abort(found[0])
+                abort_job(found[0])
             elif copying.hurried and job and state_of(found[0]) is PowerState.RUNNING:
                 self._hurry(found[0], _arrival(place))
 
@@ -338,15 +351,16 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         self, domain: libvirt.virDomain, attempt: int, place: Path, before: CopyFigures | None
     ) -> CopyFigures:
         """Return what is to be copied of a guest that can go, or how far it is. Raises DriverError, libvirtError."""
-        job, halved = _job(domain), is_halved(domain)
+        job, halved = job_of(domain), is_halved(domain)
         if job or halved:
-            return _figures(job, before, halved=halved)
+            return figures_of(job, before, halved=halved)
         if not domain.isActive():
             raise DriverError("InstanceNotRunning", f"{domain.UUIDString()} does not run")
         if self._disks.in_volume(InstanceUuid(domain.UUIDString()), attempt):
             raise DriverError(REFUSED, "disks: a root disk in a logical volume does not go along while its guest runs")
         arrival, described = _arrival(place), domain.XMLDesc(MIGRATABLE)
         check_links(label_of(domain), described, arrival)
+        check_volumes({one.volume.volume_id for one in self._volumes.of(arrival.label.instance, attempt)}, arrival)
         with _reached(arrival) as target:
             check_cpu(target, described)
         disks = () if self._shares(arrival) else self._moving(domain, attempt)
@@ -362,8 +376,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         domain = self._leaving(instance, attempt, place)
         if domain is None:
             return
-        if _goes(domain):
-            while _goes(domain):
+        if is_leaving(domain):
+            while is_leaving(domain):
                 time.sleep(LOOK)
             return
         try:
@@ -393,12 +407,15 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             libvirt.VIR_MIGRATE_PARAM_DEST_XML: arriving_xml(domain.XMLDesc(MIGRATABLE), here, arrival, shared=shared),
             libvirt.VIR_MIGRATE_PARAM_PERSIST_XML: arriving_xml(domain.XMLDesc(INACTIVE), here, arrival, shared=shared),
         }
-        if not shared:
+        copies = bool(disks) and not shared
+        if copies:
             parameters[libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS] = [disk.target for disk in disks]
         if self._options.migration_mib_per_second:
             parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = self._options.migration_mib_per_second
         post_copy = self._is_post_copy(arrival) and state_of(domain) is PowerState.RUNNING
-        flags = self._flags(arrival, post_copy=post_copy) | (SHARED if shared else WITH_DISKS)
+        # Told to copy disks, and none by name, libvirt would copy volumes.
+        flags = self._flags(arrival, post_copy=post_copy) | (WITH_DISKS if copies else 0)
+        flags |= SHARED if shared or arrival.volumes else 0
         domain.migrateToURI3(arrival.uri, parameters, flags)
 
     def _flags(self, arrival: Arrival, *, post_copy: bool) -> int:
@@ -440,7 +457,15 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             guarded(lambda: (place / CONSOLE).write_bytes(written))
             if self._bridged is not None:
                 self._bridged.unplug(tuple(_arrival(place).links.values()))
+            self._leave_volumes(instance, attempt)
             guarded((place / HANDED_OVER).touch)
+
+    def _leave_volumes(self, instance: InstanceUuid, attempt: int) -> None:
+        """Let go of the volumes of a guest that has left. What cannot be is let go of when its attempt is undone."""
+        try:
+            self._volumes.let_go(instance, attempt)
+        except DriverError as error:
+            log.warning("volumes of %s stay until its attempt %d is undone: %s", instance, attempt, error.message)
 
     def _shares(self, arrival: Arrival) -> bool:
         """Tell whether this host sees the files of the target."""
@@ -472,6 +497,12 @@ def check_links(label: GuestLabel | None, domain: str, arrival: Arrival) -> None
     """Raise DriverError where a target has not made the links for the interfaces in the XML of a domain."""
     if label is None or label.ssh_port is not None or set(links_of(domain)) != set(arrival.links):
         raise DriverError(REFUSED, "networks: the interfaces of the guest are others than those that its target has")
+
+
+def check_volumes(has: set[str], arrival: Arrival) -> None:
+    """Raise DriverError where a target has not connected the volumes that a guest has, by their ids."""
+    if has != {one.volume_id for one in arrival.volumes}:
+        raise DriverError(REFUSED, "volumes: those of the guest are others than those that its target has")
 
 
 def check_cpu(target: libvirt.virConnect, domain: str) -> None:
@@ -541,46 +572,6 @@ def _make_disks(
 def _pools(connection: libvirt.virConnect, name: str) -> list[libvirt.virStoragePool]:
     """Return the pool of this name, if there is one."""
     return [pool for pool in connection.listAllStoragePools() if pool.name() == name]
-
-
-def _job(domain: libvirt.virDomain) -> dict[str, Any]:
-    """Return what libvirt says of the migration of a domain that is under way; nothing: there is none."""
-    try:
-        stats: dict[str, Any] = domain.jobStats()
-    except libvirt.libvirtError as error:
-        if error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
-            return {}
-        raise
-    goes = stats.get("operation") == libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT
-    return stats if goes and stats.get("type") != libvirt.VIR_DOMAIN_JOB_NONE else {}
-
-
-def _goes(domain: libvirt.virDomain) -> bool:
-    """Tell whether the migration of a domain is under way, and will end by itself."""
-    try:
-        return bool(_job(domain)) and not is_parted(domain)
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
-            return False
-        raise
-
-
-def _figures(job: dict[str, Any], before: CopyFigures | None, *, halved: bool) -> CopyFigures:
-    """Return how far a migration is; of what it has not begun with it says nothing, so that stays as it was."""
-    kept = dict(zip(CopyFigures.__struct_fields__, msgspec.structs.astuple(before or CopyFigures()), strict=True))
-    for kind in ("memory", "disk"):
-        if job.get(f"{kind}_total"):
-            kept |= {f"{kind}_{part}": int(job.get(f"{kind}_{part}", 0)) for part in PARTS}
-    return CopyFigures(**{**kept, "halved": halved})
-
-
-def _abort(domain: libvirt.virDomain) -> None:
-    """Have the migration of a domain come to nothing; there may be none yet, or none any more."""
-    try:
-        domain.abortJob()
-    except libvirt.libvirtError as error:
-        if error.get_error_code() not in (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN):
-            raise
 
 
 def _go_on_writing(before: Path, console: Path) -> None:

@@ -78,9 +78,7 @@ def add_volume(devices: ET.Element, disk: VolumeDisk, target: str) -> None:
     """Add the element of a volume that has this name in the guest."""
     element = ET.SubElement(devices, "disk", type=_KINDS[type(disk.source)], device="disk")
     driver = ET.SubElement(element, "driver", name="qemu", type=disk.format)
-    driver.set("cache", "none" if disk.direct else "writeback")
-    if not isinstance(disk.source, RbdSource):
-        driver.set("io", "native" if disk.direct else "threads")
+    _set_cache(driver, disk)
     if disk.discard:
         driver.set("discard", "unmap")
     _add_source(element, disk.source)
@@ -120,15 +118,54 @@ def with_sources(domain: str, sources: Mapping[str, Source]) -> str | None:
     root = ET.fromstring(domain)  # noqa: S314 - of libvirt
     moved = False
     for disk in root.findall("devices/disk"):
-        source, element = sources.get(disk.findtext("serial") or ""), disk.find("source")
-        if isinstance(source, FileSource | BlockSource) and element is not None:
-            kind, name = _KINDS[type(source)], _NAMES[type(source)]
-            if (disk.get("type"), element.get(name)) != (kind, source.path):
-                disk.set("type", kind)
-                element.attrib.clear()
-                element.set(name, source.path)
-                moved = True
+        source = sources.get(disk.findtext("serial") or "")
+        if source is not None and point_at(disk, source):
+            moved = True
     return ET.tostring(root, encoding="unicode") if moved else None
+
+
+def point_at(disk: ET.Element, source: Source) -> bool:
+    """Have the element of a volume name where the host has it.
+
+    False where it does already, and for what QEMU itself reaches.
+    """
+    element = disk.find("source")
+    if not isinstance(source, FileSource | BlockSource) or element is None:
+        return False
+    kind, name = _KINDS[type(source)], _NAMES[type(source)]
+    if (disk.get("type"), element.get(name)) == (kind, source.path):
+        return False
+    disk.set("type", kind)
+    element.attrib.clear()
+    element.set(name, source.path)
+    return True
+
+
+def arrive(disk: ET.Element, volume: VolumeDisk) -> None:
+    """Have the element of a volume of another host's guest say how this host has it.
+
+    What lies below it, the other host may have elsewhere: libvirt finds out itself.
+    """
+    if isinstance(volume.source, RbdSource):
+        _reach(disk, volume.source)
+    else:
+        point_at(disk, volume.source)
+    driver = disk.find("driver")
+    if driver is not None:
+        _set_cache(driver, volume)
+    for below in disk.findall("backingStore"):
+        disk.remove(below)
+
+
+def _reach(disk: ET.Element, source: RbdSource) -> None:
+    """Have the element of an image of a Ceph cluster name the monitors and the secret that a host knows."""
+    element = disk.find("source")
+    if element is not None:
+        for host in element.findall("host"):
+            element.remove(host)
+        _add_hosts(element, source)
+    for secret in disk.iter("secret"):
+        secret.set("uuid", source.secret)
 
 
 def target_of_volume(domain: str, volume_id: str) -> str | None:
@@ -144,6 +181,12 @@ def free_target(domain: str, bus: DiskBus) -> str | None:
     return next((name for name in (f"{NAMES[bus]}{letter}" for letter in LETTERS) if name not in names), None)
 
 
+def _set_cache(driver: ET.Element, disk: VolumeDisk) -> None:
+    driver.set("cache", "none" if disk.direct else "writeback")
+    if not isinstance(disk.source, RbdSource):
+        driver.set("io", "native" if disk.direct else "threads")
+
+
 def _add_source(element: ET.Element, source: Source) -> None:
     if isinstance(source, FileSource | BlockSource):
         ET.SubElement(element, "source", {_NAMES[type(source)]: source.path})
@@ -152,5 +195,9 @@ def _add_source(element: ET.Element, source: Source) -> None:
             auth = ET.SubElement(element, "auth", username=source.user)
             ET.SubElement(auth, "secret", type="ceph", uuid=source.secret)
         network = ET.SubElement(element, "source", protocol="rbd", name=source.name)
-        for address, port in source.hosts:
-            ET.SubElement(network, "host", name=address, port=port)
+        _add_hosts(network, source)
+
+
+def _add_hosts(element: ET.Element, source: RbdSource) -> None:
+    for address, port in source.hosts:
+        ET.SubElement(element, "host", name=address, port=port)

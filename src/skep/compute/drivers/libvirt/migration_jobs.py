@@ -1,0 +1,53 @@
+"""What libvirt says of the migration of a guest that leaves its host, and how that comes to nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libvirt
+import msgspec
+
+from skep.compute.drivers.libvirt.post_copy import is_parted
+from skep.domain.server_migrations import CopyFigures
+
+PARTS = ("total", "processed", "remaining")
+
+
+def job_of(domain: libvirt.virDomain) -> dict[str, Any]:
+    """Return what libvirt says of the migration of a domain that is under way; nothing: there is none."""
+    try:
+        stats: dict[str, Any] = domain.jobStats()
+    except libvirt.libvirtError as error:
+        if error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
+            return {}
+        raise
+    leaves = stats.get("operation") == libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT
+    return stats if leaves and stats.get("type") != libvirt.VIR_DOMAIN_JOB_NONE else {}
+
+
+def is_leaving(domain: libvirt.virDomain) -> bool:
+    """Tell whether the migration of a domain is under way, and will end by itself."""
+    try:
+        return bool(job_of(domain)) and not is_parted(domain)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            return False
+        raise
+
+
+def figures_of(job: dict[str, Any], before: CopyFigures | None, *, halved: bool) -> CopyFigures:
+    """Return how far a migration is; of what it has not begun with it says nothing, so that stays as it was."""
+    kept = dict(zip(CopyFigures.__struct_fields__, msgspec.structs.astuple(before or CopyFigures()), strict=True))
+    for kind in ("memory", "disk"):
+        if job.get(f"{kind}_total"):
+            kept |= {f"{kind}_{part}": int(job.get(f"{kind}_{part}", 0)) for part in PARTS}
+    return CopyFigures(**{**kept, "halved": halved})
+
+
+def abort_job(domain: libvirt.virDomain) -> None:
+    """Have the migration of a domain come to nothing; there may be none yet, or none any more."""
+    try:
+        domain.abortJob()
+    except libvirt.libvirtError as error:
+        if error.get_error_code() not in (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN):
+            raise
