@@ -13,23 +13,23 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def walks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[WalkBeside]]:
-    there: list[WalkBeside] = []
+def walks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, WalkBeside]]:
+    """By whether their hosts connect volumes."""
+    there: dict[bool, WalkBeside] = {}
     yield there
-    for walk in there:
+    for walk in there.values():
         walk.stop()
 
 
 @pytest.mark.sampled(1, of_each="kind")
 @pytest.mark.parametrize(("kind", "case"), [(one.kind, one) for one in CASES], ids=map(str, CASES))
 def test_a_crash_leaves_nothing_beside_the_cloud(
-    walks: list[WalkBeside], tmp_path_factory: pytest.TempPathFactory, kind: str, case: BesideCase
+    walks: dict[bool, WalkBeside], tmp_path_factory: pytest.TempPathFactory, kind: str, case: BesideCase
 ) -> None:
     assert kind == case.kind
-    if walks:
-        walk = walks.pop()
-    else:
-        walk = WalkBeside(tmp_path_factory.mktemp("cloud"))
+    walk = walks.pop(case.attaches, None)
+    if walk is None:
+        walk = WalkBeside(tmp_path_factory.mktemp("cloud"), attaches=case.attaches)
         walk.process.start()
     try:
         walk_to(walk, case)
@@ -38,4 +38,4 @@ def test_a_crash_leaves_nothing_beside_the_cloud(
         walk.process.kill()
         walk.stop()
         raise
-    walks.append(walk)
+    walks[case.attaches] = walk

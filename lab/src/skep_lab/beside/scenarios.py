@@ -12,7 +12,7 @@ from skep_lab.beside.services import Json
 from skep_lab.beside.walk import Request, WalkBeside
 from skep_lab.crash.move_operations import LIVE, RESIZE
 from skep_lab.crash.points import BESIDE_STEPS, Point, points_of
-from skep_lab.crash.walk import FAILING, MEMBERS, MOVING
+from skep_lab.crash.walk import FAILING, MEMBERS, MOVING, STAYING
 from skep_lab.faulty_service import Moment
 
 MIGRATE: Json = {"migrate": None}
@@ -60,6 +60,9 @@ OF_LIVE_MIGRATIONS: tuple[Asked, ...] = (
     ("neutron", "DELETE", "ports/*/bindings/*", 2),
     *OF_MOVES[1:],
 )
+OF_CONNECTED: tuple[Asked, ...] = (OF_MOVES[1], OF_MOVES[2], OF_MOVES[4])
+"""Of a live migration between hosts that connect volumes: a second attachment is made with its connector."""
+_STEPS_OF_CONNECTED = ("move_live_prepare", "move_live_copy", "move_live_take_up", "move_live_take_back")
 Die: TypeAlias = Callable[[Callable[[], object]], None]
 """Sets something off, and sees the cloud die in its midst."""
 
@@ -67,7 +70,7 @@ Die: TypeAlias = Callable[[Callable[[], object]], None]
 class BesideCase(msgspec.Struct, frozen=True, kw_only=True):
     """Where a cloud dies, and in the midst of what."""
 
-    kind: Literal["build", "end", "move", "attach", "swap", "snapshot", "extend"]
+    kind: Literal["build", "end", "move", "live", "attach", "swap", "snapshot", "extend"]
     at: Point | Request
     server: str = "server"
     """How names of servers begin."""
@@ -76,6 +79,11 @@ class BesideCase(msgspec.Struct, frozen=True, kw_only=True):
     """What was done to one of them before."""
     action: Json = {}
     after: str = "ACTIVE"
+
+    @property
+    def attaches(self) -> bool:
+        """Whether the hosts connect volumes."""
+        return self.kind == "live"
 
     def __str__(self) -> str:
         """Say which it is."""
@@ -118,6 +126,15 @@ def _of_moves() -> Iterator[BesideCase]:
             yield BesideCase(kind="move", at=request, first=first, action=action, after=after)
 
 
+def _of_connected() -> Iterator[BesideCase]:
+    for request in _requests(OF_CONNECTED):
+        yield BesideCase(kind="live", at=request, action=LIVE)
+    for step in _STEPS_OF_CONNECTED:
+        server = STAYING if step == "move_live_take_back" else "server"
+        for point in points_of(step):
+            yield BesideCase(kind="live", at=point, server=server, action=LIVE)
+
+
 _TOLD: dict[Literal["swap", "snapshot", "extend"], tuple[tuple[str, str], ...]] = {
     "swap": (
         ("POST", "attachments"),
@@ -147,6 +164,7 @@ CASES = (
     *(BesideCase(kind="build", at=one) for one in _requests(OF_BUILDS)),
     *(BesideCase(kind="end", at=one) for one in _requests(OF_ENDS)),
     *_of_moves(),
+    *_of_connected(),
     *(
         BesideCase(kind="attach", at=Request(service=service, method=method, path=path, moment=moment))
         for moment in MOMENTS
@@ -285,6 +303,7 @@ _WALKS: dict[str, Callable[[WalkBeside, BesideCase, Die], None]] = {
     "build": _build,
     "end": _end,
     "move": _move,
+    "live": _move,
     "attach": _attach,
     "swap": _swap,
     "snapshot": _snapshot,

@@ -52,7 +52,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class WalkBeside(Walk):
     """A cloud beside its services, and what was asked of it."""
 
-    def __init__(self, root: Path, kind: CloudKind = PLAIN) -> None:
+    def __init__(self, root: Path, kind: CloudKind = PLAIN, *, attaches: bool = False) -> None:
+        """`attaches`: whether its hosts connect volumes."""
+        self._attaches = attaches
         folder = root / "services"
         folder.mkdir()
         self.services = ServicesBeside(folder)
@@ -63,6 +65,8 @@ class WalkBeside(Walk):
 
     def begun(self, root: Path, config: Config, cells: int, hosts: int) -> CrashProcess:
         """Return the cloud beside the services."""
+        fake = msgspec.structs.replace(config.compute.fake, attaches=self._attaches)
+        config = msgspec.structs.replace(config, compute=msgspec.structs.replace(config.compute, fake=fake))
         return ProcessBeside(self.services, root, config, cells=cells, hosts=hosts)
 
     def stop(self) -> None:
