@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 from xml.etree import ElementTree as ET
 
@@ -13,7 +13,15 @@ import libvirt
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.buses import BUSES, DiskBus
 from skep.compute.drivers.libvirt.connection import LibvirtConnection
-from skep.compute.drivers.libvirt.domains import INACTIVE, GuestDomains, state_of
+from skep.compute.drivers.libvirt.domains import GuestDomains, state_of
+from skep.compute.drivers.libvirt.guest_devices import (
+    CONFIG,
+    GuestDevice,
+    domain_of,
+    parts_without,
+    take_away,
+    xml_of,
+)
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.volume_disks import (
     found_volume,
@@ -29,14 +37,9 @@ from skep.domain.volumes import ConnectedVolume, ExtendedVolume
 
 T = TypeVar("T")
 
-CONFIG, LIVE = libvirt.VIR_DOMAIN_AFFECT_CONFIG, libvirt.VIR_DOMAIN_AFFECT_LIVE
 GIB = 1 << 30
 IN_USE = "VolumeInUse"
 """The error of a volume of which its guest does not let go."""
-AGAIN = 20.0
-"""Seconds after which a guest that was asked to let go of a volume is asked again: it may not have listened yet."""
-LOOK = 0.5
-"""Seconds between two looks whether a guest has let go of a volume, where nothing is told of it."""
 
 
 class LibvirtVolumes(abc.ABC):
@@ -85,15 +88,15 @@ class LibvirtVolumes(abc.ABC):
         return await self._work(instance, work)
 
     def _attach(self, instance: InstanceUuid, attempt: int, volume: ConnectedVolume) -> PowerState:
-        domain = self._domain(instance, attempt)
-        parts = [part for part in _parts(domain) if target_of_volume(_xml(domain, part), volume.volume_id) is None]
+        domain = domain_of(self._domains, instance, attempt)
+        parts = parts_without(domain, _device(volume.volume_id))
         if not parts:
             return state_of(domain)
         if domain.hasManagedSaveImage(0):
             raise DriverError("InstanceNotRunning", f"{instance} is suspended: its memory knows of no other disk")
-        disks = ET.fromstring(_xml(domain, CONFIG)).findall("devices/disk")  # noqa: S314 - of libvirt
+        disks = ET.fromstring(xml_of(domain, CONFIG)).findall("devices/disk")  # noqa: S314 - of libvirt
         bus = _bus_of(disks)
-        target = free_target(_xml(domain, CONFIG), bus)
+        target = free_target(xml_of(domain, CONFIG), bus)
         if target is None:
             raise DriverError("VolumeAttachFailed", f"{instance} has as many disks as it can have")
         source = self._volumes.add(instance, attempt, volume)
@@ -107,47 +110,14 @@ class LibvirtVolumes(abc.ABC):
         return state_of(domain)
 
     def _detach(self, instance: InstanceUuid, attempt: int, volume_id: str) -> PowerState:
-        domain = self._domain(instance, attempt)
-        running = domain.isActive() and found_volume(domain.XMLDesc(), volume_id) is not None
-        if running and state_of(domain) is PowerState.PAUSED:
-            raise DriverError(IN_USE, f"{instance} is paused, so that it cannot let go of volume {volume_id}")
-        if running:
-            self._unplug(domain, volume_id)
-        kept = found_volume(_xml(domain, CONFIG), volume_id)
-        if kept is not None:
-            domain.detachDeviceFlags(ET.tostring(kept, encoding="unicode"), CONFIG)
+        domain = domain_of(self._domains, instance, attempt)
+        take_away(self._connection, domain, _device(volume_id), self._options.detach_seconds)
         self._volumes.remove(instance, attempt, volume_id)
         return state_of(domain)
 
-    def _unplug(self, domain: libvirt.virDomain, volume_id: str) -> None:
-        """Ask a guest to let go of a volume until it has. Raises DriverError; it has the volume then as before."""
-        ends = time.monotonic() + self._options.detach_seconds
-        again = 0.0
-        while domain.isActive() and (disk := found_volume(domain.XMLDesc(), volume_id)) is not None:
-            now = time.monotonic()
-            if now >= ends:
-                raise DriverError(IN_USE, f"the guest has not let go of volume {volume_id} in time: it uses it")
-            if now >= again:
-                _ask(domain, disk)
-                again = now + AGAIN
-            with self._connection.changed:
-                self._connection.changed.wait(min(LOOK, ends - now))
 
-    def _domain(self, instance: InstanceUuid, attempt: int) -> libvirt.virDomain:
-        domain, label = self._domains.whole(instance)
-        if label.attempt != attempt:
-            raise DriverError("InstanceNotFound", f"there is no guest {instance} of attempt {attempt}")
-        return domain
-
-
-def _parts(domain: libvirt.virDomain) -> tuple[int, ...]:
-    """Return what of a guest gets a volume: what it is when it starts next, and what it is now if it runs."""
-    return (CONFIG, LIVE) if domain.isActive() else (CONFIG,)
-
-
-def _xml(domain: libvirt.virDomain, part: int) -> str:
-    xml: str = domain.XMLDesc(INACTIVE if part == CONFIG else 0)
-    return xml
+def _device(volume_id: str) -> GuestDevice:
+    return GuestDevice(f"volume {volume_id}", partial(found_volume, volume_id=volume_id), IN_USE)
 
 
 def _bus_of(disks: Sequence[ET.Element]) -> DiskBus:
@@ -157,15 +127,3 @@ def _bus_of(disks: Sequence[ET.Element]) -> DiskBus:
         if disk.get("device") == "disk" and target is not None:
             return next((bus for bus in BUSES if bus == target.get("bus")), "virtio")
     return "virtio"
-
-
-def _ask(domain: libvirt.virDomain, disk: ET.Element) -> None:
-    try:
-        domain.detachDeviceFlags(ET.tostring(disk, encoding="unicode"), LIVE)
-    except libvirt.libvirtError as error:
-        # Gone meanwhile, off meanwhile, or asked already.
-        if error.get_error_code() not in _FINE and "unplug" not in str(error):
-            raise
-
-
-_FINE = frozenset({libvirt.VIR_ERR_DEVICE_MISSING, libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_OPERATION_FAILED})
