@@ -34,6 +34,8 @@ ASSISTED = {"volume_id": VOLUME, "create_info": {"snapshot_id": "s", "type": "qc
 UNDER_COPY = ("live_abort", "live_complete")
 OF_VOLUMES = ("shelve_volume_backed", "snapshot_volume_backed", "plug_volume", "unplug_volume")
 """Looked at in `test_lives_with_volumes.py`, and in `neighbours/test_plugged_volumes.py`."""
+OF_INTERFACES = ("plug_interface", "unplug_interface")
+"""Looked at in `networks/test_plugged_interfaces.py`."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ async def test_what_is_told_of_each_action(tmp_path: Path, monkeypatch: pytest.M
             assert told.all_types() <= event_table.SENT, "docs/notifications.md lists what is sent"
         finally:
             await world.stop()
-    seen = {one.action for one in LIFE} | {*UNDER_COPY, "evacuate", "delete", *OF_VOLUMES}
+    seen = {one.action for one in LIFE} | {*UNDER_COPY, "evacuate", "delete", *OF_VOLUMES, *OF_INTERFACES}
     assert seen == set(ACTIONS), "every action has a case"
 
 

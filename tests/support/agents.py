@@ -301,7 +301,7 @@ class AgentStage:
         self.transport = MemoryTransport()
         self.conductor = ScriptedConductor()
         self.settings = QUICK
-        self.fake = FakeSettings()
+        self.fake = FakeSettings(attaches_interfaces=True)
         self.make_driver: Callable[[], FakeDriver] = self._fake_driver
         self.clock = Clock()
         self.images: ImageCache | None = None

@@ -178,6 +178,7 @@ async def cloud_beside(
     plugs: bool = False,
     interfaces_of_host: bool = False,
     attaches: bool = False,
+    attaches_interfaces: bool = False,
     breaker_failures: int = 0,
     breaker_seconds: float = 5.0,
     reimage_seconds: float = 20.0,
@@ -189,8 +190,8 @@ async def cloud_beside(
     With `networks` its servers have their ports from the network service behind the third port, with `volumes` their
     volumes from the twin of Cinder behind the fourth. `of_hosts` are settings of `[compute]`, `of_conductors` of
     `[conductor]`; each of `cells` has so many hosts. Hosts that `plug` make interfaces; `interfaces_of_host`: no other
-    host has them; those that `attach` connect volumes. Without `breaker_failures` no service ever counts as away: it is
-    asked as soon as it is healed.
+    host has them; those that `attach` connect volumes; `attaches_interfaces`: they give interfaces to guests that are
+    there. Without `breaker_failures` no service ever counts as away: it is asked as soon as it is healed.
     `reimage_seconds`: in which a volume is filled anew; `volume_seconds`: in which one is made;
     `not_ready_seconds`: for which conductors wait for what others have to answer.
     """
@@ -211,7 +212,11 @@ async def cloud_beside(
             auth_url=behind.identity_url, endpoint=glance.url, store=True, timeout=SECONDS, **own
         )
         fake = msgspec.structs.replace(
-            config.compute.fake, plugs=plugs, interfaces_of_host=interfaces_of_host, attaches=attaches
+            config.compute.fake,
+            plugs=plugs,
+            interfaces_of_host=interfaces_of_host,
+            attaches=attaches,
+            attaches_interfaces=attaches_interfaces,
         )
         of_volumes = VolumesSettings()
         if volumes:

@@ -22,6 +22,8 @@ BY_METHOD = {
     "delete": "`DELETE`, `forceDelete`",
     "attach_interface": "`POST .../os-interface`",
     "detach_interface": "`DELETE .../os-interface/ID`",
+    "plug_interface": "`POST .../os-interface`, by a host that gives interfaces to guests",
+    "unplug_interface": "`DELETE .../os-interface/ID`, likewise",
     "attach_volume": "`POST .../os-volume_attachments`",
     "plug_volume": "`POST .../os-volume_attachments`, by a host that connects volumes",
     "unplug_volume": "`DELETE .../os-volume_attachments/ID`, likewise",

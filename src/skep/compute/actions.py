@@ -28,6 +28,7 @@ from skep.compute.drivers.base import (
     SuspendDriver,
 )
 from skep.compute.drivers.capabilities import missing
+from skep.compute.drivers.interfaces import InterfaceDriver
 from skep.compute.drivers.live import Copying
 from skep.compute.drivers.volumes import (
     SWAP_ABORTED,
@@ -48,6 +49,7 @@ from skep.domain.decoding import convert
 from skep.domain.errors import BadRequest
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import PowerState, State, Task
+from skep.domain.vifs import PlugInterface
 from skep.domain.volumes import AssistSnapshot, ExtendVolumes, PlugVolume, SwapVolume
 from skep.messages.to_cell_conductor import MayAct, TaskInHand
 from skep.messages.to_compute import OF_CHANGE_POWER, ChangePower, RunAction
@@ -153,6 +155,15 @@ def _unplug_volume(driver: VolumeDriver, order: RunAction) -> Awaitable[PowerSta
     return driver.detach_volume(order.instance, order.attempt, convert(order.arguments, PlugVolume).volume_id)
 
 
+def _plug_interface(driver: InterfaceDriver, order: RunAction, means: Means) -> Awaitable[PowerState]:
+    assert means.server is not None
+    return driver.attach_interface(means.server, order.attempt, convert(order.arguments, PlugInterface).vif)
+
+
+def _unplug_interface(driver: InterfaceDriver, order: RunAction) -> Awaitable[PowerState]:
+    return driver.detach_interface(order.instance, order.attempt, convert(order.arguments, PlugInterface).vif)
+
+
 def _swap_volume(driver: VolumeSwapDriver, order: RunAction, copying: Copying) -> Awaitable[PowerState]:
     return driver.swap_volume(order.instance, convert(order.arguments, SwapVolume), copying)
 
@@ -185,6 +196,7 @@ OPERATIONS: dict[str, Operation] = {
     "unshelve": _start,
     "shelve_volume_backed": _stop,
     "unplug_volume": _unplug_volume,
+    "unplug_interface": _unplug_interface,
     "extend_volume": _extend_volume,
     "volume_snapshot_create": _create_volume_snapshot,
     "volume_snapshot_delete": _delete_volume_snapshot,
@@ -195,6 +207,7 @@ TOLD: dict[str, Told] = {
     "change_password": _set_password,
     "rescue": _rescue,
     "plug_volume": _plug_volume,
+    "plug_interface": _plug_interface,
 }
 """The name of an action that needs more than its order -> what it is on a host."""
 

@@ -1,4 +1,5 @@
-"""What an action needs beside its order: its secret arguments, opened; the file of an image; the way to a volume.
+"""What an action needs beside its order: its secret arguments, opened; the file of an image; the way to a volume; the
+network of an interface.
 
 All are had before the host asks whether it may begin, so that its yes is not old when the guest is touched.
 """
@@ -11,15 +12,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from skep.compute import connections
 from skep.compute.drivers.contents import GuestContents
 from skep.compute.host import Host
 from skep.compute.image_transfers import Taker
 from skep.compute.images import wrong_format
-from skep.domain.actions import PLUG, RescueGuest
+from skep.domain.actions import PLUG, PLUG_INTERFACE, RescueGuest
 from skep.domain.builds import BuildFailure
 from skep.domain.decoding import convert, json_decoder
 from skep.domain.images import Image
+from skep.domain.instances import Instance
+from skep.domain.vifs import PlugInterface
 from skep.domain.volumes import PlugVolume
 from skep.messages.to_compute import RunAction
 
@@ -39,6 +44,8 @@ class Means:
     """None: it needs none, or the host gets no images."""
     volumes: connections.Volumes = ()
     """Those that it is about."""
+    server: Instance | None = None
+    """As it was when its guest was made, for an action that gives the guest something that depends on it."""
 
 
 @asynccontextmanager
@@ -46,6 +53,9 @@ async def gathered(host: Host, order: RunAction) -> AsyncIterator[Means | str]:
     """Give what an action needs, for as long as it lasts; or the error with which it ends. Raises Stopping."""
     if order.action == PLUG:
         yield await _volume(host, order)
+        return
+    if order.action == PLUG_INTERFACE:
+        yield await _interface(host, order)
         return
     contents = await _contents(host, order)
     if contents is None:
@@ -88,6 +98,20 @@ async def _volume(host: Host, order: RunAction) -> Means | str:
     attachments = (convert(order.arguments, PlugVolume).attachment_id,)
     told = await connections.asked(host, order.instance, order.attempt, order.context, attachments)
     return _said(told) if isinstance(told, BuildFailure) else Means(volumes=told)
+
+
+async def _interface(host: Host, order: RunAction) -> Means | str:
+    """Have the network of an interface brought that a guest is to get, and return what its server is."""
+    record = host.journal.attempts.get(order.instance)
+    opened = None if record is None else record.open.get(order.attempt)
+    if opened is None:
+        return f"InstanceNotFound: host {host.name} has no attempt {order.attempt} of {order.instance}"
+    if opened.described is None:
+        return "InterfaceAttachFailed: an agent of before 0.7.0 made the guest; after a rebuild it gets interfaces"
+    vif = convert(order.arguments, PlugInterface).vif
+    server = msgspec.structs.replace(opened.described, vifs=(vif,))
+    await host.bring(server)
+    return Means(server=server)
 
 
 def _image(order: RunAction) -> Image | None:

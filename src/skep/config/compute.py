@@ -50,6 +50,8 @@ DriverOperation = Literal[
     "extend_volume",
     "create_volume_snapshot",
     "delete_volume_snapshot",
+    "attach_interface",
+    "detach_interface",
     "networks",
 ]
 """What can be made to fail."""
@@ -126,6 +128,7 @@ FakeCapability = Literal[
     "swap_volume",
     "extend_volume",
     "assisted_snapshot",
+    "attach_interface",
     "networks",
 ]
 """Those of `skep.domain.capabilities` that a fake driver has and can lack."""
@@ -181,6 +184,13 @@ class FakeDriverSettings(Section, frozen=True, kw_only=True):
         bool,
         Meta(
             description="Whether each host connects volumes, on paper: servers that are there get and lose them by it"
+        ),
+    ] = False
+    attaches_interfaces: Annotated[
+        bool,
+        Meta(
+            description="Whether each host gives interfaces to guests that are there, on paper: servers get and lose "
+            "them by it"
         ),
     ] = False
     failures: Annotated[

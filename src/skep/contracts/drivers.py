@@ -40,6 +40,7 @@ from skep.compute.drivers.live import Copying
 from skep.compute.drivers.volumes import SWAP_ABORTED, AssistedSnapshotDriver, VolumeExtendDriver, VolumeSwapDriver
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.host_networks import HostNetworksContract
+from skep.contracts.interfaces_of_guests import InterfacesOfGuestsContract
 from skep.contracts.live_migrations import LiveMigrationContract
 from skep.contracts.live_migrations import guest_of as _guest
 from skep.contracts.live_migrations import prepare as _prepare
@@ -55,7 +56,7 @@ from skep.domain.resources import MEMORY_MB, VCPU
 from skep.domain.volumes import AssistSnapshot, ExtendedVolume, SwapVolume
 
 
-class DriverContract(LiveMigrationContract, HostNetworksContract, VolumesOfGuestsContract):
+class DriverContract(LiveMigrationContract, HostNetworksContract, VolumesOfGuestsContract, InterfacesOfGuestsContract):
     """Tests of the port `skep.compute.drivers.base.Driver`."""
 
     @pytest.fixture

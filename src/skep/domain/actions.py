@@ -23,6 +23,7 @@ from skep.domain.images import Image
 from skep.domain.instances import Instance, State, Task
 from skep.domain.key_pairs import KeyPair
 from skep.domain.states import GUEST_ON_HOST
+from skep.domain.vifs import PlugInterface
 from skep.domain.volumes import AssistSnapshot, ExtendVolumes, PlugVolume, SwapVolume
 
 
@@ -273,6 +274,8 @@ _BEFORE_EVACUATE = _BEFORE_SOFT_DELETE | {
     Task.SWAPPING_VOLUME,
     Task.ATTACHING_VOLUME,
     Task.DETACHING_VOLUME,
+    Task.ATTACHING_INTERFACE,
+    Task.DETACHING_INTERFACE,
     Task.EXTENDING_VOLUME,
     Task.SNAPSHOTTING_VOLUME,
     Task.DELETING_VOLUME_SNAPSHOT,
@@ -300,6 +303,8 @@ SWAP = "swap_volume"
 """The name of the action that has one stand there."""
 PLUG, UNPLUG = "plug_volume", "unplug_volume"
 """The names of the actions that give a volume to a guest which is there, and take it away."""
+PLUG_INTERFACE, UNPLUG_INTERFACE = "plug_interface", "unplug_interface"
+"""The names of the actions that give an interface to a guest which is there, and take it away."""
 ASSIST, UNASSIST = "volume_snapshot_create", "volume_snapshot_delete"
 """The names of the actions that make and delete a snapshot of a volume for the volume service."""
 EXTEND = "extend_volume"
@@ -608,6 +613,25 @@ _TABLE = (
         record="injectNetworkInfo",
         kind=Kind.ROW,
     ),
+    *(
+        Action(
+            name=name,
+            record=record,
+            kind=Kind.GUEST,
+            begins_in=_WITH_INTERFACES,
+            task=task,
+            arguments=PlugInterface,
+            is_repeated=True,
+            event=f"compute_{record}",
+            notification=notification,
+            capability=Capability.ATTACH_INTERFACE,
+            deadline="task_deadline",
+        )
+        for name, record, task, notification in (
+            (PLUG_INTERFACE, "attach_interface", Task.ATTACHING_INTERFACE, "interface_attach"),
+            (UNPLUG_INTERFACE, "detach_interface", Task.DETACHING_INTERFACE, "interface_detach"),
+        )
+    ),
     Action(
         name="attach_interface",
         record="attach_interface",
@@ -838,8 +862,8 @@ _TABLE = (
 
 ACTIONS: dict[str, Action] = {action.name: action for action in _TABLE}
 
-PLUGGING = frozenset(ACTIONS[PLUG].tasks | ACTIONS[UNPLUG].tasks)
-"""Tasks of a server whose host gives it a volume, or takes one away."""
+PLUGGING = frozenset(task for name in (PLUG, UNPLUG, PLUG_INTERFACE, UNPLUG_INTERFACE) for task in ACTIONS[name].tasks)
+"""Tasks of a server whose host gives it a volume or an interface, or takes one away."""
 SECRET_TASKS = frozenset(task for action in _TABLE if action.has_secrets for task in action.tasks)
 """Tasks whose actions have secret arguments."""
 

@@ -46,6 +46,8 @@ class Capability(enum.StrEnum):
     that both see."""
     ATTACH = "attach"
     """Attach volumes and interfaces to a guest, and detach them."""
+    ATTACH_INTERFACE = "attach_interface"
+    """Give interfaces to guests that are there, also to one that runs, and take them away."""
     ATTACH_VOLUME = "attach_volume"
     """Connect volumes to the host, give them to guests, also to one that runs, and take them away."""
     SWAP_VOLUME = "swap_volume"

@@ -138,11 +138,25 @@ class Vif(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     subnets: tuple[VifSubnet, ...] = ()
     groups: tuple[VifGroup, ...] = ()
     wiring: Wiring = "none"
+    leaving: bool = False
+    """Whether it is taken from the server: the row has decided it, and the network service has yet to release the
+    port."""
 
     @property
     def device_name(self) -> str:
         """The name of the interface on its host (Nova's and Neutron's form)."""
         return f"tap{self.id}"[:14]
+
+
+class PlugInterface(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of what gives a guest an interface, and of what takes it away."""
+
+    vif: Vif
+
+
+def staying(vifs: tuple[Vif, ...]) -> tuple[Vif, ...]:
+    """Return the interfaces that a server has as its users see it: without those that leave it."""
+    return tuple(one for one in vifs if not one.leaving) if any(one.leaving for one in vifs) else vifs
 
 
 class Unwired(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -122,12 +122,39 @@ class Interfaces:
         hosts, beside, providers = await access.read(_misbound)
         if not hosts:
             return False
+        left = await self._released(access, list(hosts))
+        hosts = {one: host for one, host in hosts.items() if one not in left}
+        if not hosts:
+            # Their rows say now whether others are to be bound, and the next round finds it.
+            return any(left.values())
         await access.write(partial(interfaces.doubt_bindings, uuids=list(hosts)))
         bound = await self._bound(hosts, beside, providers)
         await access.write(await self._noting(access, bound))
         await self._parts.nudge(access.cell.uuid, "steps")
         log.info("ports follow their servers", cell=access.cell.name, members=len(bound))
-        return len(bound) >= BATCH
+        return len(bound) >= BATCH or any(left.values())
+
+    async def _released(self, access: CellAccess, servers: list[InstanceUuid]) -> dict[InstanceUuid, bool]:
+        """Have the ports of interfaces released that leave their servers; return of which servers, and if it was done.
+
+        Their guests have them no more (`plug_interface`, `unplug_interface`).
+        """
+        leaving = await access.read(partial(interfaces.leaving, uuids=servers))
+        done = await at_once(self._are_released(access, one, ports) for one, ports in leaving.items())
+        return dict(zip(leaving, done, strict=True))
+
+    async def _are_released(self, access: CellAccess, instance: InstanceUuid, ports: tuple[str, ...]) -> bool:
+        """Have these ports of a server released, and its row lose them; False where that is to be tried again."""
+        try:
+            for port in ports:
+                await self._parts.networks.release_port(instance, port)
+                unit = partial(interfaces.lose, uuid=instance, port_id=port, now=self._parts.clock.now())
+                await access.write(unit)
+                log.info("interface has left its server", instance=instance, port=port)
+        except SkepError as error:
+            log.warning("port not released yet", instance=instance, error=str(error))
+            return False
+        return True
 
     async def _bound(
         self, hosts: Mapping[InstanceUuid, str], beside: Mapping[InstanceUuid, str], providers: ProvidersOfServers

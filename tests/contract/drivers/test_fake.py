@@ -31,7 +31,7 @@ class TestFakeDriver(DriverContract):
     @pytest.fixture
     async def driver(self, tmp_path: Path) -> AsyncIterator[Driver]:
         self.directory = tmp_path
-        self.latest = FakeDriver(tmp_path, "host-1", FakeSettings(images=True, networks=True))
+        self.latest = FakeDriver(tmp_path, "host-1", FakeSettings(images=True, networks=True, attaches_interfaces=True))
         yield self.latest
         self.latest.close()
         for directory in (tmp_path, tmp_path / RESCUE):
@@ -62,6 +62,9 @@ class TestFakeDriver(DriverContract):
 
     def volumes_of(self, driver: Driver, instance: InstanceUuid) -> set[str]:  # noqa: ARG002
         return {one.volume_id for one in self.latest.volumes(instance)}
+
+    def interfaces_of(self, driver: Driver, instance: InstanceUuid) -> set[str]:  # noqa: ARG002
+        return self.latest.interfaces(instance)
 
     def hanging(self, driver: Driver, instance: Instance) -> Driver:  # noqa: ARG002
         rule = FailureRule(operation="spawn", server=instance.name, hangs=True)

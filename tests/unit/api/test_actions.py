@@ -24,6 +24,8 @@ def test_every_action_is_asked_for_by_one_key() -> None:
         *attached,
         "plug_volume",
         "unplug_volume",
+        "plug_interface",
+        "unplug_interface",
         "swap_volume",
         "extend_volume",
         "volume_snapshot_create",

@@ -24,7 +24,12 @@ SNAPSHOT = {"device": "/dev/vdb", "volume_id": "v", "attachment_id": "a", "snaps
 PLUG = {"volume_id": "v", "attachment_id": "a"}
 
 
+VIF = {"id": "p", "mac_address": "fa:16:3e:00:00:01", "network_id": "n", "network_name": "net", "mtu": 1500}
+
+
 def arguments_of(action: str) -> dict[str, Any] | None:
+    if action == "unplug_interface":
+        return {"vif": VIF}
     if action == "unplug_volume":
         return PLUG
     return SNAPSHOT if action.startswith("volume_snapshot") else None
@@ -140,3 +145,41 @@ async def test_the_end_of_a_guest_aborts_what_is_copied_of_it(stage: AgentStage)
     assert told.error == "VolumeSwapAborted: the copying was aborted"
     await stage.conductor.hears(Destroyed)
     assert await stage.driver.guests() == ()
+
+
+async def plugs(stage: AgentStage) -> None:
+    """Have a host begin to give an interface to a guest."""
+    await stage.start()
+    await stage.build()
+    await stage.conductor.hears(Built)
+    await stage.run_action("plug_interface", "task-1", arguments={"vif": VIF})
+    await stage.conductor.hears(MayAct)
+
+
+async def test_an_agent_that_died_while_it_gave_an_interface_does_it_when_it_is_told_again(stage: AgentStage) -> None:
+    stage.fake = FakeSettings(attaches_interfaces=True, power_delay=3600.0)
+    await plugs(stage)
+    await stage.crash()
+    stage.fake = FakeSettings(attaches_interfaces=True)
+    await stage.start()
+    await stage.run_action("plug_interface", "task-1", arguments={"vif": VIF})
+    told = await stage.conductor.hears(TaskDone)
+    assert (told.error, told.begun, told.power_state) == (None, True, PowerState.RUNNING)
+    assert stage.driver.interfaces(uuid_of(1)) == {"p"}
+
+
+async def test_a_host_that_gives_no_interfaces_to_guests_refuses(stage: AgentStage) -> None:
+    """Where it was configured so, though its driver knows how."""
+    stage.fake = FakeSettings()
+    await stage.start()
+    said = await stage.conductor.hears(RegisterAgent)
+    assert said.capabilities is not None
+    assert "attach_interface" not in said.capabilities
+    await stage.build()
+    await stage.conductor.hears(Built)
+    await stage.run_action("plug_interface", "task-1", arguments={"vif": VIF})
+    told = await stage.conductor.hears(TaskDone)
+    assert (told.begun, told.error) == (
+        False,
+        "NotSupportedByDriver: the driver of host host-1 lacks the capability `attach_interface`",
+    )

@@ -6,12 +6,13 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import instances, interfaces
+from skep.database.cell import instances, interfaces, tasks
 from skep.database.cell.instances import UNBOUND, UNKNOWN
 from skep.database.cell.tables import instances as rows
-from skep.domain.instances import State
-from skep.domain.vifs import Unwired, Vif, Wiring
-from tests.support.rows import HOST, ONE, bring_to
+from skep.domain.actions import ACTIONS, PLUG_INTERFACE, UNPLUG_INTERFACE
+from skep.domain.instances import PowerState, State
+from skep.domain.vifs import PlugInterface, Unwired, Vif, Wiring
+from tests.support.rows import HOST, ONE, bring_to, context
 
 VIF = Vif(id="port", mac_address="fa:16:3e:00:00:01", network_id="net", network_name="private", mtu=1500)
 OTHER = "other-host"
@@ -195,3 +196,73 @@ def test_ports_of_which_others_told_meanwhile_are_bound_once_more(cell: sa.Conne
     interfaces.tell_bound(cell, {ONE: HOST}, {ONE: (wired("awaited"),)}, known, 7)
     assert interfaces.misbound(cell, 10) == {ONE: HOST}
     assert unwired_of(cell) == Unwired(awaited=("port",))
+
+
+PLUGGED = msgspec.structs.replace(VIF, id="plugged")
+
+
+def begin(cell: sa.Connection, action: str) -> None:
+    """Have a host give an interface to a guest that has one already, or take one of two away."""
+    bring_to(cell, State.ACTIVE)
+    interfaces.tell(cell, {ONE: (VIF,) if action == PLUG_INTERFACE else (VIF, PLUGGED)}, 5)
+    interfaces.note_bound(cell, {ONE: HOST})
+    arguments = PlugInterface(vif=PLUGGED)
+    assert tasks.begin(cell, ONE, ACTIONS[action], context("req-plug"), 6, arguments=arguments)
+    assert interfaces.plug(cell, ONE, PLUGGED) if action == PLUG_INTERFACE else interfaces.has(cell, ONE, "plugged")
+
+
+def vifs_of(cell: sa.Connection) -> list[str]:
+    server = instances.get(cell, ONE)
+    assert server is not None
+    return [one.id for one in server.vifs]
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "leaves"),
+    [
+        (PLUG_INTERFACE, None, False),
+        (PLUG_INTERFACE, "InterfaceAttachFailed: no place is left", True),
+        (UNPLUG_INTERFACE, None, True),
+        (UNPLUG_INTERFACE, "InterfaceInUse: the guest uses it", False),
+    ],
+)
+def test_what_the_guest_has_not_leaves_the_server(
+    cell: sa.Connection, action: str, error: str | None, leaves: bool
+) -> None:
+    """Its users see it no more at once. The row keeps it until its port is released, whoever tells the row."""
+    begin(cell, action)
+    assert vifs_of(cell) == ["port", "plugged"]
+    assert tasks.done(cell, ONE, 1, "req-plug", PowerState.RUNNING, error, 7) is not None
+    assert vifs_of(cell) == (["port"] if leaves else ["port", "plugged"])
+    interfaces.tell(cell, {ONE: (VIF, PLUGGED)}, 8)
+    told_unchanged(cell, msgspec.structs.replace(VIF, mtu=1400), PLUGGED)
+    interfaces.note_bound(cell, {ONE: HOST})
+    assert interfaces.leaving(cell, [ONE]) == ({ONE: ("plugged",)} if leaves else {})
+    assert interfaces.misbound(cell, 10) == ({ONE: HOST} if leaves else {}), "a super conductor finds it"
+    assert [one.id for one in interfaces.told(cell, [ONE])[ONE]] == ["port", "plugged"], "as its ports are"
+    if leaves:
+        interfaces.lose(cell, ONE, "plugged", 9)
+        interfaces.note_bound(cell, {ONE: HOST})
+        assert (interfaces.leaving(cell, [ONE]), interfaces.misbound(cell, 10)) == ({}, {})
+    assert vifs_of(cell) == (["port"] if leaves else ["port", "plugged"])
+
+
+def test_an_interface_that_the_host_never_began_to_give_leaves(cell: sa.Connection) -> None:
+    begin(cell, PLUG_INTERFACE)
+    [task] = tasks.of(cell, rows.c.uuid == ONE)
+    assert tasks.give_up(cell, task, 7) is not None
+    assert interfaces.leaving(cell, [ONE]) == {ONE: ("plugged",)}
+
+
+def test_a_port_that_went_by_another_way_meanwhile_is_forgotten(cell: sa.Connection) -> None:
+    begin(cell, UNPLUG_INTERFACE)
+    interfaces.tell(cell, {ONE: (VIF,)}, 7)
+    assert tasks.done(cell, ONE, 1, "req-plug", PowerState.RUNNING, None, 8) is not None
+    assert (vifs_of(cell), interfaces.leaving(cell, [ONE])) == (["port"], {})
+
+
+def test_a_server_that_has_left_its_row_gets_no_interface(cell: sa.Connection) -> None:
+    begin(cell, PLUG_INTERFACE)
+    cell.execute(rows.update().values(state=State.MOVED.value))
+    assert not interfaces.plug(cell, ONE, VIF)
+    assert not interfaces.has(cell, ONE, "port")

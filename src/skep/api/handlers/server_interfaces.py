@@ -9,12 +9,15 @@ from typing import Any
 import structlog
 
 from skep.api.cells import write_cell
+from skep.api.handlers import interface_plugs
 from skep.api.handlers.server_actions import carry_out, check_without_task
 from skep.api.handlers.server_addresses import shown_interface
-from skep.api.handlers.server_lookup import LocatedServer, find
+from skep.api.handlers.server_lookup import LocatedServer
+from skep.api.handlers.volume_plugs import once_calm, plugs
 from skep.api.requests import Answer, ApiRequest
 from skep.database.cell import interfaces
 from skep.domain.actions import ACTIONS
+from skep.domain.capabilities import Capability
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
 from skep.domain.ids import InstanceUuid
 from skep.domain.vifs import RequestedNetwork
@@ -28,10 +31,11 @@ ATTACH, DETACH = ACTIONS["attach_interface"], ACTIONS["detach_interface"]
 async def attach(request: ApiRequest) -> Answer:
     """Give a server one more interface: its port is made first, then its row has it.
 
-    A row that does not take it any more leaves no port.
+    A host that gives interfaces to guests which are there does so then. A row that does not take it any more leaves no
+    port.
     """
     wanted = _wanted(request.body["interfaceAttachment"])
-    found = await find(request)
+    found = await once_calm(request)
     server = found.instance
     check_without_task(request, server, ATTACH)
     asked = WantedInterface(
@@ -44,7 +48,9 @@ async def attach(request: ApiRequest) -> Answer:
     networks = request.services.networks
     vif = await networks.attach(asked, request.context, request.token)
     try:
-        if not await carry_out(request, found, ATTACH, {"vif": vif}):
+        if await plugs(request, found, Capability.ATTACH_INTERFACE):
+            await interface_plugs.plug(request, found, vif)
+        elif not await carry_out(request, found, ATTACH, {"vif": vif}):
             raise Conflict(f"Instance {server.uuid} is not ready")
     except SkepError:
         await _undo(request, server.uuid, vif.id)
@@ -69,14 +75,18 @@ async def _undo(request: ApiRequest, instance: InstanceUuid, port_id: str) -> No
 async def detach(request: ApiRequest) -> Answer:
     """Take an interface from a server: its row decides it, then the port goes.
 
-    A row that does not lose it keeps its port. Where the port does not go, the server has it as before.
+    A row that does not lose it keeps its port. Where the port does not go, the server has it as before. A host that
+    takes interfaces from guests which are there does so first; then a super conductor has the port released.
     """
-    found = await find(request)
+    found = await once_calm(request)
     server, port_id = found.instance, request.params["port_id"]
     check_without_task(request, server, DETACH)
     place, vif = next(((at, one) for at, one in enumerate(server.vifs) if one.id == port_id), (0, None))
     if vif is None:
         raise NotFound(f"Port id {port_id[:80]} could not be found.")
+    if await plugs(request, found, Capability.ATTACH_INTERFACE):
+        await interface_plugs.unplug(request, found, vif)
+        return Answer(status=202)
     if not await carry_out(request, found, DETACH, {"port_id": port_id}):
         raise Conflict(f"Instance {server.uuid} is not ready")
     try:

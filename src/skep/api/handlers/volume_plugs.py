@@ -30,7 +30,7 @@ from skep.neighbours.volumes.base import VolumesRefused, WantedConnection
 
 
 async def once_calm(request: ApiRequest) -> LocatedServer:
-    """Return the server once its host gives it no other volume and takes none away.
+    """Return the server once its host gives it no volume or interface and takes none away.
 
     What lasts longer than `PATIENCE_SECONDS` is not waited for: clients of Nova attach one volume after another.
     """
@@ -42,12 +42,12 @@ async def once_calm(request: ApiRequest) -> LocatedServer:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def plugs(request: ApiRequest, found: LocatedServer) -> bool:
-    """Tell whether the host of a server gives volumes to its guest itself."""
+async def plugs(request: ApiRequest, found: LocatedServer, capability: Capability = Capability.ATTACH_VOLUME) -> bool:
+    """Tell whether the host of a server gives volumes, or what the capability says, to its guest itself."""
     host = found.instance.host
     if host is None or found.cell is None:
         return False
-    unit = partial(agents.is_able, host=host, capability=Capability.ATTACH_VOLUME)
+    unit = partial(agents.is_able, host=host, capability=capability)
     return await read_cell(request.services, found.cell, unit)
 
 

@@ -25,6 +25,7 @@ from skep.compute.drivers.base import (
     SuspendDriver,
     VncConsoleDriver,
 )
+from skep.compute.drivers.interfaces import InterfaceDriver
 from skep.compute.drivers.live import LiveMigrationDriver
 from skep.compute.drivers.volumes import (
     AssistedSnapshotDriver,
@@ -54,6 +55,7 @@ PROTOCOLS: Mapping[Capability, type] = {
     Capability.SNAPSHOT: SnapshotDriver,
     Capability.LIVE_MIGRATE: LiveMigrationDriver,
     Capability.ATTACH_VOLUME: VolumeDriver,
+    Capability.ATTACH_INTERFACE: InterfaceDriver,
     Capability.SWAP_VOLUME: VolumeSwapDriver,
     Capability.EXTEND_VOLUME: VolumeExtendDriver,
     Capability.ASSISTED_SNAPSHOT: AssistedSnapshotDriver,
@@ -80,6 +82,7 @@ def able(
         Capability.MOVE: exchanges or wired,
         Capability.LIVE_MIGRATE: exchanges,
         Capability.NETWORKS: isinstance(driver, NetworksDriver) and driver.wants_networks,
+        Capability.ATTACH_INTERFACE: isinstance(driver, InterfaceDriver) and driver.attaches_interfaces,
     }
     found = {Capability.EVACUATE, *(one for one in capabilities_of(driver) if needs.get(one, True))}
     if isinstance(driver, InterfacesOfHost) and driver.interfaces_of_host:

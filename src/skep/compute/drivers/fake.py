@@ -21,6 +21,7 @@ from skep.compute.drivers.fake_console import console_lines
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.drivers.fake_drives import FakeDrives
 from skep.compute.drivers.fake_inside import GuestInsides
+from skep.compute.drivers.fake_interfaces import FakeInterfaces
 from skep.compute.drivers.fake_lines import FakeLines
 from skep.compute.drivers.fake_live import FakeLiveMigration
 from skep.compute.drivers.fake_networks import FakeNetworks
@@ -108,11 +109,13 @@ class FakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it brings networks, on paper, and where it says that other hosts reach it."""
     interfaces_of_host: bool = False
     """Whether no other host can have its interfaces: the ports of a build that fails here are made anew."""
+    attaches_interfaces: bool = False
+    """Whether it gives interfaces to guests that are there, on paper, and takes them away."""
     images: bool = False
     """Whether disks have the bytes of the servers' images; otherwise they are empty."""
 
 
-class FakeDriver(FakeVolumes, FakeLiveMigration, FakeLines, FakeNetworks):
+class FakeDriver(FakeVolumes, FakeInterfaces, FakeLiveMigration, FakeLines, FakeNetworks):
     """Pretends to run guests. Opening it reads the host's file; `close` gives the file back, the guests stay."""
 
     def __init__(
@@ -140,6 +143,11 @@ class FakeDriver(FakeVolumes, FakeLiveMigration, FakeLines, FakeNetworks):
     def interfaces_of_host(self) -> bool:
         """Whether no other host can have the interfaces that it makes."""
         return self.settings.interfaces_of_host
+
+    @property
+    def attaches_interfaces(self) -> bool:
+        """Whether guests that are there get and lose interfaces."""
+        return self.settings.attaches_interfaces
 
     @property
     def wants_networks(self) -> bool:

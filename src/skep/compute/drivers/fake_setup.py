@@ -49,6 +49,7 @@ def fake_settings(section: FakeDriverSettings, images: bool = False) -> FakeSett
         plugs=section.plugs,
         networks=section.networks,
         interfaces_of_host=section.interfaces_of_host,
+        attaches_interfaces=section.attaches_interfaces,
         failures=tuple(
             FailureRule(
                 operation=rule.operation,

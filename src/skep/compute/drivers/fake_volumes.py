@@ -117,17 +117,7 @@ class FakeVolumes(abc.ABC):
 
     def _write_volume(self, guest: Guest, volume: VolumeOnPaper) -> None:
         """Write down which volume a guest uses from now on."""
-        off = guest.power_state in (PowerState.SHUTDOWN, PowerState.PAUSED, PowerState.SUSPENDED)
-        happened = GuestEvent(
-            at=self._clock.now(),
-            event="powered_off" if off else "powered_on",
-            instance=guest.instance,
-            attempt=guest.attempt,
-            left=guest.power_state,
-            rescued=guest.rescued,
-            volume=volume,
-        )
-        self._append(happened)
+        self._append(msgspec.structs.replace(as_it_is(guest, self._clock.now()), volume=volume))
 
     def _get_connected(self, guest: Guest) -> None:
         """Write down which volumes a guest has that has just been made."""
@@ -192,6 +182,19 @@ class FakeVolumes(abc.ABC):
         if there is not None and there.volume_id == volume.volume_id:
             return msgspec.structs.replace(there, attachment_id=volume.attachment_id)
         return VolumeOnPaper(device=volume.device, volume_id=volume.volume_id, attachment_id=volume.attachment_id)
+
+
+def as_it_is(guest: Guest, at: int) -> GuestEvent:
+    """Return an event that leaves a guest as it is, at a time: what else it says is for its caller."""
+    off = guest.power_state in (PowerState.SHUTDOWN, PowerState.PAUSED, PowerState.SUSPENDED)
+    return GuestEvent(
+        at=at,
+        event="powered_off" if off else "powered_on",
+        instance=guest.instance,
+        attempt=guest.attempt,
+        left=guest.power_state,
+        rescued=guest.rescued,
+    )
 
 
 def _on_paper(volume: ConnectedVolume) -> VolumeOnPaper:

@@ -40,6 +40,13 @@ class VolumeOnPaper(msgspec.Struct, frozen=True, kw_only=True):
     """The guest has let go of it. Releases before 0.11.0 do not see that."""
 
 
+class InterfaceOnPaper(msgspec.Struct, frozen=True, kw_only=True):
+    """An interface that a guest got or lost while it was there."""
+
+    port_id: str
+    gone: bool = False
+
+
 class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that happened to a guest. `at` is microseconds since the epoch."""
 
@@ -63,6 +70,14 @@ class GuestEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     off. Releases before 0.7.0 take it for a boot."""
     volume: VolumeOnPaper | None = None
     """The guest uses this one from now on; all else of it is as before. Releases before 0.10.0 do not see that."""
+
+    interface: InterfaceOnPaper | None = None
+    """The guest gets this one, or loses it; all else of it is as before. Releases before 0.11.0 do not see that."""
+
+    @property
+    def is_of_device(self) -> bool:
+        """Whether it is about something that the guest uses: a volume, an interface."""
+        return self.volume is not None or self.interface is not None
 
 
 _encoder = msgspec.json.Encoder()
@@ -120,7 +135,7 @@ def memories(events: Iterable[GuestEvent]) -> dict[InstanceUuid, str]:
 
 def remember(found: dict[InstanceUuid, str], event: GuestEvent) -> None:
     """Take one event into account."""
-    if event.volume is not None:
+    if event.is_of_device:
         return
     boots = event.event in ("spawned", "rebooted") or (event.event == "powered_on" and event.instance not in found)
     if event.memory:
@@ -141,6 +156,16 @@ def use(found: dict[InstanceUuid, dict[str, VolumeOnPaper]], event: GuestEvent) 
         found.setdefault(event.instance, {})[event.volume.device] = event.volume
 
 
+def get(found: dict[InstanceUuid, set[str]], event: GuestEvent) -> None:
+    """Take into account which interfaces guests got while they were there, by their ports."""
+    if event.event == "destroyed":
+        found.pop(event.instance, None)
+    elif event.interface is not None and event.interface.gone:
+        found.get(event.instance, set()).discard(event.interface.port_id)
+    elif event.interface is not None:
+        found.setdefault(event.instance, set()).add(event.interface.port_id)
+
+
 class GuestLog:
     """A host's guests, as its file tells them."""
 
@@ -150,8 +175,10 @@ class GuestLog:
         self.guests = replay(events)
         self.memories = memories(events)
         self.volumes: dict[InstanceUuid, dict[str, VolumeOnPaper]] = {}
+        self.interfaces: dict[InstanceUuid, set[str]] = {}
         for event in events:
             use(self.volumes, event)
+            get(self.interfaces, event)
         self._file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
         _cut_torn_end(self._file)
 
@@ -165,6 +192,7 @@ class GuestLog:
         apply(self.guests, event)
         remember(self.memories, event)
         use(self.volumes, event)
+        get(self.interfaces, event)
 
     def close(self) -> None:
         """Close the file. The guests stay."""

@@ -17,7 +17,7 @@ from skep.domain.instances import Fault, Instance, PowerState, RequestedServer, 
 from skep.domain.moves import Size
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import FROZEN, UNSEEN, shown
-from skep.domain.vifs import Vif
+from skep.domain.vifs import Vif, staying
 from skep.domain.volumes import ServerVolume
 
 row = instances.c
@@ -258,7 +258,7 @@ def instance_of(found: Any) -> Instance:
         locked_by=locked_by,
         locked_reason=locked_reason,
         shelved=load(shelved, Shelved) if shelved else None,
-        vifs=_VIFS.decode(vifs) if vifs else (),
+        vifs=staying(_VIFS.decode(vifs)) if vifs else (),
         volumes=_VOLUMES.decode(volumes) if volumes else (),
         availability_zone=availability_zone,
         state=state,

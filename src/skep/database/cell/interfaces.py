@@ -1,10 +1,15 @@
-"""What a cell's rows say of the interfaces of their servers, and the host that their ports are bound to."""
+"""What a cell's rows say of the interfaces of their servers, and the host that their ports are bound to.
+
+An interface that leaves its server (`Vif.leaving`) stays in the row until the network service has released its port,
+and whoever tells the row meanwhile does not change that. Such a row is among the `misbound` ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from skep.database.cell.instances import AWAITS_PORTS, ELSEWHERE, UNBOUND, UNKNOWN
@@ -13,20 +18,21 @@ from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
 from skep.domain.providers import Allocation
 from skep.domain.server_migrations import MigrationType
-from skep.domain.vifs import Unwired, Vif, unwired
+from skep.domain.vifs import Unwired, Vif, staying, unwired
 
 row = instances.c
 
 
 def tell(connection: sa.Connection, vifs: Mapping[InstanceUuid, Sequence[Vif]], now: int) -> None:
     """Write the interfaces of servers into their rows, but for builds that wait for new ports."""
+    before = stored(connection, list(vifs))
     for uuid, found in vifs.items():
-        connection.execute(_telling(uuid, found, now))
+        connection.execute(_telling(uuid, _still_leaving(found, before.get(uuid)), now))
 
 
 def lose(connection: sa.Connection, uuid: InstanceUuid, port_id: str, now: int) -> None:
     """Write the interfaces of a server without one, where the row says it again: it was told of its ports meanwhile."""
-    found = told(connection, [uuid]).get(uuid, ())
+    found = _said(connection, [uuid]).get(uuid, ())
     left = [vif for vif in found if vif.id != port_id]
     if len(left) != len(found):
         connection.execute(_telling(uuid, left, now))
@@ -34,9 +40,41 @@ def lose(connection: sa.Connection, uuid: InstanceUuid, port_id: str, now: int) 
 
 def regain(connection: sa.Connection, uuid: InstanceUuid, vif: Vif, place: int, now: int) -> None:
     """Write an interface that a server has after all at its place among the others, unless its row says it already."""
-    found = told(connection, [uuid]).get(uuid)
+    found = _said(connection, [uuid]).get(uuid)
     if found is not None and all(one.id != vif.id for one in found):
         connection.execute(_telling(uuid, [*found[:place], vif, *found[place:]], now))
+
+
+def plug(connection: sa.Connection, uuid: InstanceUuid, vif: Vif) -> bool:
+    """Write one more interface that the host of a server gives to its guest; False where there is no row to write."""
+    found = connection.execute(sa.select(row.vifs).where(row.uuid == uuid, ~ELSEWHERE)).first()
+    if found is None:
+        return False
+    others = [one for one in _read(found.vifs) if one.id != vif.id]
+    connection.execute(instances.update().where(row.uuid == uuid).values(**columns([*others, vif])))
+    return True
+
+
+def has(connection: sa.Connection, uuid: InstanceUuid, port_id: str) -> bool:
+    """Tell whether a server has an interface that does not leave it."""
+    found = connection.execute(sa.select(row.vifs).where(row.uuid == uuid, ~ELSEWHERE)).scalar()
+    return any(one.id == port_id for one in staying(_read(found)))
+
+
+def leave(connection: sa.Connection, uuid: InstanceUuid, port_id: str) -> None:
+    """Write that an interface leaves its server, whose guest has it no more, or never got it."""
+    found = _read(connection.execute(sa.select(row.vifs).where(row.uuid == uuid)).scalar())
+    if any(one.id == port_id for one in found):
+        left = [msgspec.structs.replace(one, leaving=True) if one.id == port_id else one for one in found]
+        connection.execute(instances.update().where(row.uuid == uuid).values(**columns(left)))
+
+
+def leaving(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, tuple[str, ...]]:
+    """Return the ports of the interfaces that leave those of these servers that have such."""
+    found = {
+        uuid: tuple(one.id for one in _read(said) if one.leaving) for uuid, said in stored(connection, uuids).items()
+    }
+    return {uuid: ports for uuid, ports in found.items() if ports}
 
 
 def stored(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, bytes | None]:
@@ -67,6 +105,7 @@ def _told_unchanged(
     now: int,
 ) -> tuple[list[InstanceUuid], set[InstanceUuid]]:
     """Write interfaces as `tell_unchanged` does; return what it returns, and the servers that have a port more now."""
+    vifs = {uuid: _still_leaving(vifs[uuid], before) for uuid, before in known.items()}
     same = {uuid for uuid, before in known.items() if columns(vifs[uuid])["vifs"] == before}
     left = [uuid for uuid, said in stored(connection, sorted(same)).items() if said != known[uuid]]
     changed = {uuid: before for uuid, before in known.items() if uuid not in same}
@@ -81,8 +120,7 @@ def _told_unchanged(
 
 def _has_more(vifs: Sequence[Vif], before: bytes | None) -> bool:
     """Tell whether a server has a port that it did not have."""
-    before_it: tuple[Vif, ...] = load(before, tuple[Vif, ...]) if before else ()
-    had = {vif.id for vif in before_it}
+    had = {vif.id for vif in _read(before)}
     return any(vif.id not in had for vif in vifs)
 
 
@@ -106,15 +144,20 @@ def columns(vifs: Sequence[Vif], has_more: bool | None = None) -> dict[str, Any]
 
 
 def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:
-    """Return what rows say of the interfaces of these servers, as far as their servers are here.
+    """Return what rows say of the ports of these servers, as far as their servers are here: also of those that leave.
 
     Left out are builds that wait for new ports: what they have changes.
     """
+    return {
+        uuid: tuple(msgspec.structs.replace(vif, leaving=False) if vif.leaving else vif for vif in vifs)
+        for uuid, vifs in _said(connection, uuids).items()
+    }
+
+
+def _said(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:
     here = row.uuid.in_(uuids), row.deleted_at.is_(None), ~ELSEWHERE, ~AWAITS_PORTS
     query = sa.select(row.uuid, row.vifs).where(*here)
-    return {
-        InstanceUuid(one.uuid): load(one.vifs, tuple[Vif, ...]) if one.vifs else () for one in connection.execute(query)
-    }
+    return {InstanceUuid(one.uuid): _read(one.vifs) for one in connection.execute(query)}
 
 
 def unwired_of(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str) -> Unwired | None:
@@ -125,7 +168,7 @@ def unwired_of(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host
     found = connection.execute(query).first()
     if found is None:
         return None
-    return unwired(load(found.vifs, tuple[Vif, ...]) if found.vifs else (), bound=found.bound_to == host)
+    return unwired(staying(_read(found.vifs)), bound=found.bound_to == host)
 
 
 def misbound(connection: sa.Connection, limit: int) -> dict[InstanceUuid, str]:
@@ -214,8 +257,22 @@ def note_bound(connection: sa.Connection, hosts: Mapping[InstanceUuid, str]) -> 
     """Note that the ports of servers are bound to these hosts; of a server that has another by now it is not known.
 
     Then they are bound once more: what was bound for the host before may have come after what was bound for this one.
+    So are those of which an interface has begun to leave.
     """
+    going = leaving(connection, list(hosts))
     for uuid, host in hosts.items():
-        right = sa.case((sa.func.coalesce(row.host, UNBOUND) == host, host), else_=UNKNOWN)
+        here = sa.func.coalesce(row.host, UNBOUND) == host
+        right = UNKNOWN if uuid in going else sa.case((here, host), else_=UNKNOWN)
         changed = instances.update().where(row.uuid == uuid, row.bound_to.is_not(None), ~AWAITS_PORTS)
         connection.execute(changed.values(bound_to=right))
+
+
+def _still_leaving(vifs: Sequence[Vif], before: bytes | None) -> tuple[Vif, ...]:
+    """Return interfaces of which those leave that left by what the row said before."""
+    going = {vif.id for vif in _read(before) if vif.leaving}
+    return tuple(msgspec.structs.replace(vif, leaving=True) if vif.id in going else vif for vif in vifs)
+
+
+def _read(said: bytes | None) -> tuple[Vif, ...]:
+    found: tuple[Vif, ...] = load(said, tuple[Vif, ...]) if said else ()
+    return found

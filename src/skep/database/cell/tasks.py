@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from skep.database.cell import actions, deletion_times, resending, resting, swaps
+from skep.database.cell import actions, deletion_times, interfaces, resending, resting, swaps
 from skep.database.cell.asked import COLUMNS, request_of
 from skep.database.cell.endings import with_instances
 from skep.database.cell.resending import AGAIN_AT_ONCE, NOTHING_COUNTS
@@ -28,9 +28,11 @@ from skep.domain.actions import (
     BEGUN,
     ON_HOSTS,
     PLUG,
+    PLUG_INTERFACE,
     SWAP,
     UNASSIST,
     UNPLUG,
+    UNPLUG_INTERFACE,
     WITH_GUEST,
     Action,
     ActionRequest,
@@ -48,6 +50,7 @@ from skep.domain.ids import InstanceUuid, ProjectId, RequestId, UserId, new_requ
 from skep.domain.images import StoreFailure
 from skep.domain.instances import Fault, PowerState, Shelved, State, Task
 from skep.domain.states import BUILD_STATES, stored
+from skep.domain.vifs import PlugInterface
 
 row = instances.c
 
@@ -76,6 +79,9 @@ _BUSY = frozenset(stored(BUILD_STATES | {State.MOVED}))
 
 _OF_VOLUMES = frozenset({SWAP, ASSIST, UNASSIST, PLUG, UNPLUG})
 """Actions of which a volume service waits to hear what came."""
+
+_LEAVES_AFTER = {(PLUG_INTERFACE, False), (UNPLUG_INTERFACE, True)}
+"""Actions, and whether they went well, after which the guest has their interface no more, or never got it."""
 
 _columns = (row.attempt, row.host, row.task, *COLUMNS)
 
@@ -560,6 +566,8 @@ def _finish(connection: sa.Connection, task: HostTask, now: int, error: str | No
     actions.ended(connection, ended)
     if task.request.action in _OF_VOLUMES and not in_doubt:
         swaps.over(connection, task.instance, task.task_id, well=error is None)
+    if (task.request.action, error is None) in _LEAVES_AFTER and task.request.arguments and not in_doubt:
+        interfaces.leave(connection, task.instance, convert(task.request.arguments, PlugInterface).vif.id)
     if task.request.action in deletion_times.COUNTED:
         deletion_times.keep(connection, task.instance)
     return ended

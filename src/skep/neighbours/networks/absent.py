@@ -175,6 +175,9 @@ class NoNetworks(BroughtByOthers, NoProxies):
     async def release_ended(self, _servers: Mapping[InstanceUuid, bool]) -> None:
         """There is nothing to release."""
 
+    async def release_port(self, _instance: InstanceUuid, _port_id: str) -> None:
+        """There is nothing to release."""
+
     async def bound_to(
         self, servers: Sequence[InstanceUuid], _several: Collection[InstanceUuid]
     ) -> dict[InstanceUuid, dict[str, tuple[str, ...]]]:

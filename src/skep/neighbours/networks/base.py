@@ -435,6 +435,13 @@ class NetworkPorts(NetworksOfHosts, Protocol):
         """
         ...
 
+    async def release_port(self, instance: InstanceUuid, port_id: str) -> None:
+        """Take an interface from a server, as `NetworksOfUsers.detach` does, for Skep: its guest has it no more.
+
+        One that is none of the server's is no error. Raises Unavailable when the service does not answer.
+        """
+        ...
+
     async def bind(
         self,
         hosts: Mapping[InstanceUuid, str],

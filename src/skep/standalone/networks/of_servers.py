@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -13,7 +14,7 @@ from skep.database.api.network_rows import SECURITY_GROUPS
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from skep.domain.host_networks import HostLook, HostNetworkChanges
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import Instance
 from skep.domain.vifs import Vif
 from skep.neighbours.networks.base import (
@@ -35,6 +36,9 @@ from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.proxies import EmbeddedProxies, caller_of, with_rules
 
 T = TypeVar("T")
+
+_SKEP = NetworkCaller(project_id=ProjectId(""), is_admin=True)
+"""In whose name ports go without a user who asks for it."""
 
 
 class EmbeddedNetworks(EmbeddedProxies):
@@ -107,6 +111,15 @@ class EmbeddedNetworks(EmbeddedProxies):
 
     async def release_ended(self, _servers: Mapping[InstanceUuid, bool]) -> None:
         """They go in the transaction that notes the end."""
+
+    async def release_port(self, instance: InstanceUuid, port_id: str) -> None:
+        """Take an interface from a server."""
+
+        def unit(connection: Connection) -> None:
+            with contextlib.suppress(NotFound):
+                attachments.detach(self._work(connection, _SKEP), instance, port_id)
+
+        await self._database.write(unit)
 
     async def bind(
         self,

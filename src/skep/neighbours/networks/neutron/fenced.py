@@ -87,6 +87,11 @@ class FencedNetworks(NeutronNetworks):
         await self._ledger.hold_living(instance)
         await super().detach(instance, port_id, context, token)
 
+    async def release_port(self, instance: InstanceUuid, port_id: str) -> None:
+        """Take an interface from a server."""
+        await self._ledger.hold_living(instance)
+        await super().release_port(instance, port_id)
+
     async def set_group(self, change: GroupChange, context: RequestContext, token: str) -> tuple[Vif, ...]:
         """Give a group to the ports of a server, or take it from them."""
         await self._ledger.hold_living(change.instance)

@@ -80,6 +80,11 @@ class NeutronNetworks(BroughtByOthers, NeutronProxies):
         with _told_to_users():
             await attaching.detach(self.skep, self._ports, instance, port_id)
 
+    async def release_port(self, instance: InstanceUuid, port_id: str) -> None:
+        """Take an interface from a server."""
+        with _told_to_skep(), contextlib.suppress(NotFound):
+            await attaching.detach(self.skep, self._ports, instance, port_id)
+
     async def set_group(self, change: GroupChange, context: RequestContext, token: str) -> tuple[Vif, ...]:
         """Give a group to the ports of a server, or take it from them."""
         with _told_to_users():
