@@ -155,6 +155,10 @@ class GuestDomains:
         else:
             self._host_interfaces(instance, wished)
 
+    def interfaces(self, instance: Instance) -> tuple[GuestInterface, ...]:
+        """Return the interfaces of a server that end on this host. Raises DriverError for a port that cannot be had."""
+        return self._host_interfaces(instance, wishes(instance, self._options))
+
     def links(self, instance: Instance) -> dict[str, str]:
         """Return the links here that a server's interfaces are plugged into, by MAC address. Raises DriverError."""
         if self._bridged is None:

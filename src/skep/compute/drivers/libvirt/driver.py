@@ -34,6 +34,7 @@ from skep.compute.drivers.libvirt.domains import GuestDomains, state_of, switch_
 from skep.compute.drivers.libvirt.facts import host_facts
 from skep.compute.drivers.libvirt.formats import FORMATS
 from skep.compute.drivers.libvirt.guest_agents import ABSENT, frozen, set_password
+from skep.compute.drivers.libvirt.interface_calls import LibvirtInterfaces
 from skep.compute.drivers.libvirt.keys import refused_keys
 from skep.compute.drivers.libvirt.means import HostMeans
 from skep.compute.drivers.libvirt.measures import diagnostics, measures
@@ -62,7 +63,7 @@ LOOKERS = 4
 """Threads for what only looks: facts, guests, consoles."""
 
 
-class LibvirtDriver(LibvirtVolumes):
+class LibvirtDriver(LibvirtVolumes, LibvirtInterfaces):
     """The core of the port, and the capabilities of its further methods (docs/libvirt.md)."""
 
     def __init__(

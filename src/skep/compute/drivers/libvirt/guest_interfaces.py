@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from skep.compute.drivers.libvirt.bridged.interfaces import Bandwidth, TapInterface
+from skep.domain.vifs import Vif
 
 
 class LinkInterface(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,35 @@ def add_interface(devices: ET.Element, one: GuestInterface) -> None:
         _add_link(devices, one)
     else:
         _add_socket(devices, one)
+
+
+def interface_element(one: GuestInterface) -> str:
+    """Return the element of an interface, to be given to a guest that is there."""
+    devices = ET.Element("devices")
+    add_interface(devices, one)
+    return ET.tostring(devices[0], encoding="unicode")
+
+
+def found_interface(domain: str, vif: Vif) -> ET.Element | None:
+    """Return the element of an interface in the XML of a domain; None: the domain has it not."""
+    for element in interfaces_of(domain):
+        address, target = element.find("mac"), element.find("target")
+        device = None if target is None else target.get("dev")
+        is_same = address is not None and address.get("address", "").lower() == vif.mac_address.lower()
+        if is_same and (element.get("type") != "ethernet" or device == vif.device_name):
+            return element
+    return None
+
+
+def interfaces_of(domain: str) -> list[ET.Element]:
+    """Return the interfaces in the XML of a domain; those that end inside QEMU are none of libvirt's."""
+    return ET.fromstring(domain).findall("devices/interface")  # noqa: S314 - of libvirt
+
+
+def shares_memory(domain: str) -> bool:
+    """Tell whether the memory of a domain is shared with other processes (`add_shared_memory`)."""
+    access = ET.fromstring(domain).find("memoryBacking/access")  # noqa: S314 - of libvirt
+    return access is not None and access.get("mode") == "shared"
 
 
 def add_shared_memory(root: ET.Element) -> None:

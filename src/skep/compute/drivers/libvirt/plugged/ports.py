@@ -76,6 +76,26 @@ class GuestPorts:
                 if one.port not in held:
                     PLUGGING[one.kind].plug(one, instance.uuid, self._switch)
 
+    def add(self, instance: Instance, attempt: int, queues: int) -> None:
+        """Plug ports of a server beside those that the attempt has. Raises DriverError."""
+        wanted = plugs_of(instance.vifs, queues)
+        for one in wanted:
+            if one.of_switch:
+                self._switch.check(one.port)
+        ports = {one.port for one in wanted}
+        others = [one for one in self._of(instance.uuid, attempt) if one.port not in ports]
+        self._write(instance.uuid, attempt, (*others, *wanted))
+        with self._plugging:
+            for one in wanted:
+                PLUGGING[one.kind].plug(one, instance.uuid, self._switch)
+
+    def remove(self, instance: InstanceUuid, attempt: int, port: str) -> None:
+        """Unplug a port of an attempt; one that it has not is no error. Raises DriverError."""
+        kept = self._of(instance, attempt)
+        if any(one.port == port for one in kept):
+            self._remove(instance, attempt, [one for one in kept if one.port == port])
+            self._write(instance, attempt, tuple(one for one in kept if one.port != port))
+
     def again(self, instance: InstanceUuid, attempt: int) -> None:
         """Plug what an attempt has once more, before its guest starts: the host may have been switched off.
 

@@ -1,0 +1,125 @@
+"""What the driver does with interfaces of guests that are there: attaches and detaches them."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import libvirt
+import msgspec
+
+from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.bridged.interfaces import MOST
+from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
+from skep.compute.drivers.libvirt.connection import LibvirtConnection
+from skep.compute.drivers.libvirt.domains import GuestDomains, state_of
+from skep.compute.drivers.libvirt.guest_devices import (
+    CONFIG,
+    LIVE,
+    GuestDevice,
+    domain_of,
+    parts_without,
+    take_away,
+    xml_of,
+)
+from skep.compute.drivers.libvirt.guest_interfaces import (
+    GuestInterface,
+    SocketInterface,
+    found_interface,
+    interface_element,
+    interfaces_of,
+    shares_memory,
+)
+from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.plugged.ports import GuestPorts
+from skep.compute.drivers.libvirt.properties import wishes
+from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance, PowerState
+from skep.domain.vifs import Vif
+
+T = TypeVar("T")
+
+IN_USE = "InterfaceInUse"
+"""The error of an interface of which its guest does not let go."""
+FAILED = "InterfaceAttachFailed"
+
+
+class LibvirtInterfaces(abc.ABC):
+    """The capability `attach_interface`, of hosts on which interfaces do not end inside QEMU."""
+
+    _connection: LibvirtConnection
+    _domains: GuestDomains
+    _options: Options
+    _bridged: BridgedNetworks | None
+    _ports: GuestPorts | None
+
+    @abc.abstractmethod
+    async def _work(self, instance: InstanceUuid, work: Callable[[], T], *, failure: str = "InternalError") -> T:
+        """Do something with a server, after what is being done with it."""
+
+    @property
+    def attaches_interfaces(self) -> bool:
+        """Whether guests that are there get and lose interfaces."""
+        return self._options.networks != "user"
+
+    async def attach_interface(self, instance: Instance, attempt: int, vif: Vif) -> PowerState:
+        """Make the link of an interface, and plug it into a guest."""
+        server = msgspec.structs.replace(instance, vifs=(vif,))
+        return await self._work(instance.uuid, lambda: self._attach_vif(server, attempt, vif), failure=FAILED)
+
+    async def detach_interface(self, instance: InstanceUuid, attempt: int, vif: Vif) -> PowerState:
+        """Have a guest let go of an interface, and remove its link."""
+        return await self._work(
+            instance, lambda: self._detach_vif(instance, attempt, vif), failure="InterfaceDetachFailed"
+        )
+
+    def _attach_vif(self, server: Instance, attempt: int, vif: Vif) -> PowerState:
+        domain = domain_of(self._domains, server.uuid, attempt)
+        [interface] = self._domains.interfaces(server)
+        parts = parts_without(domain, _device(vif))
+        if CONFIG in parts:
+            _check(domain, interface)
+        element = interface_element(interface)
+        try:
+            # The links of guests are theirs by what they are when they start next.
+            if CONFIG in parts:
+                domain.attachDeviceFlags(element, CONFIG)
+            self._plug_vif(server, attempt, vif)
+            if LIVE in parts:
+                domain.attachDeviceFlags(element, LIVE)
+        except (DriverError, libvirt.libvirtError):
+            self._detach_vif(server.uuid, attempt, vif)
+            raise
+        return state_of(domain)
+
+    def _detach_vif(self, instance: InstanceUuid, attempt: int, vif: Vif) -> PowerState:
+        domain = domain_of(self._domains, instance, attempt)
+        take_away(self._connection, domain, _device(vif), self._options.detach_seconds)
+        if self._bridged is not None:
+            self._bridged.unplug((vif.device_name,))
+        if self._ports is not None:
+            self._ports.remove(instance, attempt, vif.id)
+        return state_of(domain)
+
+    def _plug_vif(self, server: Instance, attempt: int, vif: Vif) -> None:
+        if self._bridged is not None:
+            self._bridged.plug((vif.device_name,))
+        if self._ports is not None:
+            self._ports.add(server, attempt, wishes(server, self._options).queues)
+
+
+def _check(domain: libvirt.virDomain, interface: GuestInterface) -> None:
+    """Raise DriverError for a guest that cannot have one more interface."""
+    described = xml_of(domain, CONFIG)
+    if domain.hasManagedSaveImage(0):
+        raise DriverError("InstanceNotRunning", "a guest that is suspended gets no interface: its memory knows of none")
+    if len(interfaces_of(described)) >= MOST:
+        raise DriverError(FAILED, f"a guest has {MOST} interfaces at most")
+    if isinstance(interface, SocketInterface) and not shares_memory(described):
+        raise DriverError(FAILED, "the switch does not see the memory of the guest: it was made without such a port")
+
+
+def _device(vif: Vif) -> GuestDevice:
+    return GuestDevice(f"port {vif.id}", partial(found_interface, vif=vif), IN_USE)
