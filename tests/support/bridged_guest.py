@@ -14,7 +14,14 @@ from typing import Any
 
 import msgspec
 
-from skep.compute.drivers.base import ConfigDriveDriver, DiagnosticsDriver, ImageDriver, NetworksDriver, PowerDriver
+from skep.compute.drivers.base import (
+    ConfigDriveDriver,
+    DiagnosticsDriver,
+    DriverError,
+    ImageDriver,
+    NetworksDriver,
+    PowerDriver,
+)
 from skep.compute.drivers.libvirt.driver import LibvirtDriver
 from skep.compute.drivers.live import Copying, LiveMigrationDriver
 from skep.domain.host_networks import HostNetworks, PluggedPort, versioned
@@ -27,7 +34,8 @@ from tests.support.libvirt_hosts import libvirt_driver
 
 
 class GuestTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done: `boot`, `networks`, `measure` (which says so) or `reboot`.
+    """What is to be done: `boot`, `networks`, `measure` (which says so) or `reboot`; `attach` one more port and
+    `detach` it, which says the error if there is one.
 
     Of a live migration, whose place is `place`: `await`, `leave` and `take`.
     """
@@ -52,6 +60,8 @@ async def do(driver: LibvirtDriver, image: Path, task: GuestTask) -> None:
         assert isinstance(driver, DiagnosticsDriver)
         measured = await driver.diagnostics(InstanceUuid(task.port.server))
         sys.stdout.write(msgspec.json.encode(measured).decode() + "\n")
+    if task.port is not None and task.do in ("attach", "detach"):
+        await plug(driver, task.port, gives=task.do == "attach")
     if task.port is not None and task.do in ("await", "leave", "take"):
         await migrate(driver, server_of(task.port), task)
 
@@ -64,6 +74,21 @@ async def boot(driver: LibvirtDriver, image: Path, port: PluggedPort, key: str) 
         await driver.prepare_from(server, 1, resource, image)
     await write_drive(driver, port, 1, key)
     await driver.spawn(server, 1, server.flavor.resources())
+
+
+async def plug(driver: LibvirtDriver, port: PluggedPort, *, gives: bool) -> None:
+    """Give a guest that is there one more port, or take it away; say the error if there is one."""
+    server = server_of(port)
+    [vif] = server.vifs
+    error = ""
+    try:
+        if gives:
+            await driver.attach_interface(server, 1, vif)
+        else:
+            await driver.detach_interface(server.uuid, 1, vif)
+    except DriverError as raised:
+        error = raised.error
+    sys.stdout.write(f"{error}\n")
 
 
 async def write_drive(driver: LibvirtDriver, port: PluggedPort, attempt: int, key: str) -> None:

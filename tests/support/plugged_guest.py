@@ -23,7 +23,7 @@ from tests.support.libvirt_hosts import libvirt_driver
 
 
 class PortTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done: `boot`, `off`, `on` or `destroy`."""
+    """What is to be done: `boot`, `off`, `on`, `destroy`; `attach` and `detach` one more port."""
 
     do: str
     vif: Vif | None = None
@@ -45,6 +45,12 @@ async def do(driver: LibvirtDriver, image: Path, task: PortTask) -> None:
             else:
                 await driver.prepare(wanted, 1, resource)
         await driver.spawn(wanted, 1, flavor.resources())
+    elif task.do == "attach":
+        assert task.vif is not None
+        await driver.attach_interface(msgspec.structs.replace(server, vifs=(task.vif,)), 1, task.vif)
+    elif task.do == "detach":
+        assert task.vif is not None
+        await driver.detach_interface(server.uuid, 1, task.vif)
     elif task.do == "off":
         await driver.power_off(server.uuid)
     elif task.do == "on":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,25 @@ def running(host: BridgedHost, *words: str | Path, guest: str | None = None) -> 
             process.terminate()
 
 
+def inside(host: BridgedHost, key: Path) -> Callable[[str], Awaitable[str]]:
+    """Return what runs a command in the guest, by its floating address and from outside, and returns what it says."""
+
+    async def says(command: str) -> str:
+        words = tiny_guests.ssh_command(key, 22, f"{command}; echo status=$?")
+        words[words.index("root@127.0.0.1")] = f"root@{FLOATING}"
+        said = ""
+
+        async def let_in() -> bool:
+            nonlocal said
+            status, said = host.ask(*words, guest="outside")
+            return status == 0
+
+        await eventually(let_in, f"the guest runs {command}", seconds=120)
+        return said
+
+    return says
+
+
 def asking(address: str) -> str:
     """Return what asks for a page with the programs of the guest."""
     return f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | timeout 3 nc {address} 8080"
@@ -139,21 +158,7 @@ async def test_a_guest_is_in_a_network_of_its_host(tmp_path: Path) -> None:
         ):
             driver.do(GuestTask(do="boot", port=one, key=public))
             driver.do(GuestTask(do="networks", networks=networks))
-
-            async def says(command: str) -> str:
-                """Run a command in the guest, by its floating address and from outside."""
-                words = tiny_guests.ssh_command(key, 22, f"{command}; echo status=$?")
-                words[words.index("root@127.0.0.1")] = f"root@{FLOATING}"
-                said = ""
-
-                async def let_in() -> bool:
-                    nonlocal said
-                    status, said = host.ask(*words, guest="outside")
-                    return status == 0
-
-                await eventually(let_in, f"the guest runs {command}", seconds=120)
-                return said
-
+            says = inside(host, key)
             said = await says("; ".join(LOOKS))
             assert said.startswith("guest-1\n1400\n")
             assert "10.7.0.11/24" in said
@@ -179,3 +184,46 @@ async def test_a_guest_is_in_a_network_of_its_host(tmp_path: Path) -> None:
             driver.do(GuestTask(do="reboot", port=one))
             assert await says("cat /state/boots") == "2\nstatus=0\n"
         assert "tap" not in host.run("ip", "-br", "link"), "its link went with it"
+
+
+GETS = (
+    "while ! [ -e /sys/class/net/eth1 ]; do sleep 1; done",
+    "cat /sys/class/net/eth1/address",
+    "ip link set eth1 up",
+    "udhcpc -n -q -t 10 -i eth1 -s /usr/share/udhcpc/default.script >/dev/null 2>&1",
+    "ip -o addr show eth1",
+)
+"""Has the guest take an interface that it got while it ran."""
+
+
+async def test_a_guest_that_runs_gets_an_interface_and_loses_it(tmp_path: Path) -> None:
+    """With the address of its port. It is asked for it as long as it takes, and has it not after a boot either."""
+    key = tmp_path / "key"
+    public = make_key(key)
+    one = port(1, "10.7.0.11", OPEN)
+    more = msgspec.structs.replace(port(2, "10.7.0.12", OPEN), server=one.server)
+    floating = (FloatingAddress(address=FLOATING, fixed_address="10.7.0.11", port=one.id),)
+    router = HostRouter(id=ROUTER, legs=LEGS[:1], outside=True, floating=floating)
+    networks = wanted(segment(one, more), groups=(group(OPEN, SSH),), routers=(router,))
+    tap = f"tap{more.id}"[:14]
+    options = {**OPTIONS, "detach_seconds": 30}
+    with bridged_host(tmp_path / "host") as host:
+        leave_outside(host)
+        with agent(host, options) as driver:
+            driver.do(GuestTask(do="boot", port=one, key=public, networks=networks))
+            says = inside(host, key)
+            assert (await says("hostname")).startswith("guest-1\n")
+            for _ in range(2):
+                assert driver.do(GuestTask(do="attach", port=more)) == "\n"
+            said = await says("; ".join(GETS))
+            assert said.startswith(f"{more.mac_address}\n")
+            assert "10.7.0.12/24" in said
+            measured = msgspec.json.decode(driver.do(GuestTask(do="measure", port=one)), type=GuestDiagnostics)
+            assert [nic.mac_address for nic in measured.nics] == [one.mac_address, more.mac_address]
+            for _ in range(2):
+                assert driver.do(GuestTask(do="detach", port=more)) == "\n"
+            assert tap not in host.run("ip", "-br", "link")
+            assert "eth1" not in await says("ls /sys/class/net")
+            driver.do(GuestTask(do="reboot", port=one))
+            assert "eth1" not in await says("ls /sys/class/net")
+        assert "tap" not in host.run("ip", "-br", "link")

@@ -125,10 +125,10 @@ def switch(host: BridgedHost, directory: Path) -> Iterator[str]:
             data.terminate()
 
 
-def bound(kind: str, details: VifDetails) -> Vif:
+def bound(kind: str, details: VifDetails, number: int = 1) -> Vif:
     return Vif(
-        id=PORT,
-        mac_address="fa:16:3e:00:00:01",
+        id=PORT.replace("00000001", f"{number:08}"),
+        mac_address=f"fa:16:3e:00:00:{number:02}",
         network_id=NETWORK,
         network_name="inside",
         mtu=1400,
@@ -164,6 +164,31 @@ async def test_a_guest_is_in_the_bridge_that_its_binding_names(tmp_path: Path) -
             left = links(host)
             assert TAP not in left
             assert "brq-1" in left, "the bridge is the agent's"
+
+
+async def test_a_guest_that_runs_gets_a_port_and_loses_it(tmp_path: Path) -> None:
+    """Its end in the guest is open while it has it. One that is off has it from its next start on."""
+    first, second = (bound("bridge", VifDetails(bridge_name=f"brq-{one}"), one) for one in (1, 2))
+    with bridged_host(tmp_path / "host") as host:
+        host.run("ip", "link", "add", "brq-1", "type", "bridge")
+        with leased(host, "ip", "link", "set", "cable", "master", "brq-1"), agent(host) as driver:
+            driver.do("boot", first)
+            await eventually(lambda: answers(host), "the guest answers", seconds=BOOTS)
+            for _ in range(2):
+                driver.do("attach", second)
+                tap = links(host)[second.device_name]
+                assert (tap["master"], tap["mtu"], tap["ifalias"]) == ("brq-2", 1400, "skep-port")
+                assert "LOWER_UP" in tap["flags"], "QEMU has it"
+            driver.do("detach", second)
+            assert second.device_name not in links(host)
+            assert pings(host, "outside", GUEST), "the guest has its other one still"
+            driver.do("off")
+            driver.do("attach", second)
+            assert "LOWER_UP" not in links(host)[second.device_name]["flags"]
+            driver.do("on")
+            assert "LOWER_UP" in links(host)[second.device_name]["flags"]
+            driver.do("destroy")
+            assert not {first.device_name, second.device_name} & links(host).keys()
 
 
 @pytest.mark.needs_part("ovsdb-server")

@@ -13,7 +13,13 @@ import pytest
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.bridged.interfaces import tap_interfaces
 from skep.compute.drivers.libvirt.domain import GuestLabel, GuestShape, guest_xml
-from skep.compute.drivers.libvirt.guest_interfaces import GuestInterface
+from skep.compute.drivers.libvirt.guest_interfaces import (
+    GuestInterface,
+    found_interface,
+    interface_element,
+    interfaces_of,
+    shares_memory,
+)
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.plugged.kinds import KINDS, Plug, interface_of, kind_of, plugs_of
 from skep.compute.drivers.libvirt.plugged.plugging import PLUGGING
@@ -143,6 +149,23 @@ def test_a_guest_has_an_element_for_each_interface_in_order() -> None:
         ("access", {"mode": "shared"}),
     ]
     assert guest_with(interface_of(plugs[0], "virtio")).find("memoryBacking") is None
+
+
+@pytest.mark.parametrize("name", BOUND)
+def test_an_interface_is_found_among_those_of_its_guest(name: str) -> None:
+    """By its link, or where it has none of its own by its hardware address: two networks may know one address."""
+    kind, details, _ = BOUND[name]
+    mine = vif(kind, details)
+    twin = vif("tap", id=PORT.replace("00000001", "00000009"))
+    other = vif("ovs", id=PORT.replace("00000001", "00000008"), mac_address="fa:16:3e:00:00:08")
+    plugs = plugs_of((twin, mine, other))
+    domain = ET.tostring(guest_with(*(interface_of(plug, "virtio") for plug in plugs)), encoding="unicode")
+    found = found_interface(domain, mine)
+    assert found is not None
+    assert ET.tostring(found) == ET.tostring(interfaces_of(domain)[1])
+    assert ET.tostring(found, encoding="unicode") == interface_element(interface_of(plugs[1], "virtio"))
+    assert found_interface(domain, vif(kind, details, mac_address="fa:16:3e:00:00:07")) is None
+    assert shares_memory(domain) == (kind == "vhostuser")
 
 
 BOUNDS = {
