@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from skep.contracts.eventually import eventually
-from skep.domain.host_networks import FloatingAddress, GroupRule, HostRouter
+from skep.domain.host_networks import FloatingAddress, GroupRule, HostRouter, PluggedPort
 from skep.domain.questions import GuestDiagnostics
 from tests.functional.libvirt.test_bridged_networks import (
     FLOATING,
@@ -227,3 +227,34 @@ async def test_a_guest_that_runs_gets_an_interface_and_loses_it(tmp_path: Path) 
             driver.do(GuestTask(do="reboot", port=one))
             assert "eth1" not in await says("ls /sys/class/net")
         assert "tap" not in host.run("ip", "-br", "link")
+
+
+async def test_a_port_that_comes_from_another_server_of_the_host_is_taken_from_that(tmp_path: Path) -> None:
+    """Though its guest runs and nobody asked it to let go; it has no such interface when it starts again."""
+    key = make_key(tmp_path / "key")
+    one = port(1, "10.7.0.11", OPEN)
+    moved = msgspec.structs.replace(one, server=port(2, "10.7.0.12").server)
+    tap = f"tap{one.id}"[:14]
+    with bridged_host(tmp_path / "host") as host:
+        leave_outside(host)
+
+        def link() -> dict[str, Any]:
+            [found] = json.loads(host.run("ip", "-json", "link", "show", tap))
+            return dict(found)
+
+        def nics(driver: Agent, of: PluggedPort) -> int:
+            return len(msgspec.json.decode(driver.do(GuestTask(do="measure", port=of)), type=GuestDiagnostics).nics)
+
+        with agent(host) as driver:
+            before = wanted(segment(one), groups=(group(OPEN, SSH),))
+            after = wanted(segment(moved), groups=(group(OPEN, SSH),))
+            driver.do(GuestTask(do="boot", port=one, key=key, networks=before))
+            bridge, index = link()["master"], link()["ifindex"]
+            driver.do(GuestTask(do="networks", networks=msgspec.structs.replace(after, version="2")))
+            driver.do(GuestTask(do="boot", port=moved, key=key))
+            assert link()["master"] == bridge
+            assert "LOWER_UP" in link()["flags"]
+            assert link()["ifindex"] != index, "it was made anew"
+            driver.do(GuestTask(do="reboot", port=one))
+            assert (nics(driver, one), nics(driver, moved)) == (0, 1)
+            assert "LOWER_UP" in link()["flags"], "the other one has it still"

@@ -12,7 +12,8 @@ import pytest
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.bridged.interfaces import tap_interfaces
-from skep.compute.drivers.libvirt.domain import GuestLabel, GuestShape, guest_xml
+from skep.compute.drivers.libvirt.disks import GuestDisks
+from skep.compute.drivers.libvirt.domain import GuestLabel, GuestShape, guest_xml, taps_of, without_taps
 from skep.compute.drivers.libvirt.guest_interfaces import (
     GuestInterface,
     found_interface,
@@ -23,10 +24,12 @@ from skep.compute.drivers.libvirt.guest_interfaces import (
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.plugged.kinds import KINDS, Plug, interface_of, kind_of, plugs_of
 from skep.compute.drivers.libvirt.plugged.plugging import PLUGGING
+from skep.compute.drivers.libvirt.plugged.ports import GuestPorts, PortsAtHost
 from skep.compute.drivers.libvirt.plugged.switches import OsVif
 from skep.compute.drivers.libvirt.properties import Wishes, wishes
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
+from skep.domain.instances import Instance
 from skep.domain.vifs import Vif, VifDetails
 from skep.neighbours.networks.neutron.forms import NeutronPort
 from tests.support.agents import instance
@@ -296,3 +299,98 @@ def test_a_host_without_a_switch_says_so(tmp_path: Path) -> None:
         switch.check(PORT)
     (tmp_path / "db.sock").touch()
     switch.check(PORT)
+
+
+OTHER = InstanceUuid("9a1c0a6e-7a0b-4b5c-8c0e-0d9f1c3b7a22")
+SWITCHED = msgspec.structs.replace(SOCKET, vhostuser_ovs_plug=True)
+"""Of a port at a switch to which nothing is plugged but by the library."""
+
+
+class PortsOfGuests:
+    """The ports of a host whose library notes what it is asked."""
+
+    def __init__(self, directory: Path) -> None:
+        self.library = NotedLibrary()
+        self.directory = directory
+        switch = OsVif("tcp:127.0.0.1:6640", library=self.library)
+        self.ports = GuestPorts(GuestDisks(directory, None), switch)
+
+    def server(self, *numbers: int, uuid: InstanceUuid = SERVER) -> Instance:
+        """Return a server with these ports, for whose first attempt there is a place."""
+        (self.directory / "guests" / f"{uuid}_1").mkdir(exist_ok=True, parents=True)
+        return msgspec.structs.replace(instance(), uuid=uuid, vifs=tuple(self.vif(one) for one in numbers))
+
+    def vif(self, number: int) -> Vif:
+        return vif("vhostuser", SWITCHED, id=PORT.replace("00000001", f"{number:08}"))
+
+    def asked(self) -> list[tuple[str, int, str]]:
+        """Return what the library was asked since the last look: what, which port, and for which server."""
+        found = [(what, int(port["id"][:8]), server["uuid"]) for what, port, server in self.library.asked]
+        self.library.asked.clear()
+        return found
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> PortsOfGuests:
+    return PortsOfGuests(tmp_path)
+
+
+def test_a_guest_gets_ports_beside_its_own_and_loses_them(host: PortsOfGuests) -> None:
+    host.ports.plug(host.server(1), 1, 1)
+    for _ in range(2):
+        host.ports.add(host.server(2), 1, 1)
+    assert host.asked() == [("plug", 1, SERVER), *[("plug", 2, SERVER)] * 2]
+    host.ports.again(SERVER, 1)
+    assert host.asked() == [("plug", 1, SERVER), ("plug", 2, SERVER)]
+    for _ in range(2):
+        host.ports.remove(SERVER, 1, host.vif(2).id)
+    assert host.asked() == [("unplug", 2, SERVER)]
+    host.ports.let_go(SERVER, 1)
+    assert host.asked() == [("unplug", 1, SERVER)]
+
+
+def test_a_port_that_could_not_be_plugged_is_named_until_it_was_unplugged(host: PortsOfGuests) -> None:
+    host.library.error = RuntimeError("the switch is away")
+    with pytest.raises(DriverError, match="the switch is away"):
+        host.ports.add(host.server(1), 1, 1)
+    with pytest.raises(DriverError, match="the switch is away"):
+        host.ports.remove(SERVER, 1, host.vif(1).id)
+    host.library.error = None
+    host.ports.remove(SERVER, 1, host.vif(1).id)
+    assert host.asked() == [("unplug", 1, SERVER)]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_port_that_comes_from_another_server_is_taken_from_that(host: PortsOfGuests, beside: bool) -> None:
+    """That one unplugs it no more, and plugs it no more when its guest starts again."""
+    host.ports.plug(host.server(1, 2, uuid=OTHER), 1, 1)
+    host.asked()
+    (host.ports.add if beside else host.ports.plug)(host.server(1), 1, 1)
+    assert host.asked() == [("unplug", 1, OTHER), ("plug", 1, SERVER)]
+    host.ports.again(OTHER, 1)
+    host.ports.let_go(OTHER, 1)
+    assert host.asked() == [("plug", 2, OTHER), ("unplug", 2, OTHER)]
+
+
+def test_a_port_that_two_attempts_of_a_server_have_stays_where_its_guest_may_run(host: PortsOfGuests) -> None:
+    server = host.server(1)
+    host.ports.plug(server, 1, 1)
+    host.asked()
+    host.ports.plug(server, 2, 1)
+    host.ports.let_go(SERVER, 1)
+    assert host.asked() == []
+    host.ports.let_go(SERVER, 2)
+    assert host.asked() == [("unplug", 1, SERVER)]
+
+
+def test_the_taps_that_another_server_has_got_are_known(host: PortsOfGuests) -> None:
+    mine, others = plugs_of((vif("ovs"),)), plugs_of((vif("ovs", id=PORT.replace("00000001", "00000002")),))
+    for server, plugs in ((SERVER, mine), (OTHER, others)):
+        host.server(uuid=server)
+        said = msgspec.json.encode(PortsAtHost(plugs))
+        (host.directory / "guests" / f"{server}_1" / "interfaces").write_bytes(said)
+    assert host.ports.taken(SERVER, 1) == {"tap00000002-00"}
+    assert host.ports.taken(OTHER, 1) == {"tap00000001-00"}
+    both = guest_with(*(interface_of(one, "virtio") for one in (*mine, *others)))
+    left = without_taps(ET.tostring(both, encoding="unicode"), {"tap00000002-00"})
+    assert taps_of(left) == ("tap00000001-00",)

@@ -7,6 +7,7 @@ may have control characters) is in the label, which is JSON in plain ASCII.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -285,6 +286,17 @@ def taps_of(domain: str) -> tuple[str, ...]:
     targets = ET.fromstring(domain).iterfind("devices/interface[@type='ethernet']/target")  # noqa: S314 - of libvirt
     names = (target.get("dev", "") for target in targets)
     return tuple(name for name in names if TAP.fullmatch(name))
+
+
+def without_taps(domain: str, taps: Collection[str]) -> str:
+    """Return the XML of a domain without the interfaces that end in these links of the host."""
+    root = ET.fromstring(domain)  # noqa: S314 - of libvirt
+    for devices in root.findall("devices"):
+        for interface in devices.findall("interface[@type='ethernet']"):
+            target = interface.find("target")
+            if target is not None and target.get("dev") in taps:
+                devices.remove(interface)
+    return ET.tostring(root, encoding="unicode")
 
 
 def add_disk(devices: ET.Element, disk: DiskFile, target: str) -> ET.Element:

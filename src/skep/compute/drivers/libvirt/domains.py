@@ -26,6 +26,7 @@ from skep.compute.drivers.libvirt.domain import (
     label_element,
     read_label,
     taps_of,
+    without_taps,
 )
 from skep.compute.drivers.libvirt.guest_cells import guest_place
 from skep.compute.drivers.libvirt.guest_interfaces import GuestInterface
@@ -187,6 +188,7 @@ class GuestDomains:
             changed = with_screen(domain.XMLDesc(INACTIVE), wanted=self._options.graphics == "vnc")
             if changed is not None:
                 self._connection.get().defineXML(changed)
+            self._lose_taps(domain, label)
         self._plug(domain, label)
         self._find_volumes(domain, label)
         domain.createWithFlags(flags)
@@ -273,9 +275,22 @@ class GuestDomains:
         if moved is not None:
             self._connection.get().defineXML(moved)
 
-    def _plug(self, domain: libvirt.virDomain, label: GuestLabel) -> None:
+    def _lose_taps(self, domain: libvirt.virDomain, label: GuestLabel) -> None:
+        """Take the interfaces from a guest that is off whose ports another server of the host has got since."""
+        described = domain.XMLDesc(INACTIVE)
+        taken: frozenset[str] = frozenset()
         if self._bridged is not None:
-            self._bridged.plug(taps_of(domain.XMLDesc(INACTIVE)))
+            taken = self._bridged.of_others(label.instance)
+        elif self._ports is not None:
+            taken = self._ports.taken(label.instance, label.attempt)
+        if not taken.isdisjoint(taps_of(described)):
+            log.warning("interfaces are gone to another server", instance=label.instance)
+            self._connection.get().defineXML(without_taps(described, taken))
+
+    def _plug(self, domain: libvirt.virDomain, label: GuestLabel) -> None:
+        """Have the links of a guest that is off."""
+        if self._bridged is not None:
+            self._bridged.plug(taps_of(domain.XMLDesc(INACTIVE)), anew=True)
         if self._ports is not None:
             self._ports.again(label.instance, label.attempt)
 

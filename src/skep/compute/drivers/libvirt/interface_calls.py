@@ -86,7 +86,7 @@ class LibvirtInterfaces(abc.ABC):
             # The links of guests are theirs by what they are when they start next.
             if CONFIG in parts:
                 domain.attachDeviceFlags(element, CONFIG)
-            self._plug_vif(server, attempt, vif)
+            self._plug_vif(server, attempt, vif, anew=CONFIG in parts)
             if LIVE in parts:
                 domain.attachDeviceFlags(element, LIVE)
         except (DriverError, libvirt.libvirtError):
@@ -103,9 +103,9 @@ class LibvirtInterfaces(abc.ABC):
             self._ports.remove(instance, attempt, vif.id)
         return state_of(domain)
 
-    def _plug_vif(self, server: Instance, attempt: int, vif: Vif) -> None:
+    def _plug_vif(self, server: Instance, attempt: int, vif: Vif, *, anew: bool) -> None:
         if self._bridged is not None:
-            self._bridged.plug((vif.device_name,))
+            self._bridged.plug((vif.device_name,), anew=anew)
         if self._ports is not None:
             self._ports.add(server, attempt, wishes(server, self._options).queues)
 

@@ -139,6 +139,15 @@ def ensure_taps(names: Sequence[str], alias: str = OURS, *, queues: bool = False
     ip(missing)
 
 
+def open_taps(names: Sequence[str]) -> list[str]:
+    """Return those of taps that a process has open, as that of a guest; one that is down is not known to be.
+
+    Raises DriverError.
+    """
+    links = links_of()
+    return [name for name in names if "LOWER_UP" in links.get(name, {}).get("flags", ())]
+
+
 def remove_taps(names: Collection[str], alias: str = OURS) -> None:
     """Remove taps; those that are not there, or that Skep did not make, are left out. Raises DriverError."""
     links = links_of()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import structlog
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.bridged import dnsmasq
@@ -20,15 +21,20 @@ from skep.compute.drivers.libvirt.bridged.host import (
     links_of,
     make_so,
     numbers_of,
+    open_taps,
     ours,
     remove_taps,
 )
 from skep.compute.drivers.libvirt.bridged.metadata import MetadataProxy
+from skep.compute.drivers.libvirt.bridged.names import tap
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
 from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan, with_possible_legs
 from skep.compute.whole_file import write_whole
 from skep.domain.decoding import json_decoder
 from skep.domain.host_networks import HostNetworks
+from skep.domain.ids import InstanceUuid
+
+log = structlog.get_logger("skep.compute")
 
 WANTED = "wanted.json"
 LEASES = "dnsmasq"
@@ -56,6 +62,8 @@ class BridgedNetworks:
         self._lock = threading.Lock()
         """Held while links are looked at and changed."""
         self._claim = socket.socket(socket.AF_UNIX)
+        self._servers: Mapping[str, str] = {}
+        """Taps of ports, and the servers that have these."""
         self._made: Made | None = None
         """None: not known to be whole."""
         self._proxy = None if options.metadata is None else MetadataProxy(options.metadata, options.spaces)
@@ -112,14 +120,28 @@ class BridgedNetworks:
             raise DriverError("NetworksUnavailable", f"networks: {WANTED}: {error}") from error
         self.make_so(wanted, lambda: links_of().keys())
 
-    def plug(self, taps: Sequence[str]) -> None:
+    def of_others(self, server: InstanceUuid) -> frozenset[str]:
+        """Return the taps of the ports that other servers have here, as was said last."""
+        return frozenset(name for name, owner in self._servers.items() if owner != server)
+
+    def plug(self, taps: Sequence[str], *, anew: bool = False) -> None:
         """Make the taps of a guest that is about to start; until its network is known nothing goes through them.
 
-        The guest is among those of `kept` already. Raises DriverError.
+        The guest is among those of `kept` already. `anew`: it has none of them open, so that one which is open is that
+        of a guest whose server has lost the port since; it is made anew, in its network. Raises DriverError.
         """
-        if taps:
-            with self._lock:
-                ensure_taps(taps)
+        if not taps:
+            return
+        with self._lock:
+            held = open_taps(taps) if anew else []
+            remove_taps(held)
+            ensure_taps(taps)
+        if held:
+            try:
+                self.restore()
+            except DriverError as error:
+                # What failed may be a router of others; the next time that the host is told all is tried again.
+                log.warning("taps that were made anew follow later", error=str(error))
 
     def unplug(self, taps: Sequence[str]) -> None:
         """Remove the taps of a guest that is gone. Raises DriverError."""
@@ -128,6 +150,7 @@ class BridgedNetworks:
                 remove_taps(taps)
 
     def _apply(self, wanted: HostNetworks, links: Mapping[str, Link], kept: Collection[str]) -> Made:
+        self._servers = {tap(port.id): port.server for segment in wanted.segments for port in segment.ports}
         numbers = numbered(owners(wanted), numbers_of(links), most_numbers(self._options))
         possible = with_possible_legs(wanted, ipv6=Path(KERNEL, "ipv6").exists())
         state = plan(possible, self._options, numbers)

@@ -1,7 +1,7 @@
 """The ports that attempts have at a host: a file beside the disks of each attempt says which.
 
 A port is named there before it is plugged, and the name goes after it was unplugged, so that whatever dies leaves
-nothing plugged that no file names.
+nothing plugged that no file names. One that comes from another server of the host is taken from the file of that.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class GuestPorts:
         self._disks = disks
         self._switch = switch
         self._plugging = threading.Lock()
-        """Held while links are looked at and changed."""
+        """Held while links and files are looked at and changed."""
 
     def planned(self, instance: Instance) -> tuple[NamedResource, ...]:
         """Name what is made of a server's ports before its guest. Raises DriverError for a port that cannot be had."""
@@ -64,13 +64,15 @@ class GuestPorts:
     def plug(self, instance: Instance, attempt: int, queues: int) -> None:
         """Plug the ports of a server, in place of what the attempt has; what another attempt has stays as it is, for
         its guest may run. Raises DriverError."""
-        wanted, kept = plugs_of(instance.vifs, queues), self._of(instance.uuid, attempt)
-        if not wanted and not kept:
-            return
-        self._disks.make_place(instance.uuid, attempt)
-        self._remove(instance.uuid, attempt, [one for one in kept if one not in wanted])
-        self._write(instance.uuid, attempt, wanted)
+        wanted = plugs_of(instance.vifs, queues)
         with self._plugging:
+            kept = self._of(instance.uuid, attempt)
+            if not wanted and not kept:
+                return
+            self._disks.make_place(instance.uuid, attempt)
+            self._unplug(instance.uuid, attempt, [one for one in kept if one not in wanted])
+            self._write(instance.uuid, attempt, wanted)
+            self._take_from_others(instance.uuid, wanted)
             held = self._of_others(instance.uuid, attempt)
             for one in wanted:
                 if one.port not in held:
@@ -83,55 +85,86 @@ class GuestPorts:
             if one.of_switch:
                 self._switch.check(one.port)
         ports = {one.port for one in wanted}
-        others = [one for one in self._of(instance.uuid, attempt) if one.port not in ports]
-        self._write(instance.uuid, attempt, (*others, *wanted))
         with self._plugging:
+            others = [one for one in self._of(instance.uuid, attempt) if one.port not in ports]
+            self._write(instance.uuid, attempt, (*others, *wanted))
+            self._take_from_others(instance.uuid, wanted)
             for one in wanted:
                 PLUGGING[one.kind].plug(one, instance.uuid, self._switch)
 
     def remove(self, instance: InstanceUuid, attempt: int, port: str) -> None:
         """Unplug a port of an attempt; one that it has not is no error. Raises DriverError."""
-        kept = self._of(instance, attempt)
-        if any(one.port == port for one in kept):
-            self._remove(instance, attempt, [one for one in kept if one.port == port])
-            self._write(instance, attempt, tuple(one for one in kept if one.port != port))
+        with self._plugging:
+            kept = self._of(instance, attempt)
+            if any(one.port == port for one in kept):
+                self._unplug(instance, attempt, [one for one in kept if one.port == port])
+                self._write(instance, attempt, tuple(one for one in kept if one.port != port))
 
     def again(self, instance: InstanceUuid, attempt: int) -> None:
         """Plug what an attempt has once more, before its guest starts: the host may have been switched off.
 
         Raises DriverError.
         """
-        for one in self._of(instance, attempt):
-            with self._plugging:
+        with self._plugging:
+            for one in self._of(instance, attempt):
                 PLUGGING[one.kind].plug(one, instance, self._switch)
 
     def let_go(self, instance: InstanceUuid, attempt: int) -> None:
         """Unplug all ports of an attempt, but for those that another attempt has, too. Raises DriverError."""
-        self._remove(instance, attempt, self._of(instance, attempt))
-        guarded(lambda: self._path(instance, attempt).unlink(missing_ok=True))
-
-    def _remove(self, instance: InstanceUuid, attempt: int, plugs: Sequence[Plug]) -> None:
-        if not plugs:
-            return
         with self._plugging:
-            held = self._of_others(instance, attempt)
-            for one in plugs:
-                if one.port not in held:
-                    PLUGGING[one.kind].unplug(one, instance, self._switch)
+            self._unplug(instance, attempt, self._of(instance, attempt))
+            guarded(lambda: self._path(instance, attempt).unlink(missing_ok=True))
+
+    def taken(self, instance: InstanceUuid, attempt: int) -> frozenset[str]:
+        """Return the taps that another server has got which an attempt has no more, or never had."""
+        mine = {one.device for one in self._of(instance, attempt)}
+        others = (one.device for path in self._files() if _server_of(path) != instance for one in _read(path))
+        return frozenset(others) - mine - {""}
+
+    def _unplug(self, instance: InstanceUuid, attempt: int, plugs: Sequence[Plug]) -> None:
+        held = self._of_others(instance, attempt) if plugs else set()
+        for one in plugs:
+            if one.port not in held:
+                PLUGGING[one.kind].unplug(one, instance, self._switch)
+
+    def _take_from_others(self, instance: InstanceUuid, wanted: Sequence[Plug]) -> None:
+        """Unplug ports from other servers which this one has got: the guests there have dead ends of them.
+
+        A port is one server's at a time, by the word of the network service; the row of the other one has lost it.
+        """
+        ports = {one.port for one in wanted}
+        for path in self._files():
+            kept = _read(path)
+            lost = [one for one in kept if one.port in ports]
+            if lost and _server_of(path) != instance:
+                for one in lost:
+                    PLUGGING[one.kind].unplug(one, _server_of(path), self._switch)
+                _write(path, tuple(one for one in kept if one not in lost))
 
     def _of_others(self, instance: InstanceUuid, attempt: int) -> set[str]:
         mine = self._path(instance, attempt)
-        return {one.port for path in self._disks.files_of(INTERFACES) if path != mine for one in _read(path)}
+        return {one.port for path in self._files() if path != mine for one in _read(path)}
 
     def _of(self, instance: InstanceUuid, attempt: int) -> tuple[Plug, ...]:
         return _read(self._path(instance, attempt))
+
+    def _files(self) -> list[Path]:
+        return self._disks.files_of(INTERFACES)
 
     def _path(self, instance: InstanceUuid, attempt: int) -> Path:
         return self._disks.place(instance, attempt) / INTERFACES
 
     def _write(self, instance: InstanceUuid, attempt: int, plugs: tuple[Plug, ...]) -> None:
-        path = self._path(instance, attempt)
-        guarded(lambda: write_whole(path, msgspec.json.encode(PortsAtHost(plugs))))
+        _write(self._path(instance, attempt), plugs)
+
+
+def _server_of(path: Path) -> InstanceUuid:
+    """Return the server of a file of an attempt, whose directory is named by both."""
+    return InstanceUuid(path.parent.name.rpartition("_")[0])
+
+
+def _write(path: Path, plugs: tuple[Plug, ...]) -> None:
+    guarded(lambda: write_whole(path, msgspec.json.encode(PortsAtHost(plugs))))
 
 
 def _read(path: Path) -> tuple[Plug, ...]:
