@@ -206,3 +206,26 @@ async def test_a_cloud_that_ends_while_a_guest_gets_an_interface(tmp_path: Path)
         await has(demo, server, port)
         await demo.no_differences()
         await demo.delete(server["id"])
+
+
+async def test_a_guest_loses_the_interface_of_a_port_that_neutron_has_deleted(tmp_path: Path) -> None:
+    """Once Neutron tells of it; what it tells of others changes nothing."""
+    async with tenant(tmp_path, "neutron") as demo:
+        assert isinstance(demo, BesideNeutron)
+        network = await demo.network("10.1.0.0/24")
+        server = await demo.built([{"uuid": network["id"]}])
+        port = (await attached(demo, server, net_id=network["id"]))["port_id"]
+        await has(demo, server, port)
+        admin = await demo.beside.session("admin", "admin")
+        url = f"{demo.networks_url}/v2.0/ports/{port}"
+        deleted = await demo.compute.client.delete(url, headers={"X-Auth-Token": demo.compute.token})
+        assert deleted.status_code == 204, deleted.text
+        for tag in (server["id"], port):
+            event = {"name": "network-vif-deleted", "server_uuid": server["id"], "tag": tag}
+            told = await admin.ask("POST", "/os-server-external-events", {"events": [event]}, version=NEWEST)
+            assert told.status_code == 200, told.text
+        await has(demo, server)
+        await lost(demo, server, port)
+        assert (await record(demo, server))[1:] == ("detach_interface", "Success")
+        assert len(await listed(demo, server)) == 1
+        await demo.no_differences()

@@ -2,8 +2,9 @@
 
 Each is taken or refused for itself, as Nova does (API reference, "Create external events"). What is taken is in the
 log. The row of a server is told what became of its interfaces after an event of a port, and a build that waits for its
-ports goes on by what the row says. A rebuild goes on when its volume is filled. The host of a server is told of
-a volume that has grown. The instance actions of a server tell of that, and of a power that changed.
+ports goes on by what the row says; its guest loses the interface of a port that was deleted. A rebuild goes on when its
+volume is filled. The host of a server is told of a volume that has grown. The instance actions of a server tell of
+that, and of a power that changed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import structlog
 
 from skep.api.cells import read_cell, write_cell
-from skep.api.handlers import volume_extensions
+from skep.api.handlers import interface_plugs, volume_extensions
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.external_events import TAGGED
 from skep.database import Connection
@@ -58,7 +59,7 @@ async def create(request: ApiRequest) -> Answer:
     answers = [_answer(event, event["server_uuid"] in located, hosts.get(event["server_uuid"])) for event in events]
     taken = [one for one in answers if one["code"] == TAKEN]
     await _record(request, located, taken)
-    await _note_interfaces(request, taken)
+    await _note_interfaces(request, located, taken)
     await _tell_of_volumes(request, located, taken)
     for one in taken:
         log.info(
@@ -106,9 +107,14 @@ async def _hosts(request: ApiRequest, located: dict[str, Mapping]) -> dict[str, 
     return hosts
 
 
-async def _note_interfaces(request: ApiRequest, taken: Sequence[Json]) -> None:
-    """Have the rows of servers told of their interfaces that another service says have changed."""
+async def _note_interfaces(request: ApiRequest, located: dict[str, Mapping], taken: Sequence[Json]) -> None:
+    """Have the rows of servers told of their interfaces that another service says have changed, and guests lose those
+    that are gone.
+    """
     of_ports = sorted({one["server_uuid"] for one in taken if one["name"].startswith(OF_PORTS)})
+    for cell, of_cell in _by_cell(located, of_ports).items():
+        # Their rows say what the interfaces are until they are told.
+        await interface_plugs.lose(request, cell, [one for one in taken if one["server_uuid"] in of_cell])
     if of_ports:
         now = request.services.clock.now()
         await request.services.database.write(partial(server_ports.note_servers, now=now, instances=of_ports))

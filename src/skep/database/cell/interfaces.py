@@ -6,7 +6,7 @@ and whoever tells the row meanwhile does not change that. Such a row is among th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -59,6 +59,15 @@ def has(connection: sa.Connection, uuid: InstanceUuid, port_id: str) -> bool:
     """Tell whether a server has an interface that does not leave it."""
     found = connection.execute(sa.select(row.vifs).where(row.uuid == uuid, ~ELSEWHERE)).scalar()
     return any(one.id == port_id for one in staying(_read(found)))
+
+
+def first_of(connection: sa.Connection, ports: Mapping[InstanceUuid, Collection[str]]) -> dict[InstanceUuid, Vif]:
+    """Return of servers the first interface that has one of these ports, as far as it does not leave them."""
+    found = {
+        uuid: next((one for one in staying(vifs) if one.id in ports[uuid]), None)
+        for uuid, vifs in _said(connection, list(ports)).items()
+    }
+    return {uuid: vif for uuid, vif in found.items() if vif is not None}
 
 
 def leave(connection: sa.Connection, uuid: InstanceUuid, port_id: str) -> None:
