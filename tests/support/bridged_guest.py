@@ -34,8 +34,8 @@ from tests.support.libvirt_hosts import libvirt_driver
 
 
 class GuestTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done: `boot`, `networks`, `measure` (which says so) or `reboot`; `attach` one more port and
-    `detach` it, which says the error if there is one.
+    """What is to be done: `boot`, `networks`, `measure` (which says so), `reboot` or `destroy`; `attach` one more port
+    and `detach` it, which says the error if there is one.
 
     Of a live migration, whose place is `place`: `await`, `leave` and `take`.
     """
@@ -56,6 +56,8 @@ async def do(driver: LibvirtDriver, image: Path, task: GuestTask) -> None:
     if task.port is not None and task.do == "reboot":
         assert isinstance(driver, PowerDriver)
         await driver.reboot(InstanceUuid(task.port.server), hard=True)
+    if task.port is not None and task.do == "destroy":
+        await driver.destroy(InstanceUuid(task.port.server), 1)
     if task.port is not None and task.do == "measure":
         assert isinstance(driver, DiagnosticsDriver)
         measured = await driver.diagnostics(InstanceUuid(task.port.server))

@@ -258,3 +258,6 @@ async def test_a_port_that_comes_from_another_server_of_the_host_is_taken_from_t
             driver.do(GuestTask(do="reboot", port=one))
             assert (nics(driver, one), nics(driver, moved)) == (0, 1)
             assert "LOWER_UP" in link()["flags"], "the other one has it still"
+            driver.do(GuestTask(do="networks", networks=msgspec.structs.replace(before, version="3")))
+            driver.do(GuestTask(do="destroy", port=moved))
+            assert link()["master"] == bridge, "it is the first one's again"

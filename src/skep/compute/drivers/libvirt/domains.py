@@ -197,7 +197,9 @@ class GuestDomains:
         """End a guest and remove it from libvirt, with its links. Raises DriverError, libvirt.libvirtError."""
         taps: tuple[str, ...] = ()
         if self._bridged is not None and domain_is_there(domain):
-            taps = taps_of(domain.XMLDesc(INACTIVE))
+            # What another server has got since stays for that.
+            others = self._bridged.of_others(InstanceUuid(domain.UUIDString()))
+            taps = tuple(tap for tap in taps_of(domain.XMLDesc(INACTIVE)) if tap not in others)
         remove(domain)
         if self._bridged is not None:
             self._bridged.unplug(taps)
