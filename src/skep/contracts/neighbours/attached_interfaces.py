@@ -73,6 +73,20 @@ class AttachedInterfacesContract(NetworksContractBase, abc.ABC):
         again = await _attach(world, server, RequestedNetwork(network_id=network, fixed_ip=addresses(attached)[0]))
         assert addresses(again) == addresses(attached)
 
+    async def test_a_port_is_released_that_its_guest_has_no_more(self, world: NetworksWorld) -> None:
+        """By Skep itself, without a user's token; one that is none of the server's is left alone."""
+        network = await world.network("10.1.0.0/24")
+        brought = await world.port(network)
+        server, other = await world.server(), await world.server()
+        made = await _attach(world, server, RequestedNetwork(network_id=network))
+        await _attach(world, server, RequestedNetwork(port_id=brought["id"]))
+        stays = await _attach(world, other, RequestedNetwork(network_id=network))
+        for port_id in (made.id, brought["id"], made.id, brought["id"], stays.id, new_uuid()):
+            await world.networks.release_port(server, port_id)
+        assert await world.ports_of(server) == []
+        assert [one["id"] for one in await world.ports_of(other)] == [stays.id]
+        assert (await world.shown(brought["id"]))["device_id"] == ""
+
     async def test_an_interface_of_another_server_stays(self, world: NetworksWorld) -> None:
         """As does a port that no server has."""
         network = await world.network("10.1.0.0/24")
