@@ -6,7 +6,7 @@
 #              (SAMPLE_SEED=7 draws that of another run again), after the 25 slowest tests and the time by folder
 # make crash   every case of the walks in which processes die; DRIVER=libvirt: of that with guests of QEMU
 # make test-everywhere   the walks and matrices with every case: hours (also: make test-slow)
-# make check   format, lint, types, import rules, fast tests: of searches by hypothesis a quarter of the examples
+# make check   format, lint, types, import rules, fast tests: no servers, of searches by hypothesis a quarter of the examples
 # make demo    20 servers with injected failures, where each landed and why
 # make bench   how fast servers are built
 # make chaos   build and delete while the cloud is killed: make chaos SEED=7 BUILDS=200 DURATION=60; over many processes,

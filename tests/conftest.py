@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
@@ -85,7 +85,11 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 CHECKED_WHOLE = {("tests", "architecture"), ("tests", "contract"), ("tests", "unit")}
-"""Folders that `make check` runs, except searches and quarters."""
+"""Folders that `make check` runs, except searches and what needs servers."""
+SERVERS = {"memcached", "nats-server", "postgres"}
+"""Parts that are servers: `make check` starts none."""
+SERVICES = ("tests", "contract", "neighbours")
+"""The folder whose tests serve neighbours over HTTP."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -101,6 +105,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if samples.checked():
         config.hook.pytest_deselected(items=[item for item in items if _was_checked(item)])
         items[:] = [item for item in items if not _was_checked(item)]
+    if samples.quick():
+        config.hook.pytest_deselected(items=[item for item in items if _needs_server(item)])
+        items[:] = [item for item in items if not _needs_server(item)]
     wanted = {item.nodeid for item in items} if samples.everywhere() else _drawn(items)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in wanted])
     longest: dict[PurePath, float] = defaultdict(float)
@@ -112,9 +119,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _was_checked(item: pytest.Item) -> bool:
-    """Tell whether `make check` has run a test as it is, and not with a part of its examples or cases."""
+    """Tell whether `make check` has run a test as it is, and not with a part of its examples."""
     is_search = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-    return _file(item).parts[:2] in CHECKED_WHOLE and not is_search and not item.get_closest_marker("quarter")
+    return _file(item).parts[:2] in CHECKED_WHOLE and not is_search and not _needs_server(item)
+
+
+def _needs_server(item: pytest.Item) -> bool:
+    """Tell whether a test starts a server, or serves a neighbour itself."""
+    parts = {part for marker in item.iter_markers("needs_part") for part in marker.args}
+    return bool(parts & SERVERS) or _file(item).parts[: len(SERVICES)] == SERVICES
 
 
 def _file(item: pytest.Item) -> PurePath:
@@ -124,13 +137,10 @@ def _file(item: pytest.Item) -> PurePath:
 def _drawn(items: list[pytest.Item]) -> set[str]:
     """Return the names of what runs where a sample is enough."""
     cases: dict[tuple[str, str, int], list[str]] = defaultdict(list)
-    quarters = Counter(item.path for item in items if item.get_closest_marker("quarter"))
     for item in items:
         function = item.nodeid.partition("[")[0]
         marker = item.get_closest_marker("sampled")
-        if item.get_closest_marker("quarter"):
-            cases[item.nodeid.partition("::")[0], "", samples.examples(quarters[item.path])].append(item.nodeid)
-        elif marker is None or not marker.args:
+        if marker is None or not marker.args:
             cases[item.nodeid, "", 1].append(item.nodeid)
         else:
             of = marker.kwargs.get("of_each", "")

@@ -23,7 +23,7 @@ EVERYWHERE = "EVERYWHERE"
 """This variable of the environment has every case run."""
 SEED = "SAMPLE_SEED"
 QUICK = "QUICK"
-"""With this variable of the environment a search draws a quarter of its examples."""
+"""With this variable of the environment a search draws a quarter of its examples, and no test starts a server."""
 CHECKED = "CHECKED"
 """With this variable of the environment `make check` has just passed here: what it runs whole is left out."""
 
@@ -35,7 +35,12 @@ def everywhere(walk: str = "", environ: Mapping[str, str] = os.environ) -> bool:
 
 def examples(number: int, environ: Mapping[str, str] = os.environ) -> int:
     """Return how many examples a search draws that draws `number` of them in `make test`."""
-    return -(-number // 4) if environ.get(QUICK) else number
+    return -(-number // 4) if quick(environ) else number
+
+
+def quick(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this is `make check`, which is to take little time."""
+    return bool(environ.get(QUICK))
 
 
 def checked(environ: Mapping[str, str] = os.environ) -> bool:

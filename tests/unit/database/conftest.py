@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from skep.database.api.schema import metadata as api_metadata
 from skep.database.cell.schema import metadata as cell_metadata
 
-BOTH = ["sqlite", pytest.param("postgresql", marks=[pytest.mark.needs_part("postgres"), pytest.mark.quarter])]
+BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs_part("postgres"))]
 
 
 class Opened:
