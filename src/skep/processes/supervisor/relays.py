@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import os
-import socket
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from skep.compute.drivers.libvirt.bridged.listeners import listen_within
 from skep.config.sections import LOOPBACK
 
-CLONE_NEWNET = 0x40000000
-"""Of Linux' setns(2): the file is a network namespace."""
-BACKLOG = 128
 PIECE = 1 << 16
 
 
@@ -27,7 +21,7 @@ class Relays:
 
     async def start(self, space: Path, ports: Sequence[int]) -> None:
         """Listen in the namespace that the file `space` is. Raises OSError."""
-        for listener in await asyncio.to_thread(listen_within, space, ports):
+        for listener in await asyncio.to_thread(listen_within, space, [(LOOPBACK, port) for port in ports]):
             port = int(listener.getsockname()[1])
 
             async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int = port) -> None:
@@ -67,37 +61,3 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write(piece)
         await writer.drain()
     writer.write_eof()
-
-
-def listen_within(space: Path, ports: Sequence[int]) -> list[socket.socket]:
-    """Return sockets that listen at these loopback ports of a network namespace. Blocks. Raises OSError.
-
-    A socket stays in the namespace in which it was made. A thread that ends then has gone there for it.
-    """
-    made: list[socket.socket] = []
-    failed: list[OSError] = []
-
-    def make() -> None:
-        try:
-            _enter(space)
-            made.extend(socket.create_server((LOOPBACK, port), backlog=BACKLOG) for port in ports)
-        except OSError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=make, name="relays")
-    thread.start()
-    thread.join()
-    for error in failed:
-        for one in made:
-            one.close()
-        raise error
-    return made
-
-
-def _enter(space: Path) -> None:
-    """Have this thread be in a network namespace. Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    with space.open("rb") as file:
-        if libc.setns(file.fileno(), CLONE_NEWNET) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(space))

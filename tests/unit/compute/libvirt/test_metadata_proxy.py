@@ -65,7 +65,7 @@ async def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes
     # The kernel would take a whole answer: that of the loopback has room for more than that of a link of guests.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     monkeypatch.setattr(metadata, "SPACES", tmp_path)
-    monkeypatch.setattr(metadata, "bound_within", lambda _space: bound)
+    monkeypatch.setattr(metadata, "listen_within", lambda _space, _addresses: [bound])
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as service:
         at = service.sockets[0].getsockname()[1]
         proxy = MetadataProxy(MetadataService(url=f"http://127.0.0.1:{at}", secret=SECRET))

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import os
-import socket
 import ssl
 from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 
 import h11
 import httpx
@@ -28,6 +23,7 @@ import structlog
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.bridged.host import SPACES
+from skep.compute.drivers.libvirt.bridged.listeners import listen_within
 from skep.compute.drivers.libvirt.bridged.names import METADATA_PORT, OF_NETWORK, SERVICE_ADDRESS, address
 from skep.domain.guest_documents.proof import proof
 from skep.domain.host_networks import HostNetworks, PluggedPort
@@ -46,7 +42,6 @@ MOST_OF_BODY = 4 << 10
 MOST_OF_ANSWER = 1 << 20
 """Bytes: user data has up to 64 KiB."""
 BACKLOG = 32
-CLONE_NEWNET = 0x40000000
 PASSED_ON = ("content-type", "retry-after")
 """Headers of answers that guests see."""
 
@@ -127,8 +122,7 @@ class MetadataProxy:
             known.server.close()
             del self._listeners[network]
         if space is not None and network not in self._listeners:
-            with ThreadPoolExecutor(1) as thread:
-                bound = await asyncio.get_running_loop().run_in_executor(thread, bound_within, place)
+            [bound] = await asyncio.to_thread(listen_within, place, [(str(SERVICE_ADDRESS), METADATA_PORT)])
             server = await asyncio.start_server(
                 partial(self._accept, network), sock=bound, limit=MOST_OF_HEAD, backlog=BACKLOG
             )
@@ -206,27 +200,6 @@ class MetadataProxy:
         elif self._away and not trouble:
             log.info("the metadata service answers again")
         self._away = bool(trouble)
-
-
-def bound_within(space: Path) -> socket.socket:
-    """Return a socket bound inside of a namespace. The thread that calls it is in there from now on.
-
-    Raises OSError.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    with space.open("rb") as place:
-        if libc.setns(place.fileno(), CLONE_NEWNET):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(space))
-    made = socket.socket()
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((str(SERVICE_ADDRESS), METADATA_PORT))
-        made.setblocking(False)
-    except OSError:
-        made.close()
-        raise
-    return made
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[str, str, bytes]:
