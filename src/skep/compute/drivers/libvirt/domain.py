@@ -36,6 +36,8 @@ from skep.compute.drivers.libvirt.pci_devices import add_host_devices
 from skep.compute.drivers.libvirt.screens import add_screen
 from skep.compute.drivers.libvirt.user_networks import UserInterface, arguments
 from skep.compute.drivers.libvirt.volume_disks import VolumeDisk, add_volume
+from skep.compute.drivers.libvirt.way_out.emulator import TOLD
+from skep.compute.drivers.libvirt.way_out.ways import WayOut
 from skep.domain.decoding import json_decoder
 from skep.domain.ids import InstanceUuid
 from skep.domain.providers import Allocation
@@ -119,6 +121,8 @@ class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses on the PCI bus of the host."""
     interfaces: tuple[UserInterface, ...] = ()
     """Those that end inside QEMU."""
+    way_out: WayOut | None = None
+    """By which those lead to the outside; None: they do not."""
     host_interfaces: tuple[GuestInterface, ...] = ()
     """Those that end on the host."""
     agent: bool = False
@@ -250,6 +254,8 @@ def _add_cpu(root: ET.Element, shape: GuestShape) -> None:
 
 def _add_devices(root: ET.Element, shape: GuestShape) -> None:
     devices = ET.SubElement(root, "devices")
+    if shape.interfaces and shape.way_out is not None:
+        _text(devices, "emulator", shape.way_out.emulator)
     for disk, target in zip(shape.disks, disk_targets(shape.disks), strict=True):
         if isinstance(disk, VolumeDisk):
             add_volume(devices, disk, target)
@@ -279,6 +285,8 @@ def _add_interfaces(root: ET.Element, shape: GuestShape) -> None:
         command = ET.SubElement(root, f"{{{QEMU}}}commandline")
         for argument in arguments(shape.interfaces):
             ET.SubElement(command, f"{{{QEMU}}}arg", value=argument)
+        if shape.way_out is not None:
+            ET.SubElement(command, f"{{{QEMU}}}env", name=TOLD, value=shape.way_out.told(shape.label.ssh_port))
 
 
 def taps_of(domain: str) -> tuple[str, ...]:

@@ -37,9 +37,10 @@ from skep.compute.drivers.libvirt.plugged.ports import GuestPorts
 from skep.compute.drivers.libvirt.properties import Wishes, wishes
 from skep.compute.drivers.libvirt.rescues import with_rescue, without_rescue
 from skep.compute.drivers.libvirt.screens import with_screen
-from skep.compute.drivers.libvirt.user_networks import free_port, user_interfaces
+from skep.compute.drivers.libvirt.user_networks import UserInterface, free_port, user_interfaces
 from skep.compute.drivers.libvirt.volume_disks import VolumeDisk, with_sources
 from skep.compute.drivers.libvirt.volumes import GuestVolumes
+from skep.compute.drivers.libvirt.way_out.ways import WayOut
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.resources import MEMORY_MB, VCPU
@@ -86,6 +87,7 @@ class GuestDomains:
         options: Options,
         bridged: BridgedNetworks | None,
         ports: GuestPorts | None,
+        way_out: WayOut | None,
     ) -> None:
         self._connection = connection
         self._disks = disks
@@ -95,6 +97,8 @@ class GuestDomains:
         """The networks of the host that guests are plugged into; None: it has none of its own."""
         self._ports = ports
         """The ports that Neutron has bound here; None: none are plugged."""
+        self._way_out = way_out
+        """Of interfaces that end inside QEMU."""
         self._choosing = threading.Lock()
         """Held from the choice of a loopback port until the domain that has it is there."""
 
@@ -305,6 +309,13 @@ class GuestDomains:
             return tap_interfaces(instance.vifs, model, packed=wished.packed, bandwidth=bandwidth)
         return ()
 
+    def _user_interfaces(self, instance: Instance, wished: Wishes, label: GuestLabel) -> tuple[UserInterface, ...]:
+        """Return the interfaces that end inside QEMU. Raises DriverError for a port that cannot be had."""
+        if self._options.networks != "user":
+            return ()
+        model, way_out = wished.vif_model, self._way_out is not None
+        return user_interfaces(instance.vifs, model, label.ssh_port, packed=wished.packed, way_out=way_out)
+
     def _free_port(self, instance: InstanceUuid) -> int:
         labels = map(label_of, self._connection.get().listAllDomains())
         taken = {label.ssh_port for label in labels if label is not None and label.ssh_port is not None}
@@ -331,11 +342,8 @@ class GuestDomains:
                 options.virt_type,
                 confined=bool(options.shared_cpus or options.dedicated_cpus),
             ),
-            interfaces=(
-                user_interfaces(instance.vifs, wished.vif_model, label.ssh_port, packed=wished.packed)
-                if options.networks == "user"
-                else ()
-            ),
+            interfaces=self._user_interfaces(instance, wished, label),
+            way_out=self._way_out,
             host_interfaces=self._host_interfaces(instance, wished),
             agent=wished.agent,
             # The paths that the libvirt inside an agent would choose are too long below a root of some length.

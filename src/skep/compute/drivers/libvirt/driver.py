@@ -47,6 +47,7 @@ from skep.compute.drivers.libvirt.snapshots import copy_live
 from skep.compute.drivers.libvirt.turns import ServerTurns
 from skep.compute.drivers.libvirt.volume_calls import LibvirtVolumes
 from skep.compute.drivers.libvirt.volumes import GuestVolumes
+from skep.compute.drivers.libvirt.way_out.ways import WayOut
 from skep.domain.host_networks import HostNetworks
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
@@ -76,6 +77,7 @@ class LibvirtDriver(LibvirtVolumes, LibvirtInterfaces):
         directory: Path,
         bridged: BridgedNetworks | None = None,
         ports: GuestPorts | None = None,
+        way_out: WayOut | None = None,
     ) -> None:
         self._host = host
         self._connection = connection
@@ -85,7 +87,7 @@ class LibvirtDriver(LibvirtVolumes, LibvirtInterfaces):
         self._directory = directory
         self._bridged = bridged
         self._ports = ports
-        self._domains = GuestDomains(connection, disks, volumes, options, bridged, ports)
+        self._domains = GuestDomains(connection, disks, volumes, options, bridged, ports, way_out)
         self._refused_keys = refused_keys(HostMeans(virt_type=options.virt_type, cpu_model=options.cpu_model))
         """What guests cannot have: until libvirt was asked, all that some hosts cannot give."""
         self._turns = ServerTurns()

@@ -17,6 +17,7 @@ MigrationWay = Literal["tls", "loopback"]
 ConfigDriveFormat = Literal["iso9660", "vfat"]
 Graphics = Literal["vnc", "none"]
 NetworksMode = Literal["user", "bridge", "neutron"]
+WayOutMode = Literal["none", "slirp4netns"]
 DiskForm = Literal["overlay", "raw", "lvm"]
 
 
@@ -104,6 +105,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     networks: NetworksMode = "user"
     """Where interfaces end: inside QEMU, which needs no rights, in networks of the host: `bridge`, or where Neutron has
     bound their ports: `neutron`."""
+    way_out: WayOutMode = "none"
+    """With `user`: what guests reach of the outside: nothing, or what slirp4netns, which needs no rights, leads to."""
     ovsdb: Annotated[str, Meta(pattern=r"^(unix:/[!-~]+|(tcp|ssl):[!-~]+:[0-9]{1,5})$")] = (
         "unix:/run/openvswitch/db.sock"
     )
@@ -117,7 +120,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     outside_interface: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,15}$")] = ""
     """With `bridge`: on which the host answers for floating addresses. Empty: others know that they lead here."""
     closed_to_guests: tuple[str, ...] = ()
-    """With `bridge`: blocks of addresses that guests do not reach by way of the host, as those of the control plane."""
+    """With `bridge`, or a `way_out`: blocks of addresses that guests do not reach by way of the host, as those of the
+    control plane."""
     spaces: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,100}$")] = ""
     """With `bridge`: how the names of the host's network namespaces begin, where several hosts of a machine are in
     namespaces themselves."""
@@ -136,6 +140,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("ssh_ports: expected two ports from 1024 to 65535, the smaller one first")
         if self.metadata_url and len(self.metadata_secret) < SHORTEST_SECRET:
             raise ValueError(f"metadata_secret: metadata_url needs one of at least {SHORTEST_SECRET} characters")
+        if self.way_out != "none" and (self.networks != "user" or self.uri):
+            raise ValueError("way_out: guests have one with networks user, and the libvirt inside the agent, only")
         if self.shared_cpus & self.dedicated_cpus:
             raise ValueError("cpu_dedicated_set: a CPU is in cpu_shared_set, too")
         if (self.disks == "lvm") != bool(self.volume_group):

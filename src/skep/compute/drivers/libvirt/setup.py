@@ -33,6 +33,7 @@ from skep.compute.drivers.libvirt.options import MigrationWay, Options
 from skep.compute.drivers.libvirt.plugged.switches import OsVif
 from skep.compute.drivers.libvirt.rights import kept_rights
 from skep.compute.drivers.libvirt.volume_kinds import VolumeKinds
+from skep.compute.drivers.libvirt.way_out.ways import WayOut, make_way_out
 from skep.compute.drivers.registry import DriverSetup, RootsDriver, options_of
 from skep.config.compute import ComputeSettings
 from skep.domain.errors import Misconfigured
@@ -100,9 +101,10 @@ def _make_driver(setup: DriverSetup) -> LibvirtDriver:
         raise Misconfigured(f"{TABLE}.directory: {error.message}") from error
     bridged = _bridged(options, directory / NETWORKS) if options.networks == "bridge" else None
     ports = _ports(options, disks) if options.networks == "neutron" else None
+    way_out = _way_out(options, directory, owner) if options.way_out != "none" else None
     kind = LiveMigratingLibvirtDriver if options.migration_uri else LibvirtDriver
     volumes = GuestVolumes(setup.host, disks, VolumeKinds(OsBricks(setup.host, directory / MOUNTS)))
-    return kind(setup.host, LibvirtConnection(uri), disks, volumes, options, directory, bridged, ports)
+    return kind(setup.host, LibvirtConnection(uri), disks, volumes, options, directory, bridged, ports, way_out)
 
 
 def _rights(section: ComputeSettings) -> frozenset[str]:
@@ -159,6 +161,18 @@ def _ports(options: Options, disks: GuestDisks) -> GuestPorts:
     if switch.missing():
         log.warning("ports of an Open vSwitch are not plugged here: the host lacks %s", "; ".join(switch.missing()))
     return GuestPorts(disks, switch)
+
+
+def _way_out(options: Options, directory: Path, owner: Owner | None) -> WayOut:
+    """Return the way to the outside for guests in user mode. Raises Misconfigured where there is none."""
+    try:
+        return make_way_out(directory, options.closed_to_guests, owner)
+    except DriverError as error:
+        raise Misconfigured(f"{TABLE}.way_out: {error.message}") from error
+    except OSError as error:
+        raise Misconfigured(f"{TABLE}.way_out: {error}") from error
+    except ValueError as error:
+        raise Misconfigured(f"{TABLE}.closed_to_guests: {error}") from error
 
 
 def _bridge_options(options: Options) -> BridgeOptions:

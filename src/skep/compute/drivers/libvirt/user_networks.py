@@ -2,7 +2,8 @@
 
 Each is a small network of its own with the addresses of its subnet: DHCP gives the guest the fixed address of its port,
 and nothing else answers. With `restrict=on` QEMU carries nothing out, so the host's loopback, where the control plane
-may be, is closed to guests. What leads in is one loopback port of the host to port 22 of the guest.
+may be, is closed to guests. Where they have a way out, their QEMU is in a network namespace of its own in place of that
+(`way_out/`). What leads in is one loopback port of the host to port 22 of the guest.
 
 libvirt knows no words for most of this, so these are arguments for QEMU in the XML. Everything in them is an address, a
 number or a word of this module: text of users has no way into them.
@@ -19,6 +20,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 import msgspec
 
 from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.way_out.emulator import OWN
 from skep.domain.vifs import Vif
 
 LOOPBACK = "127.0.0.1"
@@ -46,15 +48,17 @@ class UserInterface(msgspec.Struct, frozen=True, kw_only=True):
     host: IPv4Address
     """Of QEMU itself in this network: from it the guest is reached, and has its address."""
     dns: IPv4Address
-    """Where QEMU would resolve names. It does not, but has to be told an address."""
+    """Where QEMU resolves names. Without a way out it does not, but has to be told an address."""
     ssh_port: int | None = None
     """The loopback port that leads to port 22."""
     packed: bool = False
     """It has packed rings, where its model is virtio."""
+    way_out: bool = False
+    """QEMU carries out what the guest sends, for it is in a namespace of its own."""
 
 
 def user_interfaces(
-    vifs: Sequence[Vif], model: str, ssh_port: int | None = None, *, packed: bool = False
+    vifs: Sequence[Vif], model: str, ssh_port: int | None = None, *, packed: bool = False, way_out: bool = False
 ) -> tuple[UserInterface, ...]:
     """Return the interfaces of a guest; the loopback port leads to the first.
 
@@ -63,7 +67,8 @@ def user_interfaces(
     if len(vifs) > MOST:
         raise DriverError("InstanceUnacceptable", f"networks: a guest has {MOST} interfaces at most")
     ports = (ssh_port, *(None for _ in vifs))
-    return tuple(_interface(vif, model, port, packed) for vif, port in zip(vifs, ports, strict=False))
+    found = (_interface(vif, model, port, packed) for vif, port in zip(vifs, ports, strict=False))
+    return tuple(msgspec.structs.replace(one, way_out=way_out) for one in found)
 
 
 def arguments(interfaces: Sequence[UserInterface]) -> Iterator[str]:
@@ -142,13 +147,14 @@ def _others(address: IPv4Interface) -> list[IPv4Address]:
 
 def _network(one: UserInterface) -> Iterator[str]:
     yield "ipv6=off"
-    yield "restrict=on"
+    if not one.way_out:
+        yield "restrict=on"
     yield f"net={one.address.network}"
     yield f"host={one.host}"
     yield f"dns={one.dns}"
     yield f"dhcpstart={one.address.ip}"
     if one.ssh_port is not None:
-        yield f"hostfwd=tcp:{LOOPBACK}:{one.ssh_port}-{one.address.ip}:{SSH}"
+        yield f"hostfwd=tcp:{OWN if one.way_out else LOOPBACK}:{one.ssh_port}-{one.address.ip}:{SSH}"
 
 
 def _device(one: UserInterface) -> Iterator[str]:
