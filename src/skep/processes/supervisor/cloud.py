@@ -41,6 +41,7 @@ from skep.processes.supervisor.hosts_apart import HostsApart, loopback_ports, op
 from skep.processes.supervisor.plan import ProcessNumbers, orders_above, orders_inside, settings_above
 from skep.processes.supervisor.real_hosts import HOSTS, check_machine, has_real_hosts, host_settings, tiny_image
 from skep.processes.supervisor.servers import LocalServers
+from skep.processes.supervisor.ways_out import find_way_out
 from skep.processes.wiring import MEMORY
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
@@ -105,6 +106,8 @@ class SupervisedCloud:
         self._lock: int | None = None
         self._apart: HostsApart | None = None
         """Where hosts with networks are; None: all is in the namespaces of this process."""
+        self._way_out: Mapping[str, object] = {}
+        """What the drivers of hosts are told of it, where their guests have one in user mode."""
         self._loopback_ports: tuple[int, ...] = ()
         """What hosts reach of this cloud."""
 
@@ -172,7 +175,8 @@ class SupervisedCloud:
             check_machine()
         self._hold()
         self._apart, why_not = await asyncio.to_thread(open_hosts, self.config, self.directory)
-        self.notes += [why_not] if why_not else []
+        self._way_out, way_out = await asyncio.to_thread(find_way_out, self.config, self.directory)
+        self.notes += [note for note in (why_not, way_out) if note]
         check_notifications(self.config)
         config = await self._with_servers()
         config = config if self._apart is None else with_external_network(config)
@@ -212,7 +216,8 @@ class SupervisedCloud:
             settings = partial(self._apart.settings, config, metadata_url=self.metadata_url)
             self._launch(orders_inside(config, self.numbers, cell, hosts, settings, self._apart.within))
         elif has_real_hosts(config):
-            settings = partial(host_settings, config, self.directory, metadata_url=self.metadata_url)
+            way_out, url = self._way_out, self.metadata_url
+            settings = partial(host_settings, config, self.directory, options=way_out, metadata_url=url)
             self._launch(orders_inside(config, self.numbers, cell, hosts, settings))
         else:
             self._launch(orders_inside(config, self.numbers, cell, hosts))
