@@ -33,6 +33,7 @@ from skep.compute.drivers.live import Copying
 from skep.compute.drivers.volumes import (
     SWAP_ABORTED,
     AssistedSnapshotDriver,
+    OtherVolumeDriver,
     VolumeDriver,
     VolumeExtendDriver,
     VolumeSwapDriver,
@@ -65,7 +66,7 @@ Told = Callable[[Any, RunAction, Means], Awaitable[PowerState]]
 Copy = Callable[[Any, RunAction, Path], Awaitable[PowerState]]
 """What it does for one that makes an image, whose bytes it writes into the file."""
 
-Copied = Callable[[Any, RunAction, Copying], Awaitable[PowerState]]
+Copied = Callable[[Any, RunAction, Copying, Means], Awaitable[PowerState]]
 """What it does for one that copies while the guest goes on."""
 
 
@@ -164,8 +165,12 @@ def _unplug_interface(driver: InterfaceDriver, order: RunAction) -> Awaitable[Po
     return driver.detach_interface(order.instance, order.attempt, convert(order.arguments, PlugInterface).vif)
 
 
-def _swap_volume(driver: VolumeSwapDriver, order: RunAction, copying: Copying) -> Awaitable[PowerState]:
-    return driver.swap_volume(order.instance, convert(order.arguments, SwapVolume), copying)
+async def _swap_volume(driver: VolumeSwapDriver, order: RunAction, copying: Copying, means: Means) -> PowerState:
+    swap = convert(order.arguments, SwapVolume)
+    if isinstance(driver, OtherVolumeDriver):
+        [other] = means.volumes
+        await driver.connect_other(order.instance, order.attempt, swap, other)
+    return await driver.swap_volume(order.instance, swap, copying)
 
 
 def _extend_volume(driver: VolumeExtendDriver, order: RunAction) -> Awaitable[PowerState]:
@@ -338,7 +343,7 @@ class GuestActions:
     async def _act(self, run: _Run) -> None:
         """Get what the action needs, and act once the conductor says yes."""
         order = run.order
-        if order.action not in TOLD:
+        if order.action not in {*TOLD, *COPYINGS}:
             await self._act_with(run, None)
             return
         async with gathered(self._host, order) as means:
@@ -524,9 +529,11 @@ class GuestActions:
 
 def _operation(driver: Driver, run: _Run, means: Means | None) -> Awaitable[PowerState]:
     order = run.order
+    if means is None:
+        return OPERATIONS[order.action](driver, order)
     if order.action in COPYINGS:
-        return COPYINGS[order.action](driver, order, run.copying)
-    return OPERATIONS[order.action](driver, order) if means is None else TOLD[order.action](driver, order, means)
+        return COPYINGS[order.action](driver, order, run.copying, means)
+    return TOLD[order.action](driver, order, means)
 
 
 FOREVER = float("inf")

@@ -16,16 +16,17 @@ import msgspec
 
 from skep.compute import connections
 from skep.compute.drivers.contents import GuestContents
+from skep.compute.drivers.volumes import OtherVolumeDriver
 from skep.compute.host import Host
 from skep.compute.image_transfers import Taker
 from skep.compute.images import wrong_format
-from skep.domain.actions import PLUG, PLUG_INTERFACE, RescueGuest
+from skep.domain.actions import PLUG, PLUG_INTERFACE, SWAP, RescueGuest
 from skep.domain.builds import BuildFailure
 from skep.domain.decoding import convert, json_decoder
 from skep.domain.images import Image
 from skep.domain.instances import Instance
 from skep.domain.vifs import PlugInterface
-from skep.domain.volumes import PlugVolume
+from skep.domain.volumes import PlugVolume, SwapVolume
 from skep.messages.to_compute import RunAction
 
 SECRETS_SECONDS = 60.0
@@ -53,6 +54,9 @@ async def gathered(host: Host, order: RunAction) -> AsyncIterator[Means | str]:
     """Give what an action needs, for as long as it lasts; or the error with which it ends. Raises Stopping."""
     if order.action == PLUG:
         yield await _volume(host, order)
+        return
+    if order.action == SWAP:
+        yield await _other_volume(host, order)
         return
     if order.action == PLUG_INTERFACE:
         yield await _interface(host, order)
@@ -95,7 +99,18 @@ async def _contents(host: Host, order: RunAction) -> GuestContents | None:
 
 async def _volume(host: Host, order: RunAction) -> Means | str:
     """Return the volume that a guest is to get, as the host reaches it."""
-    attachments = (convert(order.arguments, PlugVolume).attachment_id,)
+    return await _reached(host, order, convert(order.arguments, PlugVolume).attachment_id)
+
+
+async def _other_volume(host: Host, order: RunAction) -> Means | str:
+    """Return the volume that is to stand in the place of another, where the driver is to connect it."""
+    if not isinstance(host.driver, OtherVolumeDriver):
+        return Means()
+    return await _reached(host, order, convert(order.arguments, SwapVolume).new_attachment_id)
+
+
+async def _reached(host: Host, order: RunAction, attachment: str) -> Means | str:
+    attachments = (attachment,)
     told = await connections.asked(host, order.instance, order.attempt, order.context, attachments)
     return _said(told) if isinstance(told, BuildFailure) else Means(volumes=told)
 

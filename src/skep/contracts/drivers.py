@@ -36,8 +36,7 @@ from skep.compute.drivers.base import (
 )
 from skep.compute.drivers.capabilities import PROTOCOLS
 from skep.compute.drivers.contents import GuestContents, GuestFile
-from skep.compute.drivers.live import Copying
-from skep.compute.drivers.volumes import SWAP_ABORTED, AssistedSnapshotDriver, VolumeExtendDriver, VolumeSwapDriver
+from skep.compute.drivers.volumes import AssistedSnapshotDriver, VolumeExtendDriver
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.host_networks import HostNetworksContract
 from skep.contracts.interfaces_of_guests import InterfacesOfGuestsContract
@@ -53,7 +52,7 @@ from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation, CellShare
 from skep.domain.questions import MOST_BYTES
 from skep.domain.resources import MEMORY_MB, VCPU
-from skep.domain.volumes import AssistSnapshot, ExtendedVolume, SwapVolume
+from skep.domain.volumes import AssistSnapshot, ExtendedVolume
 
 
 class DriverContract(LiveMigrationContract, HostNetworksContract, VolumesOfGuestsContract, InterfacesOfGuestsContract):
@@ -659,26 +658,6 @@ class DriverContract(LiveMigrationContract, HostNetworksContract, VolumesOfGuest
             await driver.trigger_crash_dump(small.uuid)
         assert raised.value.error == "InstanceNotFound"
 
-    async def test_another_volume_stands_in_the_place_of_one(self, driver: Driver, small: Instance) -> None:
-        """A repeat finds it there; one that is aborted leaves the guest as it was, and may be tried again."""
-        if not isinstance(driver, VolumeSwapDriver):
-            pytest.skip("this driver lacks the capability `swap_volume`")
-        await _prepare(driver, small, 1)
-        left = await driver.spawn(small, 1, small.flavor.resources())
-        aborted = Copying(SWAP_ABORTED)
-        aborted.wish("abort")
-        with pytest.raises(DriverError) as raised:
-            await driver.swap_volume(small.uuid, self.swap(), aborted)
-        assert raised.value.error == SWAP_ABORTED
-        before = await driver.guests()
-        for copying in (Copying(SWAP_ABORTED), Copying(SWAP_ABORTED), aborted):
-            assert await driver.swap_volume(small.uuid, self.swap(), copying) is left
-        assert await driver.guests() == before
-        await _remove(driver, small, 1)
-        with pytest.raises(DriverError) as raised:
-            await driver.swap_volume(small.uuid, self.swap(), Copying(SWAP_ABORTED))
-        assert raised.value.error == "InstanceNotFound"
-
     async def test_a_guest_is_told_of_a_volume_that_has_grown(self, driver: Driver, small: Instance) -> None:
         """Once more is no error, and the guest is as it was."""
         if not isinstance(driver, VolumeExtendDriver):
@@ -718,16 +697,6 @@ class DriverContract(LiveMigrationContract, HostNetworksContract, VolumesOfGuest
             with pytest.raises(DriverError) as raised:
                 await act(small.uuid, snapshot)
             assert raised.value.error == "InstanceNotFound"
-
-    def swap(self) -> SwapVolume:
-        """Name two volumes that are connected to the host; a guest of one driver uses the first one by now."""
-        return SwapVolume(
-            device="/dev/vdb",
-            old_volume_id="volume-1",
-            old_attachment_id="attachment-1",
-            new_volume_id="volume-2",
-            new_attachment_id="attachment-2",
-        )
 
     async def test_password_and_files_are_in_the_guest_and_go_with_it(self, driver: Driver, small: Instance) -> None:
         """They are there when `spawn` returns, a repeat of it without them leaves them, and nothing shows them."""

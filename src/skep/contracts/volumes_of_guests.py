@@ -1,4 +1,5 @@
-"""What drivers with the capability `attach_volume` must do: a part of `skep.contracts.drivers.DriverContract`."""
+"""What drivers with the capabilities `attach_volume` and `swap_volume` must do: a part of
+`skep.contracts.drivers.DriverContract`."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ import pytest
 
 from skep.compute.drivers.base import Driver, DriverError, RebuildDriver
 from skep.compute.drivers.live import Copying, LiveMigrationDriver
-from skep.compute.drivers.volumes import VolumeDriver
+from skep.compute.drivers.volumes import SWAP_ABORTED, OtherVolumeDriver, VolumeDriver, VolumeSwapDriver
 from skep.contracts.live_migrations import guest_of, prepare, remove
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
-from skep.domain.volumes import ConnectedVolume
+from skep.domain.volumes import ConnectedVolume, SwapVolume
 
 
 class VolumesOfGuestsContract:
@@ -111,6 +112,48 @@ class VolumesOfGuestsContract:
         await remove(driver, small, 1)
         self._has(target, small, 1, 2)
         await remove(target, small, 2)
+
+    def swap(self) -> SwapVolume:
+        """Name two volumes that are connected to the host; a guest of one driver uses the first one by now."""
+        return SwapVolume(
+            device="/dev/vdb",
+            old_volume_id="volume-1",
+            old_attachment_id="attachment-1",
+            new_volume_id="volume-2",
+            new_attachment_id="attachment-2",
+        )
+
+    async def test_another_volume_stands_in_the_place_of_one(self, driver: Driver, small: Instance) -> None:
+        """A repeat finds it there; one that is aborted leaves the guest as it was, and may be tried again.
+
+        The guest has it under the id of the one in whose place it is.
+        """
+        if not isinstance(driver, VolumeSwapDriver):
+            pytest.skip("this driver lacks the capability `swap_volume`")
+        await prepare(driver, small, 1)
+        left = await driver.spawn(small, 1, small.flavor.resources())
+        if isinstance(driver, OtherVolumeDriver):
+            await _volumes(driver).attach_volume(small.uuid, 1, self.connection(1))
+        aborted = Copying(SWAP_ABORTED)
+        aborted.wish("abort")
+        with pytest.raises(DriverError) as raised:
+            await self._swapped(driver, small, aborted)
+        assert raised.value.error == SWAP_ABORTED
+        before = await driver.guests()
+        for copying in (Copying(SWAP_ABORTED), Copying(SWAP_ABORTED), aborted):
+            assert await self._swapped(driver, small, copying) is left
+            if isinstance(driver, OtherVolumeDriver):
+                self._has(driver, small, 1)
+        assert await driver.guests() == before
+        await remove(driver, small, 1)
+        with pytest.raises(DriverError) as raised:
+            await self._swapped(driver, small, Copying(SWAP_ABORTED))
+        assert raised.value.error == "InstanceNotFound"
+
+    async def _swapped(self, driver: VolumeSwapDriver, small: Instance, copying: Copying) -> PowerState:
+        if isinstance(driver, OtherVolumeDriver):
+            await driver.connect_other(small.uuid, 1, self.swap(), self.connection(2))
+        return await driver.swap_volume(small.uuid, self.swap(), copying)
 
     def _has(self, driver: Driver, small: Instance, *numbers: int) -> None:
         found = self.volumes_of(driver, small.uuid)

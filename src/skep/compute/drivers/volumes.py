@@ -58,6 +58,21 @@ class VolumeSwapDriver(Protocol):
 
 
 @runtime_checkable
+class OtherVolumeDriver(Protocol):
+    """What a driver with the capability `swap_volume` has besides where it connects volumes itself."""
+
+    async def connect_other(
+        self, instance: InstanceUuid, attempt: int, swap: SwapVolume, volume: ConnectedVolume
+    ) -> None:
+        """Connect the other volume of a swap to this host, before each call of `swap_volume`.
+
+        No error where it is connected already, or the guest uses it. `swap_volume` lets go of the old volume, and where
+        it raises of the other one; so does all that lets go of what an attempt has connected. Raises DriverError; the
+        other volume is not connected then.
+        """
+
+
+@runtime_checkable
 class VolumeExtendDriver(Protocol):
     """The capability `extend_volume`."""
 
