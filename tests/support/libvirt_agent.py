@@ -1,8 +1,9 @@
 """A process that has a libvirt of its own inside, as an agent does: `python -m tests.support.libvirt_agent ...`.
 
 It is confined as one. `spawn DIRECTORY UUID` makes a guest, says so and waits to be killed; `adopt DIRECTORY` says what
-guests it finds, stops and removes them; `leave DIRECTORY UUID PLACE URI` hands a guest of a libvirtd over, which never
-ends, and says when its memory is being copied.
+guests it finds, stops and removes them; `swap DIRECTORY UUID` has a guest that boots from a volume go on with another
+one, and says when it is being copied and when that is done; `leave DIRECTORY UUID PLACE URI` hands a guest of a
+libvirtd over, which never ends, and says when its memory is being copied.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from skep.compute.drivers.base import PowerDriver
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.rights import kept_rights
 from skep.compute.drivers.live import Copying, LiveMigrationDriver
+from skep.compute.drivers.volumes import SWAP_ABORTED, OtherVolumeDriver, VolumeDriver, VolumeSwapDriver
 from skep.contracts.eventually import eventually
+from skep.domain.block_devices import BlockDevice
 from skep.domain.ids import InstanceUuid
+from skep.domain.volumes import ConnectedVolume, ServerVolume, SwapVolume
 from skep.processes import rights
 from skep.telemetry import logs
 from tests.support.agents import instance
@@ -55,6 +59,48 @@ async def adopt(directory: Path) -> None:
     driver.close()
 
 
+async def swap(directory: Path, uuid: InstanceUuid) -> None:
+    """Have a guest go on with the volume `new` in place of `old`, files of the directory."""
+    driver = libvirt_driver(directory, {"swap_mib_per_second": 4})
+    assert isinstance(driver, VolumeDriver)
+    assert isinstance(driver, VolumeSwapDriver)
+    assert isinstance(driver, OtherVolumeDriver)
+    boots = BlockDevice(source_type="volume", destination_type="volume", uuid="old", boot_index=0)
+    has = ServerVolume(id="bdm", volume_id="old", attachment_id="of-old", device="/dev/vda", boot_index=0)
+    server = msgspec.structs.replace(instance(), uuid=uuid, vifs=(), image=None, volumes=(has,), block_devices=(boots,))
+    old, new = (
+        ConnectedVolume(
+            volume_id=name,
+            attachment_id=f"of-{name}",
+            device="/dev/vda",
+            boot_index=0,
+            driver="local",
+            data={"device_path": str(directory / name)},
+        )
+        for name in ("old", "new")
+    )
+    await driver.connect_volumes(uuid, 7, (old,))
+    await driver.spawn(server, 7, {"VCPU": 1, "MEMORY_MB": 64})
+    wanted = SwapVolume(
+        device="/dev/vda",
+        old_volume_id="old",
+        old_attachment_id="of-old",
+        new_volume_id="new",
+        new_attachment_id="of-new",
+    )
+    await driver.connect_other(uuid, 7, wanted, new)
+    copying = Copying(SWAP_ABORTED)
+    swapping = asyncio.create_task(driver.swap_volume(uuid, wanted, copying))
+
+    async def copied() -> bool:
+        return swapping.done() or (copying.figures is not None and copying.figures.disk_processed > 0)
+
+    await eventually(copied, "the volume is copied")
+    say("copying")
+    say((await swapping).name)
+    driver.close()
+
+
 async def leave(directory: Path, uuid: InstanceUuid, place: Path, uri: str) -> None:
     """Hand a guest over."""
     driver = libvirt_driver(directory, {**on_loopback(uri), "migration_mib_per_second": 1})
@@ -71,7 +117,12 @@ async def leave(directory: Path, uuid: InstanceUuid, place: Path, uri: str) -> N
     await going
 
 
-MODES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"spawn": spawn, "adopt": adopt, "leave": leave}
+MODES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+    "spawn": spawn,
+    "adopt": adopt,
+    "leave": leave,
+    "swap": swap,
+}
 KINDS = (Path, InstanceUuid, Path, str)
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class VolumeFiles:
     def new(self, *, image: Path | None = None, system: bool = False, **data: Any) -> str:
         """Make a volume of a GiB: empty, with the bytes of an image, or with a file system."""
         made = self.volumes.new_volume()
-        path = self.path(made)
+        path = self.directory / made
         path.touch(mode=0o600)
         if image is not None:
             subprocess.run(["qemu-img", "convert", "-f", "qcow2", "-O", "raw", image, path], check=True)
@@ -79,13 +79,33 @@ class VolumeFiles:
         return made
 
     def path(self, volume: str) -> Path:
-        return self.directory / volume
+        return Path(self.volumes.reached[volume][1]["device_path"])
 
     def grow(self, volume: str) -> None:
         """Make a volume larger by a GiB, as the volume service does."""
         size = self.volumes.volumes[volume].size + 1
         os.truncate(self.path(volume), size * GIB)
         self.volumes.volumes[volume] = msgspec.structs.replace(self.volumes.volumes[volume], size=size)
+
+    def mounts(self, volume: str) -> int:
+        """Return how often the file system of a volume was mounted."""
+        said = subprocess.run(["dumpe2fs", "-h", self.path(volume)], check=True, capture_output=True, text=True).stdout
+        return int(re.findall(r"Mount count: +(\d+)", said)[0])
+
+    def moves(self, volume: str) -> str:
+        """Begin to move a volume to another storage; return the volume that is made for that."""
+        self.volumes.migrating.add(volume)
+        return self.new()
+
+    async def has_moved(self, volume: str, other: str) -> None:
+        """Wait until a volume is where the other one was made, and forget what was in its place before."""
+
+        async def moved() -> bool:
+            return (volume, other, False) in self.volumes.moved
+
+        await eventually(moved, "the volume has moved")
+        self.path(volume).unlink()
+        self.volumes.reached[volume] = self.volumes.reached.pop(other)
 
     async def are_free(self, *volumes: str) -> None:
         async def free() -> bool:
@@ -117,6 +137,21 @@ class GuestsWithVolumes(Guests):
         answer = await self.session.ask("DELETE", f"/servers/{uuid}/os-volume_attachments/{volume}", version=NEWEST)
         assert answer.status_code == 202, answer.text
         await self.files.are_free(volume)
+
+    async def goes_on_elsewhere(self, uuid: str, volume: str) -> None:
+        """Move a volume that a guest uses to another storage: the guest mounts its file system there as before."""
+        other = self.files.moves(volume)
+        body = {"volumeAttachment": {"volumeId": other}}
+        path = f"/servers/{uuid}/os-volume_attachments/{volume}"
+        answer = await self.session.ask("PUT", path, body, version=NEWEST)
+        assert answer.status_code == 202, answer.text
+        await self.files.has_moved(volume, other)
+        before = self.files.mounts(volume)
+
+        async def mounted() -> bool:
+            return self.files.mounts(volume) > before
+
+        await eventually(mounted, "the guest has mounted it since")
 
     async def sees(self, uuid: str, *volumes: tuple[str, int, str], boots: int = 1) -> None:
         """Wait until a guest that has booted so often says that it has these volumes, and no others."""
@@ -163,6 +198,7 @@ async def test_what_a_guest_wrote_is_there_for_another_that_boots_from_a_volume(
         await guests.sees(one, (kept, 1, "one"), (other, 2, "none"))
         await guests.detach(one, other)
         await guests.sees(one, (kept, 1, "one"))
+        await guests.goes_on_elsewhere(one, kept)
         await guests.detach(one, kept)
         await guests.sees(one)
         assert (await guests.session.ask("DELETE", f"/servers/{one}")).status_code == 204

@@ -272,6 +272,7 @@ class GuestDomains:
 
     def _find_volumes(self, domain: libvirt.virDomain, label: GuestLabel) -> None:
         """Connect the volumes of a guest that is off, and have it find them where they are on the host now."""
+        self._volumes.settle(label.instance, label.attempt, domain.XMLDesc(INACTIVE))
         sources = self._volumes.again(label.instance, label.attempt)
         if sources and domain.hasManagedSaveImage(0):
             moved = with_sources(domain.managedSaveGetXMLDesc(), sources)

@@ -45,7 +45,7 @@ from skep.compute.drivers.libvirt.screen_lines import ScreenLine, connect, scree
 from skep.compute.drivers.libvirt.serials import SerialLine, piece_of, terminal_of
 from skep.compute.drivers.libvirt.snapshots import copy_live
 from skep.compute.drivers.libvirt.turns import ServerTurns
-from skep.compute.drivers.libvirt.volume_calls import LibvirtVolumes
+from skep.compute.drivers.libvirt.volume_swaps import LibvirtVolumeSwaps
 from skep.compute.drivers.libvirt.volumes import GuestVolumes
 from skep.compute.drivers.libvirt.way_out.ways import WayOut
 from skep.domain.host_networks import HostNetworks
@@ -64,7 +64,7 @@ LOOKERS = 4
 """Threads for what only looks: facts, guests, consoles."""
 
 
-class LibvirtDriver(LibvirtVolumes, LibvirtInterfaces):
+class LibvirtDriver(LibvirtVolumeSwaps, LibvirtInterfaces):
     """The core of the port, and the capabilities of its further methods (docs/libvirt.md)."""
 
     def __init__(

@@ -360,7 +360,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             raise DriverError(REFUSED, "disks: a root disk in a logical volume does not go along while its guest runs")
         arrival, described = _arrival(place), domain.XMLDesc(MIGRATABLE)
         check_links(label_of(domain), described, arrival)
-        check_volumes({one.volume.volume_id for one in self._volumes.of(arrival.label.instance, attempt)}, arrival)
+        check_volumes(self._volumes.ids(arrival.label.instance, attempt), arrival)
         with _reached(arrival) as target:
             check_cpu(target, described)
         disks = () if self._shares(arrival) else self._moving(domain, attempt)

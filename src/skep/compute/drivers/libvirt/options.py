@@ -70,6 +70,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     hosts on one machine they may be the same."""
     detach_seconds: Annotated[float, Meta(ge=1, le=500)] = 160.0
     """So long a guest that runs may take to let go of a volume; then it keeps it."""
+    swap_mib_per_second: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
+    """MiB that are copied in a second at most when another volume comes into the place of one. 0: as fast as it goes.
+    """
     console_kib: Annotated[int, Meta(ge=16, le=1 << 20)] = 1024
     """KiB that are kept of what a guest writes to its console, at least; twice as much is on the disk at most, and what
     it writes between two looks at it."""

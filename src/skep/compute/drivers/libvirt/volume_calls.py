@@ -54,6 +54,10 @@ class LibvirtVolumes(abc.ABC):
     async def _work(self, instance: InstanceUuid, work: Callable[[], T], *, failure: str = "InternalError") -> T:
         """Do something with a server, after what is being done with it."""
 
+    @abc.abstractmethod
+    async def _look(self, look: Callable[[], T]) -> T:
+        """Look at something of a server, whatever is being done with it."""
+
     async def connect_volumes(self, instance: InstanceUuid, attempt: int, volumes: Sequence[ConnectedVolume]) -> None:
         """Connect the volumes of an attempt whose guest is not there yet; one that is there keeps what it has."""
 
@@ -80,7 +84,8 @@ class LibvirtVolumes(abc.ABC):
             domain, label = self._domains.whole(instance)
             for one in volumes:
                 self._volumes.extend(instance, label.attempt, one.volume_id)
-                target = target_of_volume(domain.XMLDesc(), one.volume_id)
+                volume_id = self._volumes.id_in_guest(instance, label.attempt, one.volume_id)
+                target = target_of_volume(domain.XMLDesc(), volume_id)
                 if target is not None and domain.isActive():
                     domain.blockResize(target, one.size * GIB, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
             return state_of(domain)
@@ -89,6 +94,12 @@ class LibvirtVolumes(abc.ABC):
 
     def _attach(self, instance: InstanceUuid, attempt: int, volume: ConnectedVolume) -> PowerState:
         domain = domain_of(self._domains, instance, attempt)
+        there = self._volumes.find(instance, attempt, volume.volume_id)
+        if there is not None and there.came_as and there.volume.attachment_id != volume.attachment_id:
+            raise DriverError(
+                "VolumeAttachFailed",
+                f"the guest has volume {there.came_as} as {volume.volume_id} until it is made anew",
+            )
         parts = parts_without(domain, _device(volume.volume_id))
         if not parts:
             return state_of(domain)
@@ -111,7 +122,8 @@ class LibvirtVolumes(abc.ABC):
 
     def _detach(self, instance: InstanceUuid, attempt: int, volume_id: str) -> PowerState:
         domain = domain_of(self._domains, instance, attempt)
-        take_away(self._connection, domain, _device(volume_id), self._options.detach_seconds)
+        device = _device(self._volumes.id_in_guest(instance, attempt, volume_id))
+        take_away(self._connection, domain, device, self._options.detach_seconds)
         self._volumes.remove(instance, attempt, volume_id)
         return state_of(domain)
 
@@ -120,10 +132,15 @@ def _device(volume_id: str) -> GuestDevice:
     return GuestDevice(f"volume {volume_id}", partial(found_volume, volume_id=volume_id), IN_USE)
 
 
+def bus_of(target: ET.Element) -> DiskBus:
+    """Return the bus that an element names."""
+    return next((bus for bus in BUSES if bus == target.get("bus")), "virtio")
+
+
 def _bus_of(disks: Sequence[ET.Element]) -> DiskBus:
     """Return the bus of the first disk: that of all volumes of a guest."""
     for disk in disks:
         target = disk.find("target")
         if disk.get("device") == "disk" and target is not None:
-            return next((bus for bus in BUSES if bus == target.get("bus")), "virtio")
+            return bus_of(target)
     return "virtio"

@@ -110,6 +110,34 @@ def found_volume(domain: str, volume_id: str) -> ET.Element | None:
     return None
 
 
+def has_source(domain: str, volume_id: str, source: Source) -> bool:
+    """Tell whether a volume, by its id in the guest, is there in the XML of a domain."""
+    disk = found_volume(domain, volume_id)
+    return disk is not None and _is_at(disk.find("source"), source)
+
+
+def mirrored_to(domain: str, volume_id: str, source: Source) -> bool | None:
+    """Return whether all of a volume is there, too, as the XML of a domain says; None: it is not copied there."""
+    disk = found_volume(domain, volume_id)
+    mirror = None if disk is None else disk.find("mirror")
+    if mirror is None or not _is_at(mirror.find("source"), source):
+        return None
+    return mirror.get("ready") == "yes"
+
+
+def with_volume(domain: str, volume: VolumeDisk) -> str:
+    """Return the XML of a domain in which a volume stands in the place of the one that has its id in the guest."""
+    root = ET.fromstring(domain)  # noqa: S314 - of libvirt
+    for devices in root.findall("devices"):
+        for at, disk in enumerate(devices):
+            target = disk.find("target")
+            if disk.tag == "disk" and target is not None and disk.findtext("serial") == volume.volume_id:
+                place = [*disk.findall("boot"), *disk.findall("address")]
+                devices[at] = ET.fromstring(volume_element(volume, target.get("dev", "")))  # noqa: S314 - made here
+                devices[at].extend(place)
+    return ET.tostring(root, encoding="unicode")
+
+
 def with_sources(domain: str, sources: Mapping[str, Source]) -> str | None:
     """Return the XML of a domain whose volumes, by their ids, are files and devices that have other names now.
 
@@ -179,6 +207,15 @@ def free_target(domain: str, bus: DiskBus) -> str | None:
     """Return the first name that no disk of a domain has on a bus; None: it has too many."""
     names = {target.get("dev") for target in ET.fromstring(domain).findall("devices/disk/target")}  # noqa: S314
     return next((name for name in (f"{NAMES[bus]}{letter}" for letter in LETTERS) if name not in names), None)
+
+
+def _is_at(element: ET.Element | None, source: Source) -> bool:
+    """Tell whether an element names a source."""
+    if element is None:
+        return False
+    if isinstance(source, FileSource | BlockSource):
+        return element.get(_NAMES[type(source)]) == source.path
+    return (element.get("protocol"), element.get("name")) == ("rbd", source.name)
 
 
 def _set_cache(driver: ET.Element, disk: VolumeDisk) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.buses import DiskBus
 from skep.compute.drivers.libvirt.disks import VOLUMES, GuestDisks, guarded
-from skep.compute.drivers.libvirt.volume_disks import Source, VolumeDisk
+from skep.compute.drivers.libvirt.volume_disks import Source, VolumeDisk, has_source
 from skep.compute.drivers.libvirt.volume_kinds import VolumeKinds, disk_of
 from skep.compute.whole_file import write_whole
 from skep.domain.decoding import json_decoder
@@ -32,6 +32,21 @@ class VolumeAtHost(msgspec.Struct, frozen=True, omit_defaults=True):
     volume: ConnectedVolume
     source: Source | None = None
     """Where QEMU finds it; None: it may be connected or not."""
+    replaces: str = ""
+    """The id of the volume in whose place it is to come: its guest does not have it yet."""
+    came_as: str = ""
+    """Its id when it came into the place of another one, whose id it has in the guest: it may be known by either."""
+    leaves: bool = False
+    """Whether another one came into its place: its guest has it no more, and it is to be let go of."""
+
+    @property
+    def is_guests(self) -> bool:
+        """Whether it is a disk of the guest, or is about to be one by an attach."""
+        return not self.replaces and not self.leaves
+
+    def is_known_as(self, volume_id: str) -> bool:
+        """Tell whether a disk of the guest has this id."""
+        return self.is_guests and volume_id in (self.volume.volume_id, self.came_as)
 
 
 class VolumesAtHost(msgspec.Struct, frozen=True):
@@ -60,15 +75,29 @@ class GuestVolumes:
         return _read(self._path(instance, attempt)).volumes
 
     def find(self, instance: InstanceUuid, attempt: int, volume_id: str) -> VolumeAtHost | None:
-        """Return one volume of an attempt; None: it has it not."""
-        return next((one for one in self.of(instance, attempt) if one.volume.volume_id == volume_id), None)
+        """Return one volume of an attempt's guest; None: it has it not."""
+        return next((one for one in self.of(instance, attempt) if one.is_known_as(volume_id)), None)
+
+    def id_in_guest(self, instance: InstanceUuid, attempt: int, volume_id: str) -> str:
+        """Return the id that a volume has in its guest: that of the one in whose place it came."""
+        found = self.find(instance, attempt, volume_id)
+        return volume_id if found is None else found.volume.volume_id
+
+    def ids(self, instance: InstanceUuid, attempt: int) -> set[str]:
+        """Return the ids that the volumes of an attempt have in its guest."""
+        return {one.volume.volume_id for one in self.of(instance, attempt) if one.is_guests}
+
+    def by_attachment(self, instance: InstanceUuid, attempt: int, attachment_id: str) -> VolumeAtHost | None:
+        """Return the volume that an attempt has, or is to get, by an attachment; None: it has none by it."""
+        found = (one for one in self.of(instance, attempt) if one.volume.attachment_id == attachment_id)
+        return next((one for one in found if not one.leaves), None)
 
     def disks(self, instance: InstanceUuid, attempt: int, bus: DiskBus) -> list[tuple[ConnectedVolume, VolumeDisk]]:
         """Return the volumes of an attempt that are connected, as its guest has them."""
         return [
             (one.volume, disk_of(one.volume, one.source, bus))
             for one in self.of(instance, attempt)
-            if one.source is not None
+            if one.source is not None and one.is_guests
         ]
 
     def connect(self, instance: InstanceUuid, attempt: int, volumes: Sequence[ConnectedVolume]) -> None:
@@ -84,19 +113,60 @@ class GuestVolumes:
             self.let_go(instance, attempt)
             raise
 
-    def add(self, instance: InstanceUuid, attempt: int, volume: ConnectedVolume) -> Source:
-        """Connect one more volume; return where QEMU finds it. Raises DriverError; it is not connected then."""
+    def add(self, instance: InstanceUuid, attempt: int, volume: ConnectedVolume, replaces: str = "") -> Source:
+        """Connect one more volume; return where QEMU finds it. Raises DriverError; it is not connected then.
+
+        `replaces`: the id, in the guest, of the one in whose place it is to come. It has no place of its own then.
+        """
         self._kinds.check(volume)
-        others = tuple(one for one in self.of(instance, attempt) if one.volume.volume_id != volume.volume_id)
-        self._write(instance, attempt, (*others, VolumeAtHost(volume)))
+        new = VolumeAtHost(volume, replaces=replaces)
+        kept = self.of(instance, attempt)
+        others = tuple(
+            one for one in kept if one.leaves or (one.volume.volume_id, one.replaces) != (volume.volume_id, replaces)
+        )
+        self._write(instance, attempt, (*others, new))
         try:
             with self._connecting:
                 source = self._kinds.connect(volume)
         except DriverError:
-            self.remove(instance, attempt, volume.volume_id)
+            self.drop(instance, attempt, new)
             raise
-        self._write(instance, attempt, (*others, VolumeAtHost(volume, source)))
+        self._write(instance, attempt, (*others, VolumeAtHost(volume, source, replaces=replaces)))
         return source
+
+    def stand_in(self, instance: InstanceUuid, attempt: int, coming: VolumeAtHost) -> None:
+        """Note that the guest uses a volume in the place of the one that it replaces, and let go of that."""
+        serial = coming.replaces
+        volume = msgspec.structs.replace(coming.volume, volume_id=serial)
+        new = VolumeAtHost(volume, coming.source, came_as=coming.volume.volume_id)
+        told: list[VolumeAtHost] = []
+        for one in self.of(instance, attempt):
+            if one.is_known_as(serial):
+                told += [new, msgspec.structs.replace(one, leaves=True)]
+            elif one != coming:
+                told.append(one)
+        self._write(instance, attempt, tuple(told))
+        self.drop_leaving(instance, attempt)
+
+    def settle(self, instance: InstanceUuid, attempt: int, domain: str) -> None:
+        """Note which volumes the XML of a guest names in the place of others: an agent may have died before it did."""
+        for one in self.of(instance, attempt):
+            if one.replaces and one.source is not None and has_source(domain, one.replaces, one.source):
+                self.stand_in(instance, attempt, one)
+
+    def drop_leaving(self, instance: InstanceUuid, attempt: int) -> None:
+        """Let go of volumes in whose place others are. One that cannot be goes with the others of its attempt."""
+        for one in self.of(instance, attempt):
+            if one.leaves:
+                try:
+                    self.drop(instance, attempt, one)
+                except DriverError as error:
+                    log.warning("volume %s stays connected: %s", one.volume.volume_id, error.message)
+
+    def drop(self, instance: InstanceUuid, attempt: int, kept: VolumeAtHost) -> None:
+        """Let go of what stands so in the file of an attempt. Raises DriverError."""
+        self._disconnect(instance, attempt, kept)
+        self._write(instance, attempt, tuple(other for other in self.of(instance, attempt) if other != kept))
 
     def again(self, instance: InstanceUuid, attempt: int) -> dict[str, Source]:
         """Connect what an attempt has once more, before its guest starts: the host may have been switched off.
@@ -106,9 +176,12 @@ class GuestVolumes:
         kept = self.of(instance, attempt)
         found: dict[str, Source] = {}
         for one in kept:
-            with self._connecting:
-                found[one.volume.volume_id] = self._kinds.connect(one.volume)
-        there = tuple(VolumeAtHost(one.volume, found[one.volume.volume_id]) for one in kept)
+            if one.is_guests:
+                with self._connecting:
+                    found[one.volume.volume_id] = self._kinds.connect(one.volume)
+        there = tuple(
+            msgspec.structs.replace(one, source=found[one.volume.volume_id]) if one.is_guests else one for one in kept
+        )
         if there != kept:
             self._write(instance, attempt, there)
         return found
@@ -121,16 +194,14 @@ class GuestVolumes:
 
     def remove(self, instance: InstanceUuid, attempt: int, volume_id: str) -> None:
         """Let go of one volume; one that the attempt has not is no error. Raises DriverError."""
-        kept = self.of(instance, attempt)
-        for one in kept:
-            if one.volume.volume_id == volume_id:
-                self._disconnect(instance, attempt, one)
-                self._write(instance, attempt, tuple(other for other in kept if other is not one))
+        found = self.find(instance, attempt, volume_id)
+        if found is not None:
+            self.drop(instance, attempt, found)
 
     def let_go(self, instance: InstanceUuid, attempt: int) -> None:
         """Let go of all volumes of an attempt. Raises DriverError."""
         for one in self.of(instance, attempt):
-            self.remove(instance, attempt, one.volume.volume_id)
+            self.drop(instance, attempt, one)
         guarded(lambda: self._path(instance, attempt).unlink(missing_ok=True))
 
     def _disconnect(self, instance: InstanceUuid, attempt: int, kept: VolumeAtHost) -> None:
