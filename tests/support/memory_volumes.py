@@ -82,6 +82,8 @@ class MemoryVolumes(NoVolumes):
         """What happens once, before the attachments of servers are listed."""
         self.before_detach: Callable[[], Awaitable[object]] = _nothing
         """Likewise before attachments are deleted."""
+        self.once_beside: Callable[[], Awaitable[object]] = _nothing
+        """What happens once, before the next answer to `connect_beside`."""
         self.reached: dict[str, tuple[str, dict[str, Any]]] = {}
         """How hosts reach volumes: the kind of connection, and its data."""
         self.unreached: set[str] = set()
@@ -230,7 +232,10 @@ class MemoryVolumes(NoVolumes):
 
     async def connect_beside(self, wanted: Sequence[WantedBeside]) -> list[VolumeConnection | VolumesRefused]:
         self._fail("connect_beside")
-        return [self._connect_beside(one) for one in wanted]
+        made = [self._connect_beside(one) for one in wanted]
+        then, self.once_beside = self.once_beside, _nothing
+        await then()
+        return made
 
     def _connect_beside(self, wanted: WantedBeside) -> VolumeConnection | VolumesRefused:
         if all(one.server != wanted.instance for one in self.attachments.values() if one.volume_id == wanted.volume_id):

@@ -96,11 +96,16 @@ class VolumePlug(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether its host has no more to do with it: what is left is to tell the volume service."""
 
 
-class VolumeBeside(msgspec.Struct, frozen=True, kw_only=True):
+class VolumeBeside(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """By which a volume is connected to a second host, while its server goes there live."""
 
     attachment_id: str
+    """Empty: it is being made."""
     host: str
+    maker: str = ""
+    """The process that makes it, until it is made."""
+    since: int = 0
+    """Since when it does."""
 
 
 class PlugVolume(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,20 +2,24 @@
 
 Its target asks how it reaches them (`connections.py`); they are connected to it then, once, and the row says so before
 the target is told. So whatever ends on the way, what was made and the row does not name goes before it is made anew.
+
+A target asks again when it hears nothing for a few seconds, and then another process may be asked. The one that makes
+them has said so in the row; the others have the target wait for it, until all that it asked for has ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 
 import msgspec
 
-from skep.database.api import volume_holders
+from skep.database.api import holders, volume_holders
 from skep.database.cell import second_attachments
 from skep.database.cell import volumes as cell_volumes
 from skep.database.cell.volumes import VolumesOfRow
 from skep.domain.errors import Unavailable
-from skep.domain.ids import InstanceUuid
+from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.volumes import ServerVolume, VolumeBeside, connector
 from skep.neighbours.volumes.base import VolumeAttachment, VolumesRefused, WantedBeside
 from skep.super_conductor.parts import CellAccess, Parts
@@ -32,6 +36,8 @@ class SecondAttachments:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._under_way: set[InstanceUuid] = set()
+        self._me = new_uuid()
+        """What rows call this process."""
 
     async def made(
         self, access: CellAccess, instance: InstanceUuid, host: str, attempt: int
@@ -41,7 +47,7 @@ class SecondAttachments:
         Raises Unavailable where that is to be asked for again.
         """
         if instance in self._under_way:
-            raise Unavailable(f"The volumes of server {instance} are being connected.")
+            raise _being_connected(instance)
         self._under_way.add(instance)
         try:
             return await self._made(access, instance, host, attempt)
@@ -65,9 +71,12 @@ class SecondAttachments:
         if apart is not None:
             return VolumesRefused(f"volume {apart.volume_id} is not connected to host {row.host}, which has the server")
         kept = _kept(row, there, host)
+        if len(kept) < len(row.volumes):
+            row = await self._taken(access, row, kept, host, attempt)
         await volumes.detach(_surplus(row, there, kept))
         made = await self._connected(row, [one for one in row.volumes if one.id not in kept], host)
         if isinstance(made, VolumesRefused):
+            await self._leave(access, instance)
             return made
         beside = kept | made
         after = [msgspec.structs.replace(one, beside=beside[one.id]) for one in row.volumes]
@@ -76,11 +85,36 @@ class SecondAttachments:
         )
         if made and not await access.write(noting):
             await volumes.detach([one.attachment_id for one in made.values()])
-            raise Unavailable(f"The volumes of server {instance} have changed meanwhile.")
+            await self._leave(access, instance)
+            raise _changed(instance)
         return tuple(
             msgspec.structs.replace(one, attachment_id=beside[one.id].attachment_id, host=host, beside=None)
             for one in row.volumes
         )
+
+    async def _taken(
+        self, access: CellAccess, row: VolumesOfRow, kept: Collection[str], host: str, attempt: int
+    ) -> VolumesOfRow:
+        """Have the row say that this process makes what is missing; return it as it is then. Raises Unavailable."""
+        now = self._parts.clock.now()
+        if any(self._is_made_elsewhere(one.beside, host, now) for one in row.volumes if one.beside is not None):
+            raise _being_connected(row.instance)
+        making = VolumeBeside(attachment_id="", host=host, maker=self._me, since=now)
+        missing = {one.id for one in row.volumes} - {*kept}
+        taking = partial(second_attachments.take, before=row, missing=missing, attempt=attempt, making=making, now=now)
+        taken = await access.write(taking)
+        if taken is None:
+            raise _changed(row.instance)
+        return taken
+
+    def _is_made_elsewhere(self, beside: VolumeBeside, host: str, now: int) -> bool:
+        """Tell whether another process may be making this one. Times that are to come do not count: a clock was set."""
+        others = bool(beside.maker) and beside.maker != self._me and beside.host == host
+        return others and abs(now - beside.since) < holders.SETTLE
+
+    async def _leave(self, access: CellAccess, instance: InstanceUuid) -> None:
+        leaving = partial(second_attachments.leave, instance=instance, maker=self._me, now=self._parts.clock.now())
+        await access.write(leaving)
 
     async def _connected(
         self, row: VolumesOfRow, missing: list[ServerVolume], host: str
@@ -117,3 +151,11 @@ def _surplus(row: VolumesOfRow, there: tuple[VolumeAttachment, ...], kept: dict[
     mine = {one.attachment_id for one in row.volumes} | {one.attachment_id for one in kept.values()}
     volumes = {one.volume_id for one in row.volumes}
     return [one.id for one in there if one.volume_id in volumes and one.id not in mine]
+
+
+def _being_connected(instance: InstanceUuid) -> Unavailable:
+    return Unavailable(f"The volumes of server {instance} are being connected.")
+
+
+def _changed(instance: InstanceUuid) -> Unavailable:
+    return Unavailable(f"The volumes of server {instance} have changed meanwhile.")

@@ -294,6 +294,9 @@ class VolumesOfServers:
 
     async def _of_one_host(self, row: VolumesOfRow, volume: ServerVolume, beside: VolumeBeside) -> ServerVolume:
         """Return a volume as it is once a live migration is over: its server has it on one host. Raises Unavailable."""
+        if not beside.attachment_id:
+            # What a process that ended has made of it, a look lets go of.
+            return msgspec.structs.replace(volume, beside=None)
         if beside.host != row.host:
             await self._parts.volumes.detach([beside.attachment_id])
             return msgspec.structs.replace(volume, beside=None)

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from skep.database import Connection
+from skep.database.api import holders
 from skep.database.api.tables import volume_holders
 from skep.database.cell import cold_moves, instances, live_moves, move_steps, second_attachments, volumes
 from skep.database.cell.cold_moves import WaitingMove
@@ -45,7 +46,7 @@ class Stage:
         self.access = cast(CellAccess, access)
         database = SimpleNamespace(read=self._in(api), write=self._in(api))
         parts = SimpleNamespace(api=database, volumes=self.service, clock=Clock())
-        self.second = SecondAttachments(cast(Parts, parts))
+        self.second, self.other = (SecondAttachments(cast(Parts, parts)) for _ in range(2))
         self.story = VolumesOfServers(cast(Parts, parts))
 
     def _in(self, connection: sa.Connection) -> Callable[[Callable[[Connection], T]], Awaitable[T]]:
@@ -79,9 +80,11 @@ class Stage:
         live_moves.begin_queued(self.cell, NOW, 0)
         return waiting
 
-    async def asked(self, waiting: WaitingMove) -> tuple[ServerVolume, ...] | VolumesRefused:
+    async def asked(
+        self, waiting: WaitingMove, by: SecondAttachments | None = None
+    ) -> tuple[ServerVolume, ...] | VolumesRefused:
         """Have the target ask how it reaches them."""
-        return await self.second.made(self.access, ONE, OTHER, waiting.attempt)
+        return await (by or self.second).made(self.access, ONE, OTHER, waiting.attempt)
 
     def ends(self, waiting: WaitingMove, step: str, attempt: int, host: str) -> None:
         power, task_id = PowerState.RUNNING, waiting.move.context.request_id
@@ -175,6 +178,71 @@ async def test_what_nobody_named_goes_before_others_are_made(stage: Stage) -> No
     stage.service.failing.clear()
     assert not isinstance(await stage.asked(waiting), VolumesRefused)
     stage.on(HOST, OTHER)
+
+
+async def test_another_process_leaves_alone_what_one_makes(stage: Stage) -> None:
+    """The target has heard nothing for a while, and asks the other one."""
+    waiting = stage.migrate()
+
+    async def asks_again() -> None:
+        with pytest.raises(Unavailable, match="being connected"):
+            await stage.asked(waiting, stage.other)
+
+    stage.service.once_beside = asks_again
+    told = await stage.asked(waiting)
+    assert not isinstance(told, VolumesRefused)
+    stage.on(HOST, OTHER)
+    assert await stage.asked(waiting, stage.other) == told
+
+
+async def test_another_process_goes_on_once_all_has_ended_that_one_asked_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = stage.migrate()
+    stage.service.failing["complete"] = Unavailable("it does not answer")
+    with pytest.raises(Unavailable):
+        await stage.asked(waiting)
+    stage.service.failing.clear()
+    with pytest.raises(Unavailable, match="being connected"):
+        await stage.asked(waiting, stage.other)
+    monkeypatch.setattr(holders, "SETTLE", 0)
+    assert not isinstance(await stage.asked(waiting, stage.other), VolumesRefused)
+    stage.on(HOST, OTHER)
+
+
+async def test_another_process_goes_on_after_a_refusal(stage: Stage) -> None:
+    waiting = stage.migrate()
+    stage.service.unreached.add([*stage.service.volumes][1])
+    assert isinstance(await stage.asked(waiting), VolumesRefused)
+    stage.service.unreached.clear()
+    assert not isinstance(await stage.asked(waiting, stage.other), VolumesRefused)
+    stage.on(HOST, OTHER)
+
+
+async def test_what_a_process_that_died_was_making_ends_with_the_migration(stage: Stage) -> None:
+    waiting = stage.migrate()
+    stage.service.failing["connect_beside"] = Unavailable("it does not answer")
+    with pytest.raises(Unavailable):
+        await stage.asked(waiting)
+    stage.service.failing.clear()
+    stage.cell.execute(attempts.update().where(attempts.c.host == OTHER).values(open=False))
+    assert await stage.follow()
+    stage.on(HOST)
+
+
+async def test_nothing_is_made_for_a_migration_that_has_ended(stage: Stage) -> None:
+    """A target has asked long ago, and the answer is late: another attachment might cut off its guest."""
+    waiting = stage.migrate()
+
+    async def goes_on() -> None:
+        stage.ends(waiting, "live_prepare", waiting.attempt, OTHER)
+
+    async def is_made() -> None:
+        pytest.fail("another attachment is made")
+
+    stage.service.before_listing, stage.service.once_beside = goes_on, is_made
+    with pytest.raises(Unavailable, match="meanwhile"):
+        await stage.asked(waiting)
 
 
 async def test_a_row_that_changes_meanwhile_names_none_of_them(stage: Stage) -> None:

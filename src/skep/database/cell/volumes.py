@@ -39,7 +39,8 @@ class VolumesOfRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def attachments(self) -> dict[str, str]:
         """Those by which the server has volumes, also on a second host, with their volumes."""
-        beside = {one.beside.attachment_id: one.volume_id for one in self.volumes if one.beside is not None}
+        second = ((one.beside, one.volume_id) for one in self.volumes if one.beside is not None)
+        beside = {there.attachment_id: volume_id for there, volume_id in second if there.attachment_id}
         return {one.attachment_id: one.volume_id for one in self.volumes} | beside
 
     @property
