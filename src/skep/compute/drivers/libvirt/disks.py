@@ -274,6 +274,11 @@ class GuestDisks:
             if path.name == VOLUME_DISK:
                 os.chown(device_of(path.read_text()), self._owner.uid, self._owner.gid)
 
+    def own_file(self, path: Path) -> None:
+        """Give a file that is none of these to the user that QEMU runs as. Raises OSError."""
+        if self._owner is not None and path.stat().st_uid != self._owner.uid:
+            os.chown(path, self._owner.uid, self._owner.gid)
+
     def kept(self, instance: InstanceUuid, attempt: int) -> dict[str, Path]:
         """Return the files that have what a guest wrote, without its volumes.
 

@@ -241,7 +241,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
                 abort_job(domain)
                 time.sleep(LOOK)
             # On shared storage the end of what arrived at the target has left them root's.
-            self._disks.own(instance, attempt)
+            self._own(instance, attempt)
             if start and state_of(domain) is PowerState.PAUSED:
                 domain.resume()
             return state_of(domain)
@@ -272,7 +272,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             if label.whole:
                 return state_of(domain)
             # On shared storage the end of the source's guest has left its files root's.
-            self._disks.own(uuid, attempt)
+            self._own(uuid, attempt)
             self._disks.settle_drive(uuid, attempt, domain.XMLDesc())
             guarded(lambda: _go_on_writing(place / CONSOLE, self._disks.console(uuid, attempt)))
             if start and state_of(domain) is PowerState.PAUSED:
@@ -481,6 +481,10 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         directory = self._disks.place(InstanceUuid(domain.UUIDString()), attempt)
         found = moving_disks(domain.XMLDesc(MIGRATABLE), directory)
         return tuple(disk for disk in found if disk.name in (*ROOTS, EPHEMERAL, SWAP, FAT_DRIVE))
+
+    def _own(self, instance: InstanceUuid, attempt: int) -> None:
+        self._disks.own(instance, attempt)
+        self._volumes.own(instance, attempt)
 
     def _end_awaiting(self, instance: InstanceUuid, attempt: int) -> None:
         for pool in _pools(self._connection.get(), pool_name(instance, attempt)):
