@@ -153,6 +153,21 @@ async def test_a_guest_goes_on_over_the_volume_that_it_boots_from(
     assert (two.connected(0), two.connected(1)) == ([], [])
 
 
+async def test_a_guest_that_has_come_outlives_a_late_order_to_await_it(
+    daemons: tuple[LibvirtDaemon, LibvirtDaemon], tmp_path: Path
+) -> None:
+    """The target is told of the volumes once more; the guest is nowhere else by then."""
+    two = WithVolumes(daemons, tmp_path, shared=False, bricks=True, options={})
+    async with with_a_guest(two):
+        await two.source.copy_guest(two.server.uuid, 1, two.place, Copying())
+        await two.source.hand_over(two.server.uuid, 1, two.place)
+        await two.connect(2)
+        await two.target.await_guest(two.server, 2, HAS, None, two.place)
+        assert two.connected(1) == sorted(two.names)
+        await two.went()
+        two.has(2)
+
+
 async def test_an_abort_leaves_the_volumes_where_they_were(
     daemons: tuple[LibvirtDaemon, LibvirtDaemon], tmp_path: Path
 ) -> None:

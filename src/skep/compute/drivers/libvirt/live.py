@@ -150,6 +150,11 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
 
         await self._work(instance.uuid, work)
 
+    def _is_there(self, instance: InstanceUuid, attempt: int) -> bool:
+        """Tell so also of a guest that arrives, or has come and is not taken over: an order to await it may be late."""
+        found = self._domains.find(instance) if guarded((self._disks.place(instance, attempt) / SEEN).exists) else None
+        return (found is not None and found[1].attempt == attempt) or super()._is_there(instance, attempt)
+
     def kept_links(self) -> frozenset[str]:
         """Return the links of all guests, those that are to come live among them."""
         places = (path.parent for path in self._disks.files_of(AWAITED))

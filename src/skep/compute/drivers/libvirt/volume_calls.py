@@ -62,10 +62,14 @@ class LibvirtVolumes(abc.ABC):
         """Connect the volumes of an attempt whose guest is not there yet; one that is there keeps what it has."""
 
         def work() -> None:
-            if self._domains.there(instance, attempt) is None:
+            if not self._is_there(instance, attempt):
                 self._volumes.connect(instance, attempt, volumes)
 
         await self._work(instance, work)
+
+    def _is_there(self, instance: InstanceUuid, attempt: int) -> bool:
+        """Tell whether the guest of an attempt is there; remove one that is not whole. Raises DriverError."""
+        return self._domains.there(instance, attempt) is not None
 
     async def attach_volume(self, instance: InstanceUuid, attempt: int, volume: ConnectedVolume) -> PowerState:
         """Connect a volume and plug it into a guest."""
