@@ -123,10 +123,11 @@ class Interfaces:
         if not hosts:
             return False
         left = await self._released(access, list(hosts))
-        hosts = {one: host for one, host in hosts.items() if one not in left}
+        # Their rows say now whether others are to be bound, and the next round finds it. A port that is not released
+        # keeps none of the others from its server.
+        hosts = {one: host for one, host in hosts.items() if not left.get(one)}
         if not hosts:
-            # Their rows say now whether others are to be bound, and the next round finds it.
-            return any(left.values())
+            return True
         await access.write(partial(interfaces.doubt_bindings, uuids=list(hosts)))
         bound = await self._bound(hosts, beside, providers)
         await access.write(await self._noting(access, bound))
@@ -147,8 +148,12 @@ class Interfaces:
         """Have these ports of a server released, and its row lose them; False where that is to be tried again."""
         try:
             for port in ports:
+                still = await access.read(partial(interfaces.leaving, uuids=[instance]))
+                if port not in still.get(instance, ()):
+                    # Another process has had it released; it may be the server's again.
+                    continue
                 await self._parts.networks.release_port(instance, port)
-                unit = partial(interfaces.lose, uuid=instance, port_id=port, now=self._parts.clock.now())
+                unit = partial(interfaces.left, uuid=instance, port_id=port, now=self._parts.clock.now())
                 await access.write(unit)
                 log.info("interface has left its server", instance=instance, port=port)
         except SkepError as error:

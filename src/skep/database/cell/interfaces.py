@@ -38,6 +38,14 @@ def lose(connection: sa.Connection, uuid: InstanceUuid, port_id: str, now: int) 
         connection.execute(_telling(uuid, left, now))
 
 
+def left(connection: sa.Connection, uuid: InstanceUuid, port_id: str, now: int) -> None:
+    """Write the interfaces of a server without one that has left it; one that it has got again since stays."""
+    found = _said(connection, [uuid]).get(uuid, ())
+    stay = [vif for vif in found if vif.id != port_id or not vif.leaving]
+    if len(stay) != len(found):
+        connection.execute(_telling(uuid, stay, now))
+
+
 def regain(connection: sa.Connection, uuid: InstanceUuid, vif: Vif, place: int, now: int) -> None:
     """Write an interface that a server has after all at its place among the others, unless its row says it already."""
     found = _said(connection, [uuid]).get(uuid)
