@@ -36,7 +36,7 @@ from skep.compute.drivers.base import (
 )
 from skep.compute.drivers.capabilities import PROTOCOLS
 from skep.compute.drivers.contents import GuestContents, GuestFile
-from skep.compute.drivers.volumes import AssistedSnapshotDriver, VolumeExtendDriver
+from skep.compute.drivers.volumes import VolumeExtendDriver
 from skep.contracts.eventually import PATIENCE
 from skep.contracts.host_networks import HostNetworksContract
 from skep.contracts.interfaces_of_guests import InterfacesOfGuestsContract
@@ -52,7 +52,7 @@ from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation, CellShare
 from skep.domain.questions import MOST_BYTES
 from skep.domain.resources import MEMORY_MB, VCPU
-from skep.domain.volumes import AssistSnapshot, ExtendedVolume
+from skep.domain.volumes import ExtendedVolume
 
 
 class DriverContract(LiveMigrationContract, HostNetworksContract, VolumesOfGuestsContract, InterfacesOfGuestsContract):
@@ -673,30 +673,6 @@ class DriverContract(LiveMigrationContract, HostNetworksContract, VolumesOfGuest
         with pytest.raises(DriverError) as raised:
             await driver.extend_volume(small.uuid, (grown,))
         assert raised.value.error == "InstanceNotFound"
-
-    async def test_a_snapshot_of_a_volume_is_made_and_deleted(self, driver: Driver, small: Instance) -> None:
-        """Each once more is no error, and the guest is as it was."""
-        if not isinstance(driver, AssistedSnapshotDriver):
-            pytest.skip("this driver lacks the capability `assisted_snapshot`")
-        await _prepare(driver, small, 1)
-        left = await driver.spawn(small, 1, small.flavor.resources())
-        before = await driver.guests()
-        snapshot = AssistSnapshot(
-            device="/dev/vdb",
-            volume_id="volume-1",
-            attachment_id="attachment-1",
-            snapshot_id="snapshot-1",
-            new_file="volume-1.snapshot-1",
-        )
-        for act in (driver.create_volume_snapshot, driver.delete_volume_snapshot):
-            for _ in range(2):
-                assert await act(small.uuid, snapshot) is left
-                assert await driver.guests() == before
-        await _remove(driver, small, 1)
-        for act in (driver.create_volume_snapshot, driver.delete_volume_snapshot):
-            with pytest.raises(DriverError) as raised:
-                await act(small.uuid, snapshot)
-            assert raised.value.error == "InstanceNotFound"
 
     async def test_password_and_files_are_in_the_guest_and_go_with_it(self, driver: Driver, small: Instance) -> None:
         """They are there when `spawn` returns, a repeat of it without them leaves them, and nothing shows them."""

@@ -1,4 +1,4 @@
-"""What drivers with the capabilities `attach_volume` and `swap_volume` must do: a part of
+"""What drivers with the capabilities `attach_volume`, `swap_volume` and `assisted_snapshot` must do: a part of
 `skep.contracts.drivers.DriverContract`."""
 
 from __future__ import annotations
@@ -9,11 +9,17 @@ import pytest
 
 from skep.compute.drivers.base import Driver, DriverError, RebuildDriver
 from skep.compute.drivers.live import Copying, LiveMigrationDriver
-from skep.compute.drivers.volumes import SWAP_ABORTED, OtherVolumeDriver, VolumeDriver, VolumeSwapDriver
+from skep.compute.drivers.volumes import (
+    SWAP_ABORTED,
+    AssistedSnapshotDriver,
+    OtherVolumeDriver,
+    VolumeDriver,
+    VolumeSwapDriver,
+)
 from skep.contracts.live_migrations import guest_of, prepare, remove
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
-from skep.domain.volumes import ConnectedVolume, SwapVolume
+from skep.domain.volumes import AssistSnapshot, ConnectedVolume, SwapVolume
 
 
 class VolumesOfGuestsContract:
@@ -149,6 +155,36 @@ class VolumesOfGuestsContract:
         with pytest.raises(DriverError) as raised:
             await self._swapped(driver, small, Copying(SWAP_ABORTED))
         assert raised.value.error == "InstanceNotFound"
+
+    def new_file(self, volume: ConnectedVolume, name: str) -> None:
+        """Make a file over the one of a volume, and beside it, as a volume service does; where there are files."""
+
+    async def test_a_snapshot_of_a_volume_is_made_and_deleted(self, driver: Driver, small: Instance) -> None:
+        """Each once more is no error, and the guest is as it was."""
+        if not isinstance(driver, AssistedSnapshotDriver):
+            pytest.skip("this driver lacks the capability `assisted_snapshot`")
+        await prepare(driver, small, 1)
+        left = await driver.spawn(small, 1, small.flavor.resources())
+        if isinstance(driver, VolumeDriver):
+            await driver.attach_volume(small.uuid, 1, self.connection(1))
+        self.new_file(self.connection(1), "volume-1.snapshot-1")
+        before = await driver.guests()
+        snapshot = AssistSnapshot(
+            device="/dev/vdb",
+            volume_id="volume-1",
+            attachment_id="attachment-1",
+            snapshot_id="snapshot-1",
+            new_file="volume-1.snapshot-1",
+        )
+        for act in (driver.create_volume_snapshot, driver.delete_volume_snapshot):
+            for _ in range(2):
+                assert await act(small.uuid, snapshot) is left
+                assert await driver.guests() == before
+        await remove(driver, small, 1)
+        for act in (driver.create_volume_snapshot, driver.delete_volume_snapshot):
+            with pytest.raises(DriverError) as raised:
+                await act(small.uuid, snapshot)
+            assert raised.value.error == "InstanceNotFound"
 
     async def _swapped(self, driver: VolumeSwapDriver, small: Instance, copying: Copying) -> PowerState:
         if isinstance(driver, OtherVolumeDriver):

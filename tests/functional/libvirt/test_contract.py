@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -45,6 +46,11 @@ class TestLibvirtDriver(DriverContract):
             made.truncate(1 << 20)
         connected = super().connection(number)
         return msgspec.structs.replace(connected, driver="local", data={"device_path": str(file)})
+
+    def new_file(self, volume: ConnectedVolume, name: str) -> None:
+        below = Path(volume.data["device_path"])
+        made = self.volumes / name
+        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-b", below, "-F", "raw", made], check=True)
 
     def volumes_of(self, driver: Driver, instance: InstanceUuid) -> set[str]:  # noqa: ARG002
         import libvirt

@@ -7,7 +7,6 @@ import contextlib
 import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,7 +32,7 @@ from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import GuestDomains, state_of, switch_off
 from skep.compute.drivers.libvirt.facts import host_facts
 from skep.compute.drivers.libvirt.formats import FORMATS
-from skep.compute.drivers.libvirt.guest_agents import ABSENT, frozen, set_password
+from skep.compute.drivers.libvirt.guest_agents import ABSENT, set_password, still
 from skep.compute.drivers.libvirt.interface_calls import LibvirtInterfaces
 from skep.compute.drivers.libvirt.keys import refused_keys
 from skep.compute.drivers.libvirt.means import HostMeans
@@ -45,6 +44,7 @@ from skep.compute.drivers.libvirt.screen_lines import ScreenLine, connect, scree
 from skep.compute.drivers.libvirt.serials import SerialLine, piece_of, terminal_of
 from skep.compute.drivers.libvirt.snapshots import copy_live
 from skep.compute.drivers.libvirt.turns import ServerTurns
+from skep.compute.drivers.libvirt.volume_snapshots import LibvirtVolumeSnapshots
 from skep.compute.drivers.libvirt.volume_swaps import LibvirtVolumeSwaps
 from skep.compute.drivers.libvirt.volumes import GuestVolumes
 from skep.compute.drivers.libvirt.way_out.ways import WayOut
@@ -64,7 +64,7 @@ LOOKERS = 4
 """Threads for what only looks: facts, guests, consoles."""
 
 
-class LibvirtDriver(LibvirtVolumeSwaps, LibvirtInterfaces):
+class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterfaces):
     """The core of the port, and the capabilities of its further methods (docs/libvirt.md)."""
 
     def __init__(
@@ -450,7 +450,7 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtInterfaces):
                 made = place / f"snapshot{NEW}"
                 made.unlink(missing_ok=True)
                 root = self._disks.root_path(instance, label.attempt)
-                copy_live(domain, root, disk_format, made, _still(domain, label, before))
+                copy_live(domain, root, disk_format, made, still(domain, label, before))
                 self._disks.hand_out(made, file)
             else:
                 self._disks.copy_out(instance, label.attempt, disk_format, file)
@@ -562,15 +562,6 @@ def named(work: Callable[[], T], failure: str) -> T:
         code = error.get_error_code()
         name = "InstanceNotFound" if code == libvirt.VIR_ERR_NO_DOMAIN else failure
         raise DriverError(name, f"libvirt: {error}") from error
-
-
-def _still(domain: libvirt.virDomain, label: GuestLabel, state: PowerState) -> AbstractContextManager[None]:
-    """Return what keeps the file systems of a guest still, as far as it has an agent and runs. Raises DriverError."""
-    if label.administrator and state is PowerState.RUNNING:
-        return frozen(domain, required=label.quiesce)
-    if label.quiesce and not label.administrator:
-        raise DriverError(ABSENT, "os_require_quiesce: the image has no hw_qemu_guest_agent that could do it")
-    return nullcontext()
 
 
 def _running(domain: libvirt.virDomain, instance: InstanceUuid, halted: PowerState) -> bool:

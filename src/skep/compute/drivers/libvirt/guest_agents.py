@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import libvirt
 
 from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.domain import GuestLabel
+from skep.domain.instances import PowerState
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,15 @@ def frozen(domain: libvirt.virDomain, *, required: bool) -> Iterator[None]:
         yield
     finally:
         _thaw(domain)
+
+
+def still(domain: libvirt.virDomain, label: GuestLabel, state: PowerState) -> AbstractContextManager[None]:
+    """Return what keeps the file systems of a guest still, as far as it has an agent and runs. Raises DriverError."""
+    if label.administrator and state is PowerState.RUNNING:
+        return frozen(domain, required=label.quiesce)
+    if label.quiesce and not label.administrator:
+        raise DriverError(ABSENT, "os_require_quiesce: the image has no hw_qemu_guest_agent that could do it")
+    return nullcontext()
 
 
 def _thaw(domain: libvirt.virDomain) -> None:

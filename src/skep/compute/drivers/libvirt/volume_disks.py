@@ -116,6 +116,17 @@ def has_source(domain: str, volume_id: str, source: Source) -> bool:
     return disk is not None and _is_at(disk.find("source"), source)
 
 
+def backing_files(domain: str, volume_id: str) -> dict[str, str]:
+    """Return the files below that of a volume, the next one first, with the numbers that libvirt gives them."""
+    found: dict[str, str] = {}
+    below = found_volume(domain, volume_id)
+    while below is not None and (below := below.find("backingStore")) is not None:
+        source = below.find("source")
+        if source is not None:
+            found[source.get("file", "")] = below.get("index", "")
+    return found
+
+
 def mirrored_to(domain: str, volume_id: str, source: Source) -> bool | None:
     """Return whether all of a volume is there, too, as the XML of a domain says; None: it is not copied there."""
     disk = found_volume(domain, volume_id)

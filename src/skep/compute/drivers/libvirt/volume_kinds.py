@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.buses import DiskBus
 from skep.compute.drivers.libvirt.volume_disks import BlockSource, FileSource, RbdSource, Source, VolumeDisk
@@ -108,6 +110,17 @@ def disk_of(volume: ConnectedVolume, source: Source, bus: DiskBus) -> VolumeDisk
         shareable=volume.shared,
         limits=dict(_limits(volume)),
     )
+
+
+FILES: Mapping[str, str] = {"nfs": "name", "local": "device_path"}
+"""Kinds of volumes that may be files -> what of their connection names the file."""
+
+
+def in_file(volume: ConnectedVolume, path: str) -> ConnectedVolume:
+    """Return a volume whose guest writes to another file beside its own, qcow2, as the volume service will tell."""
+    key = FILES[volume.driver]
+    named = str(Path(_text(volume, key)).with_name(Path(path).name))
+    return msgspec.structs.replace(volume, data={**volume.data, key: named, "format": "qcow2"})
 
 
 def _local(volume: ConnectedVolume) -> Source:

@@ -17,7 +17,7 @@ from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.buses import DiskBus
 from skep.compute.drivers.libvirt.disks import VOLUMES, GuestDisks, guarded
 from skep.compute.drivers.libvirt.volume_disks import FileSource, Source, VolumeDisk, has_source
-from skep.compute.drivers.libvirt.volume_kinds import VolumeKinds, disk_of
+from skep.compute.drivers.libvirt.volume_kinds import VolumeKinds, disk_of, in_file
 from skep.compute.whole_file import write_whole
 from skep.domain.decoding import json_decoder
 from skep.domain.ids import InstanceUuid
@@ -38,6 +38,9 @@ class VolumeAtHost(msgspec.Struct, frozen=True, omit_defaults=True):
     """Its id when it came into the place of another one, whose id it has in the guest: it may be known by either."""
     leaves: bool = False
     """Whether another one came into its place: its guest has it no more, and it is to be let go of."""
+
+    moves_to: str = ""
+    """The path of the file to which its guest is about to write in its place, for a snapshot of it."""
 
     @property
     def is_guests(self) -> bool:
@@ -149,10 +152,22 @@ class GuestVolumes:
         self.drop_leaving(instance, attempt)
 
     def settle(self, instance: InstanceUuid, attempt: int, domain: str) -> None:
-        """Note which volumes the XML of a guest names in the place of others: an agent may have died before it did."""
+        """Note what the XML of a guest names in the place of others: an agent may have died before it did."""
         for one in self.of(instance, attempt):
             if one.replaces and one.source is not None and has_source(domain, one.replaces, one.source):
                 self.stand_in(instance, attempt, one)
+            moved = FileSource(one.moves_to)
+            if one.moves_to and has_source(domain, one.volume.volume_id, moved):
+                there = VolumeAtHost(in_file(one.volume, moved.path), moved, came_as=one.came_as)
+                self._replace(instance, attempt, one, there)
+
+    def note_file(self, instance: InstanceUuid, attempt: int, kept: VolumeAtHost, path: str) -> None:
+        """Note the file to which the guest is about to write; `settle` finds that it does."""
+        self._replace(instance, attempt, kept, msgspec.structs.replace(kept, moves_to=path))
+
+    def _replace(self, instance: InstanceUuid, attempt: int, kept: VolumeAtHost, by: VolumeAtHost) -> None:
+        told = tuple(by if one == kept else one for one in self.of(instance, attempt))
+        self._write(instance, attempt, told)
 
     def drop_leaving(self, instance: InstanceUuid, attempt: int) -> None:
         """Let go of volumes in whose place others are. One that cannot be goes with the others of its attempt."""
