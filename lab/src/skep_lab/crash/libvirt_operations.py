@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -104,11 +104,17 @@ class LibvirtCase(msgspec.Struct, frozen=True, kw_only=True):
 def cases() -> Iterator[LibvirtCase]:
     """Yield each place: before each call, amid those that take a while, and after those of libvirt."""
     for operation, calls in CALLS.items():
-        seen: Counter[str] = Counter()
-        for call in calls:
-            seen[call] += 1
-            for way in _ways(call):
-                yield LibvirtCase(operation=operation, point=Point(call=call, way=way, nth=seen[call]))
+        for point in points_of(calls):
+            yield LibvirtCase(operation=operation, point=point)
+
+
+def points_of(calls: Iterable[str]) -> Iterator[Point]:
+    """Yield each place at which a process dies that calls this, in order."""
+    seen: Counter[str] = Counter()
+    for call in calls:
+        seen[call] += 1
+        for way in _ways(call):
+            yield Point(call=call, way=way, nth=seen[call])
 
 
 def _ways(call: str) -> Iterator[Way]:

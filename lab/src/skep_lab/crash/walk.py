@@ -54,6 +54,8 @@ class Walk:
 
     together = 2
     """Servers of an operation: one to which something is done, the others stay as they are."""
+    networks: object = "auto"
+    """What servers have of networks."""
 
     def __init__(self, root: Path, kind: CloudKind = PLAIN) -> None:
         """Make a cloud; one that keeps servers deletes them softly, and keeps them longer than any test lasts."""
@@ -95,7 +97,7 @@ class Walk:
                 "name": name,
                 "flavorRef": "1",
                 "imageRef": self.process.image,
-                "networks": "auto",
+                "networks": self.networks,
                 "config_drive": True,
                 "min_count": members,
                 "max_count": members,
@@ -230,9 +232,12 @@ class Walk:
         one of its image anew."""
         return self._disk(uuid).read_bytes() == (self.process.image_content() if anew else uuid.encode())
 
+    def rows(self) -> witness_rows.Rows:
+        """Read the databases."""
+        return witness_rows.read(self.process.state)
+
     def _row(self, uuid: str) -> witness_rows.Row:
-        rows = witness_rows.read(self.process.state).rows
-        [row] = [one for one in rows if one.uuid == uuid]
+        [row] = [one for one in self.rows().rows if one.uuid == uuid]
         return row
 
     def _disk(self, uuid: str) -> Path:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import msgspec
 
@@ -21,15 +22,31 @@ HALF_MADE = (NEW, ".part")
 STATE = "libvirt"
 
 
+class Devices(msgspec.Struct, frozen=True):
+    """What a guest has that it may get and lose."""
+
+    macs: frozenset[str]
+    """Of its interfaces."""
+    volumes: frozenset[str]
+    """Their ids."""
+
+
 class QemuHost(msgspec.Struct, frozen=True, kw_only=True):
     """One host, by the directory of its driver."""
 
     name: str
     directory: Path
+    daemon: Path | None = None
+    """The root of its libvirtd, which has a mount namespace of its own; None: libvirt is inside the agent."""
+
+    @property
+    def state(self) -> Path:
+        """Return the directory of libvirt's files."""
+        return self.directory / STATE if self.daemon is None else self.daemon
 
     def labels(self) -> list[GuestLabel]:
         """Return the labels of the domains that libvirt has in its files."""
-        found = (_text(path) for path in sorted((self.directory / STATE / "etc" / "qemu").glob("*.xml")))
+        found = (_text(path) for path in sorted((self.state / "etc" / "qemu").glob("*.xml")))
         labels = (label_in(text) for text in found if text)
         return [label for label in labels if label is not None]
 
@@ -64,9 +81,27 @@ class QemuHost(msgspec.Struct, frozen=True, kw_only=True):
         """Return those that have a config drive."""
         return self.attempts(CONFIG_DRIVE)
 
+    def devices(self, instance: str) -> Iterator[Devices]:
+        """Yield what a guest has when it starts next, and what it has now, by libvirt's files."""
+        places = (self.state / "etc" / "qemu", self.state / "run" / "qemu")
+        for path in (path for place in places for path in place.glob("*.xml")):
+            text = _text(path)
+            found = ET.fromstring(text) if text else None
+            domain = found if found is None or found.tag == "domain" else found.find("domain")
+            if domain is not None and domain.findtext("uuid") == instance:
+                yield Devices(
+                    macs=frozenset(one.get("address", "") for one in domain.findall("devices/interface/mac")),
+                    volumes=frozenset(one.text or "" for one in domain.findall("devices/disk/serial")),
+                )
+
     def processes(self) -> dict[int, str]:
         """Return the processes of QEMU of this host, and the servers that they are of."""
-        return dict(_processes(self.directory))
+        found = dict(_processes(self.directory))
+        if self.daemon is None:
+            return found
+        # Hosts that share the storage have the same paths.
+        mine = _space((self.daemon / "pid").read_text().strip())
+        return {process: server for process, server in found.items() if _space(process) == mine}
 
     def disk(self, instance: str, attempt: int) -> Path:
         """Return the file of a root disk."""
@@ -89,7 +124,9 @@ class QemuHost(msgspec.Struct, frozen=True, kw_only=True):
             yield f"QEMU runs for {uuid}, which is {statuses.get(uuid, 'gone')}"
         for uuid in sorted(wanted - run):
             yield f"no QEMU runs for {uuid}, which is {statuses[uuid]}"
-        lib = self.directory / STATE / "lib" / "qemu"
+        for path in (self.state / "run" / "storage").glob("*.xml"):
+            yield f"libvirt has the pool {path.stem}"
+        lib = self.state / "lib" / "qemu"
         states = {"domain-*": len(run), "save/*.save": sum(is_ == "SUSPENDED" for is_ in statuses.values())}
         for pattern, most in states.items():
             found = list(lib.glob(pattern))
@@ -108,6 +145,14 @@ def _processes(directory: Path) -> Iterator[tuple[int, str]]:
             words = said.split(b"\0")
             if wanted in said and b"qemu-system" in words[0] and b"-uuid" in words:
                 yield int(entry.name), os.fsdecode(words[words.index(b"-uuid") + 1])
+
+
+def _space(process: int | str) -> str:
+    """Return the mount namespace of a process, if it is there."""
+    try:
+        return str(Path(f"/proc/{process}/ns/mnt").readlink())
+    except FileNotFoundError:
+        return ""
 
 
 def _text(path: Path) -> str:
