@@ -90,7 +90,7 @@ test-everywhere: install-all install-others install-libvirt install-neutron inst
 # What all walks of crashes have, not only a sample.
 crash: install-all install-others $(if $(filter libvirt,$(DRIVER)),install-libvirt) tests-packages
 	EVERYWHERE=1 $(PYTEST) -m crash --timeout 7200 $(TEST_ARGS) \
-		$(if $(filter libvirt,$(DRIVER)),tests/crash/test_walk_on_libvirt.py,tests)
+		$(if $(filter libvirt,$(DRIVER)),tests/crash/test_walk*_on_libvirt.py,tests)
 
 check: install-all install-tempest lab-packages
 	.venv/bin/ruff format --check .

@@ -176,7 +176,7 @@ async def _list_snapshots(store: VolumeStore, caller: TwinCaller, request: Reque
 
 async def _create_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
     attachment = store.create_attachment(caller, await _body(request, "attachment"))
-    return JSONResponse({"attachment": _attachment(attachment, detailed=True)})
+    return JSONResponse({"attachment": _attachment(attachment, store)})
 
 
 async def _list_attachments(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
@@ -187,13 +187,13 @@ async def _list_attachments(store: VolumeStore, caller: TwinCaller, request: Req
 
 async def _show_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
     found = store.attachment(caller, request.path_params["id"])
-    return JSONResponse({"attachment": _attachment(found, detailed=True)})
+    return JSONResponse({"attachment": _attachment(found, store)})
 
 
 async def _update_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
     fields = await _body(request, "attachment")
     attachment = store.connect(caller, request.path_params["id"], fields["connector"])
-    return JSONResponse({"attachment": _attachment(attachment, detailed=True)})
+    return JSONResponse({"attachment": _attachment(attachment, store)})
 
 
 async def _complete_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
@@ -318,23 +318,30 @@ def _snapshot(snapshot: TwinSnapshot) -> dict[str, Any]:
     }
 
 
-def _attachment(attachment: TwinAttachment, *, detailed: bool = False) -> dict[str, Any]:
+def _attachment(attachment: TwinAttachment, store: VolumeStore | None = None) -> dict[str, Any]:
+    """Return what is said of an attachment; with `store` also how its host reaches the volume."""
     said: dict[str, Any] = {
         "id": attachment.id,
         "status": attachment.status,
         "instance": attachment.instance,
         "volume_id": attachment.volume_id,
     }
-    if detailed:
+    if store is not None:
         said["connection_info"] = {}
         if attachment.connector:
             said["connection_info"] = {
-                "driver_volume_type": "iscsi",
-                "target_iqn": f"iqn.2010-10.org.openstack:volume-{attachment.volume_id}",
-                "target_portal": "127.0.0.1:3260",
-                "target_lun": 1,
-                "auth_password": "secret-of-a-test",
+                **store.reached.get(attachment.volume_id, _target(attachment)),
                 "volume_id": attachment.volume_id,
                 "attachment_id": attachment.id,
             }
     return said
+
+
+def _target(attachment: TwinAttachment) -> dict[str, Any]:
+    return {
+        "driver_volume_type": "iscsi",
+        "target_iqn": f"iqn.2010-10.org.openstack:volume-{attachment.volume_id}",
+        "target_portal": "127.0.0.1:3260",
+        "target_lun": 1,
+        "auth_password": "secret-of-a-test",
+    }

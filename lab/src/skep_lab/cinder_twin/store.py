@@ -104,6 +104,8 @@ class VolumeStore:
         self.snapshots: dict[str, TwinSnapshot] = {}
         self.attachments: dict[str, TwinAttachment] = {}
         self.types = {USUAL_TYPE: new_uuid(), SHARED_TYPE: new_uuid()}
+        self.reached: dict[str, dict[str, Any]] = {}
+        """How hosts reach volumes, by their ids; all others are at an iSCSI target."""
         self.limits: dict[str, int] = {}
         """Volumes that a project may have."""
         self.looks = 1
