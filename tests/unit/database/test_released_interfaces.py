@@ -71,7 +71,7 @@ class Stage:
 
     def ports(self) -> list[tuple[str, bool]]:
         """Return what the row says of ports, and whether each leaves."""
-        said = self.cell.scalar(sa.select(rows.c.vifs).where(rows.c.uuid == ONE))
+        said = self.cell.execute(sa.select(rows.c.vifs).where(rows.c.uuid == ONE)).scalar_one()
         return [(one.id, one.leaving) for one in msgspec.json.decode(said, type=tuple[Vif, ...])]
 
 
