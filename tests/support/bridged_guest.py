@@ -34,8 +34,8 @@ from tests.support.libvirt_hosts import libvirt_driver
 
 
 class GuestTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done: `boot`, `networks`, `measure` (which says so), `reboot` or `destroy`; `attach` one more port
-    and `detach` it, which says the error if there is one.
+    """What is to be done: `boot`, `networks`, `measure` (which says so), `reboot` or `destroy`; `suspend` and
+    `resume`, `attach` one more port and `detach` it, which say the error if there is one.
 
     Of a live migration, whose place is `place`: `await`, `leave` and `take`.
     """
@@ -56,6 +56,8 @@ async def do(driver: LibvirtDriver, image: Path, task: GuestTask) -> None:
     if task.port is not None and task.do == "reboot":
         assert isinstance(driver, PowerDriver)
         await driver.reboot(InstanceUuid(task.port.server), hard=True)
+    if task.port is not None and task.do in ("suspend", "resume"):
+        await rest(driver, InstanceUuid(task.port.server), goes_on=task.do == "resume")
     if task.port is not None and task.do == "destroy":
         await driver.destroy(InstanceUuid(task.port.server), 1)
     if task.port is not None and task.do == "measure":
@@ -76,6 +78,16 @@ async def boot(driver: LibvirtDriver, image: Path, port: PluggedPort, key: str) 
         await driver.prepare_from(server, 1, resource, image)
     await write_drive(driver, port, 1, key)
     await driver.spawn(server, 1, server.flavor.resources())
+
+
+async def rest(driver: LibvirtDriver, server: InstanceUuid, *, goes_on: bool) -> None:
+    """Suspend a guest, or have it go on; say the error if there is one."""
+    error = ""
+    try:
+        await (driver.resume(server) if goes_on else driver.suspend(server))
+    except DriverError as raised:
+        error = raised.error
+    sys.stdout.write(f"{error}\n")
 
 
 async def plug(driver: LibvirtDriver, port: PluggedPort, *, gives: bool) -> None:

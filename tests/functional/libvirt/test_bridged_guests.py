@@ -261,3 +261,31 @@ async def test_a_port_that_comes_from_another_server_of_the_host_is_taken_from_t
             driver.do(GuestTask(do="networks", networks=msgspec.structs.replace(before, version="3")))
             driver.do(GuestTask(do="destroy", port=moved))
             assert link()["master"] == bridge, "it is the first one's again"
+
+
+async def test_a_guest_that_was_suspended_takes_no_port_from_the_server_that_has_got_it(tmp_path: Path) -> None:
+    """It does not go on: its memory knows of an interface that it has no more. It boots without it."""
+    key = make_key(tmp_path / "key")
+    one = port(1, "10.7.0.11", OPEN)
+    moved = msgspec.structs.replace(one, server=port(2, "10.7.0.12").server)
+    tap = f"tap{one.id}"[:14]
+    with bridged_host(tmp_path / "host") as host:
+        leave_outside(host)
+
+        def link() -> tuple[int, bool]:
+            [found] = json.loads(host.run("ip", "-json", "link", "show", tap))
+            return found["ifindex"], "LOWER_UP" in found["flags"]
+
+        with agent(host) as driver:
+            before = wanted(segment(one), groups=(group(OPEN, SSH),))
+            after = wanted(segment(moved), groups=(group(OPEN, SSH),))
+            driver.do(GuestTask(do="boot", port=one, key=key, networks=before))
+            assert driver.do(GuestTask(do="suspend", port=one)) == "\n"
+            driver.do(GuestTask(do="networks", networks=msgspec.structs.replace(after, version="2")))
+            driver.do(GuestTask(do="boot", port=moved, key=key))
+            has, is_open = link()
+            assert is_open
+            assert driver.do(GuestTask(do="resume", port=one)) != "\n"
+            assert link() == (has, True), "the other one has it still"
+            driver.do(GuestTask(do="reboot", port=one))
+            assert link() == (has, True)

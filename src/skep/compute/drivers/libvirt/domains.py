@@ -188,12 +188,14 @@ class GuestDomains:
         What the options of the host say anew holds from now on, but for one that is suspended and goes on as it was.
         Raises DriverError, libvirt.libvirtError.
         """
-        if flags & libvirt.VIR_DOMAIN_START_FORCE_BOOT or not domain.hasManagedSaveImage(0):
+        is_suspended = not flags & libvirt.VIR_DOMAIN_START_FORCE_BOOT and bool(domain.hasManagedSaveImage(0))
+        if not is_suspended:
             changed = with_screen(domain.XMLDesc(INACTIVE), wanted=self._options.graphics == "vnc")
             if changed is not None:
                 self._connection.get().defineXML(changed)
             self._lose_taps(domain, label)
-        self._plug(domain, label)
+        # One that goes on as it was goes on without what another server has got meanwhile, or not at all.
+        self._plug(domain, label, others=self._taken(label) if is_suspended else frozenset())
         self._find_volumes(domain, label)
         domain.createWithFlags(flags)
 
@@ -284,20 +286,22 @@ class GuestDomains:
 
     def _lose_taps(self, domain: libvirt.virDomain, label: GuestLabel) -> None:
         """Take the interfaces from a guest that is off whose ports another server of the host has got since."""
-        described = domain.XMLDesc(INACTIVE)
-        taken: frozenset[str] = frozenset()
-        if self._bridged is not None:
-            taken = self._bridged.of_others(label.instance)
-        elif self._ports is not None:
-            taken = self._ports.taken(label.instance, label.attempt)
+        described, taken = domain.XMLDesc(INACTIVE), self._taken(label)
         if not taken.isdisjoint(taps_of(described)):
             log.warning("interfaces are gone to another server", instance=label.instance)
             self._connection.get().defineXML(without_taps(described, taken))
 
-    def _plug(self, domain: libvirt.virDomain, label: GuestLabel) -> None:
-        """Have the links of a guest that is off."""
+    def _taken(self, label: GuestLabel) -> frozenset[str]:
+        """Return the links of ports that other servers of the host have got."""
         if self._bridged is not None:
-            self._bridged.plug(taps_of(domain.XMLDesc(INACTIVE)), anew=True)
+            return self._bridged.of_others(label.instance)
+        return frozenset() if self._ports is None else self._ports.taken(label.instance, label.attempt)
+
+    def _plug(self, domain: libvirt.virDomain, label: GuestLabel, others: frozenset[str] = frozenset()) -> None:
+        """Have the links of a guest that is off; those of `others` stay as they are if a guest has them open."""
+        if self._bridged is not None:
+            taps = taps_of(domain.XMLDesc(INACTIVE))
+            self._bridged.plug(taps, anew={*taps} - others)
         if self._ports is not None:
             self._ports.again(label.instance, label.attempt)
 

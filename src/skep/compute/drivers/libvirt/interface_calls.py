@@ -105,7 +105,7 @@ class LibvirtInterfaces(abc.ABC):
 
     def _plug_vif(self, server: Instance, attempt: int, vif: Vif, *, anew: bool) -> None:
         if self._bridged is not None:
-            self._bridged.plug((vif.device_name,), anew=anew)
+            self._bridged.plug((vif.device_name,), anew=(vif.device_name,) if anew else ())
         if self._ports is not None:
             self._ports.add(server, attempt, wishes(server, self._options).queues)
 

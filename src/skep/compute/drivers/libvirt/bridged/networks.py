@@ -124,16 +124,17 @@ class BridgedNetworks:
         """Return the taps of the ports that other servers have here, as was said last."""
         return frozenset(name for name, owner in self._servers.items() if owner != server)
 
-    def plug(self, taps: Sequence[str], *, anew: bool = False) -> None:
+    def plug(self, taps: Sequence[str], *, anew: Collection[str] = ()) -> None:
         """Make the taps of a guest that is about to start; until its network is known nothing goes through them.
 
-        The guest is among those of `kept` already. `anew`: it has none of them open, so that one which is open is that
-        of a guest whose server has lost the port since; it is made anew, in its network. Raises DriverError.
+        The guest is among those of `kept` already. `anew`: those of which one that is open is that of a guest whose
+        server has lost the port since, for this one has it not open; it is made anew, in its network. Raises
+        DriverError.
         """
         if not taps:
             return
         with self._lock:
-            held = open_taps(taps) if anew else []
+            held = open_taps([tap for tap in taps if tap in anew]) if anew else []
             remove_taps(held)
             ensure_taps(taps)
         if held:
