@@ -9,9 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from skep.api.handlers import server_interfaces
+from skep.api.handlers.server_actions import carry_out
 from skep.config.networks import NetworksSettings
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
+from skep.domain.errors import OutcomeUnknown
 from tests.functional.networks.test_servers_with_addresses import NEWEST, Tenant, addresses, tenant
 
 
@@ -218,3 +221,20 @@ async def test_a_cloud_without_networks_refuses(tmp_path: Path) -> None:
         assert (answer.status_code, "no network service is configured" in answer.text) == (400, True)
         assert (await attach(demo, server, port_id=server["id"])).status_code == 404
         assert await detach(demo, server, server["id"]) == 404
+
+
+async def test_an_interface_that_the_row_may_have_keeps_its_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def doubtful(*asked: Any) -> None:
+        await carry_out(*asked)
+        raise OutcomeUnknown("database cell1 did not say whether it stored: gone")
+
+    async with tenant(tmp_path) as demo:
+        network = await demo.network("10.1.0.0/24", "first")
+        server = await demo.built([{"uuid": network["id"]}])
+        monkeypatch.setattr(server_interfaces, "carry_out", doubtful)
+        assert (await attach(demo, server, net_id=network["id"])).status_code == 504
+        ports = await demo.networks("GET", f"ports?device_id={server['id']}")
+        assert {one["port_id"] for one in await shown(demo, server)} == {one["id"] for one in ports}
+        assert len(ports) == 2

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import attempts, instances, recovery, row_actions, tasks
+from skep.database.cell import attempts, instances, interfaces, recovery, row_actions, tasks
 from skep.database.cell.tables import recovering_hosts, recovering_instances
 from skep.domain.actions import ACTIONS, ActionRequest, Over
-from skep.domain.errors import Conflict
+from skep.domain.errors import Conflict, NotFound
 from skep.domain.ids import NodeUuid
 from skep.domain.instances import Instance, PowerState, State, Task
 from skep.domain.states import BUILD_STATES, FROZEN
+from skep.domain.vifs import Vif
 from tests.support.rows import HOST, ONE, bring_to, context, everything, give_up
 
 NOW = 100
@@ -134,3 +135,22 @@ def test_a_lock_needs_no_state(cell: sa.Connection, state: State) -> None:
     assert carry_out(cell, "lock", locked_reason="audit")
     found = server(cell)
     assert (found.state, found.locked, found.locked_reason) == (state, True, "audit")
+
+
+def test_interfaces_that_leave_stay_in_the_row_while_others_come_and_go(cell: sa.Connection) -> None:
+    """Their ports are not released yet: a row that forgot them would be told of them again."""
+    stays, leaves, comes = (
+        Vif(id=name, mac_address="fa:16:3e:00:00:01", network_id="net", network_name="private", mtu=1500)
+        for name in ("stays", "leaves", "comes")
+    )
+    bring_to(cell, State.ACTIVE)
+    interfaces.tell(cell, {ONE: (stays, leaves)}, NOW)
+    interfaces.leave(cell, ONE, "leaves")
+    carry_out(cell, "attach_interface", vif=comes)
+    carry_out(cell, "detach_interface", port_id="stays")
+    assert [one.id for one in server(cell).vifs] == ["comes"]
+    assert interfaces.leaving(cell, [ONE]) == {ONE: ("leaves",)}
+    with pytest.raises(NotFound):
+        carry_out(cell, "detach_interface", port_id="leaves")
+    carry_out(cell, "attach_interface", vif=leaves)
+    assert interfaces.leaving(cell, [ONE]) == {}, "the server has got it again"

@@ -18,7 +18,7 @@ from skep.api.requests import Answer, ApiRequest
 from skep.database.cell import interfaces
 from skep.domain.actions import ACTIONS
 from skep.domain.capabilities import Capability
-from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
+from skep.domain.errors import BadRequest, Conflict, NotFound, OutcomeUnknown, SkepError
 from skep.domain.ids import InstanceUuid
 from skep.domain.vifs import RequestedNetwork
 from skep.neighbours.networks.base import WantedInterface
@@ -52,6 +52,9 @@ async def attach(request: ApiRequest) -> Answer:
             await interface_plugs.plug(request, found, vif)
         elif not await carry_out(request, found, ATTACH, {"vif": vif}):
             raise Conflict(f"Instance {server.uuid} is not ready")
+    except OutcomeUnknown:
+        # The row may have it: a look finds out.
+        raise
     except SkepError:
         await _undo(request, server.uuid, vif.id)
         raise

@@ -86,6 +86,12 @@ def leave(connection: sa.Connection, uuid: InstanceUuid, port_id: str) -> None:
         connection.execute(instances.update().where(row.uuid == uuid).values(**columns(left)))
 
 
+def going(connection: sa.Connection, uuid: InstanceUuid) -> tuple[Vif, ...]:
+    """Return the interfaces that leave a server: their ports are not released yet."""
+    found = _read(connection.execute(sa.select(row.vifs).where(row.uuid == uuid)).scalar())
+    return tuple(one for one in found if one.leaving)
+
+
 def leaving(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, tuple[str, ...]]:
     """Return the ports of the interfaces that leave those of these servers that have such."""
     found = {
@@ -276,18 +282,18 @@ def note_bound(connection: sa.Connection, hosts: Mapping[InstanceUuid, str]) -> 
     Then they are bound once more: what was bound for the host before may have come after what was bound for this one.
     So are those of which an interface has begun to leave.
     """
-    going = leaving(connection, list(hosts))
+    those = leaving(connection, list(hosts))
     for uuid, host in hosts.items():
         here = sa.func.coalesce(row.host, UNBOUND) == host
-        right = UNKNOWN if uuid in going else sa.case((here, host), else_=UNKNOWN)
+        right = UNKNOWN if uuid in those else sa.case((here, host), else_=UNKNOWN)
         changed = instances.update().where(row.uuid == uuid, row.bound_to.is_not(None), ~AWAITS_PORTS)
         connection.execute(changed.values(bound_to=right))
 
 
 def _still_leaving(vifs: Sequence[Vif], before: bytes | None) -> tuple[Vif, ...]:
     """Return interfaces of which those leave that left by what the row said before."""
-    going = {vif.id for vif in _read(before) if vif.leaving}
-    return tuple(msgspec.structs.replace(vif, leaving=True) if vif.id in going else vif for vif in vifs)
+    ports = {vif.id for vif in _read(before) if vif.leaving}
+    return tuple(msgspec.structs.replace(vif, leaving=True) if vif.id in ports else vif for vif in vifs)
 
 
 def _read(said: bytes | None) -> tuple[Vif, ...]:

@@ -191,19 +191,20 @@ def _confirm_resize(connection: sa.Connection, before: Instance, _request: Actio
     return {"state": cold_moves.confirm(connection, before, now).value}
 
 
-def _attach_interface(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
+def _attach_interface(connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
     """Write one more interface."""
     vif: Vif = request.arguments["vif"]
-    return interfaces.columns([*_interfaces_without(before, request, vif.id), vif])
+    going = [one for one in interfaces.going(connection, before.uuid) if one.id != vif.id]
+    return interfaces.columns([*_interfaces_without(before, request, vif.id), vif, *going])
 
 
-def _detach_interface(_connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
+def _detach_interface(connection: sa.Connection, before: Instance, request: ActionRequest, _now: int) -> Values:
     """Write the interfaces without one. Raises NotFound where the server has it no more."""
     port_id: str = request.arguments["port_id"]
     left = _interfaces_without(before, request, port_id)
     if len(left) == len(before.vifs):
         raise NotFound(f"Port id {port_id[:80]} could not be found.")
-    return interfaces.columns(left)
+    return interfaces.columns([*left, *interfaces.going(connection, before.uuid)])
 
 
 def _interfaces_without(before: Instance, request: ActionRequest, port_id: str) -> list[Vif]:
