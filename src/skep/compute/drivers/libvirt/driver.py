@@ -87,6 +87,7 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
         self._directory = directory
         self._bridged = bridged
         self._ports = ports
+        self._emulator = None if way_out is None else way_out.emulator
         self._domains = GuestDomains(connection, disks, volumes, options, bridged, ports, way_out)
         self._refused_keys = refused_keys(HostMeans(virt_type=options.virt_type, cpu_model=options.cpu_model))
         """What guests cannot have: until libvirt was asked, all that some hosts cannot give."""
@@ -154,7 +155,8 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
 
     async def facts(self) -> HostFacts:
         """Describe the host."""
-        found = await self._look(lambda: host_facts(self._connection.get(), self._host, self._options, self._directory))
+        described = self._host, self._options, self._directory, self._emulator
+        found = await self._look(lambda: host_facts(self._connection.get(), *described))
         self._refused_keys = found.refused_keys or self._refused_keys
         return found
 

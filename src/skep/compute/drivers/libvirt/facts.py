@@ -29,8 +29,13 @@ UPTIME = Path("/proc/uptime")
 PCPU = "PCPU"
 
 
-def host_facts(connection: libvirt.virConnect, host: str, options: Options, directory: Path) -> HostFacts:
-    """Describe the host. Raises libvirt.libvirtError, OSError, DriverError for a host that cannot run the guests."""
+def host_facts(
+    connection: libvirt.virConnect, host: str, options: Options, directory: Path, emulator: str | None = None
+) -> HostFacts:
+    """Describe the host. Raises libvirt.libvirtError, OSError, DriverError for a host that cannot run the guests.
+
+    `emulator`: what starts QEMU for guests; None: libvirt finds QEMU.
+    """
     architecture, _, cpus = connection.getInfo()[:3]
     if architecture != ARCHITECTURE:
         raise DriverError("HypervisorUnavailable", f"the driver libvirt runs on {ARCHITECTURE}, this is {architecture}")
@@ -38,8 +43,8 @@ def host_facts(connection: libvirt.virConnect, host: str, options: Options, dire
     memory_kib = connection.getMemoryStats(-1)["total"]
     disk = os.statvfs(directory)
     room = disk.f_blocks * disk.f_frsize if options.disks != "lvm" else LogicalVolumes(options.volume_group).size()
-    capabilities = connection.getDomainCapabilities(None, ARCHITECTURE, options.machine, options.virt_type)
-    express = connection.getDomainCapabilities(None, ARCHITECTURE, Q35, options.virt_type)
+    capabilities = connection.getDomainCapabilities(emulator, ARCHITECTURE, options.machine, options.virt_type)
+    express = connection.getDomainCapabilities(emulator, ARCHITECTURE, Q35, options.virt_type)
     of_host = connection.getCapabilities()
     cells = host_cells(of_host, options)
     means = host_means(of_host, capabilities, express, options)

@@ -69,7 +69,7 @@ def enter(told: Mapping[str, Any], folder: Path) -> None:
     `folder` is empty in them but for what is written here: nothing of it is left when they end.
     """
     os.close(os.open(TUN, os.O_RDWR))
-    closed = [*local_blocks(LOCAL.read_text().splitlines()), *map(IPv4Network, told["closed"])]
+    closed = {*local_blocks(LOCAL.read_text().splitlines()), *map(IPv4Network, told["closed"])}
     ends, held = os.pipe()
     waits, goes = os.pipe()
     ready, says = os.pipe()
@@ -112,6 +112,8 @@ def _become_slirp(waits: int, ends: int, says: int, socket_path: str) -> NoRetur
         os._exit(0)
     try:
         if os.read(waits, 1):
+            # Where QEMU fails, libvirt tells what was said last.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             first, second = sorted((ends, says))
             # What libvirt has opened for QEMU is QEMU's alone.
             for begin, end in ((3, first), (first + 1, second), (second + 1, _MOST_FILES)):
