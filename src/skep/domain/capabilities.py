@@ -50,6 +50,8 @@ class Capability(enum.StrEnum):
     """Give interfaces to guests that are there, also to one that runs, and take them away."""
     ATTACH_VOLUME = "attach_volume"
     """Connect volumes to the host, give them to guests, also to one that runs, and take them away."""
+    ENCRYPTED_VOLUME = "encrypted_volume"
+    """Connect volumes that the volume service has encrypted."""
     SWAP_VOLUME = "swap_volume"
     """Copy a volume of a guest that runs to another one, and let the guest go on with that."""
     EXTEND_VOLUME = "extend_volume"

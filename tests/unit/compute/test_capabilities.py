@@ -71,6 +71,13 @@ def test_a_driver_says_whether_its_interfaces_belong_to_the_host(tmp_path: Path,
         assert Capability.HOST_INTERFACES not in able(CoreOnly(driver))
 
 
+@pytest.mark.parametrize("lost", [(), ("attach_volume",)])
+def test_a_driver_says_whether_its_volumes_may_be_encrypted(tmp_path: Path, lost: tuple[str, ...]) -> None:
+    with closing(lacking(lost)(tmp_path, "host-1")) as driver:
+        assert (Capability.ENCRYPTED_VOLUME in able(driver)) is (not lost)
+        assert Capability.ENCRYPTED_VOLUME not in able(CoreOnly(driver))
+
+
 @pytest.mark.parametrize("wants", [True, False])
 def test_a_driver_says_whether_it_brings_networks(tmp_path: Path, *, wants: bool) -> None:
     with closing(FakeDriver(tmp_path, "host-1", FakeSettings(networks=wants))) as driver:

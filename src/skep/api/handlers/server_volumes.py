@@ -14,7 +14,7 @@ from skep.api.cells import read_cell, write_cell
 from skep.api.handlers import volume_swaps
 from skep.api.handlers.server_actions import carry_out, check_without_task
 from skep.api.handlers.server_lookup import LocatedServer, find
-from skep.api.handlers.volume_plugs import once_calm, plug, plugs, unplug
+from skep.api.handlers.volume_plugs import check_readable, once_calm, plug, plugs, unplug
 from skep.api.handlers.volume_snapshots import once_free
 from skep.api.handlers.volume_swaps import BODY, give_back, hold
 from skep.api.requests import Answer, ApiRequest
@@ -79,6 +79,7 @@ async def attach(request: ApiRequest) -> Answer:
     volume = await _attachable(request, server, volume_id)
     if volume.multiattach and server.host is None:
         raise invalid_field(f"{BODY}.volumeId", volume_id, "a volume of one server alone, while the server is shelved")
+    await check_readable(request, found, volume)
     wanted = await _kept(request, found, asked)
     try:
         if await plugs(request, found):

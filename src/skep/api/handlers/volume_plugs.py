@@ -24,9 +24,10 @@ from skep.database.cell import agents, listing, swaps
 from skep.database.cell.row_actions import named_volume
 from skep.domain.actions import ACTIONS, PLUG, PLUGGING, UNPLUG
 from skep.domain.capabilities import Capability
+from skep.domain.errors import Conflict
 from skep.domain.invalid_input import invalid_field
 from skep.domain.volumes import PlugVolume, ServerVolume, VolumePlug, connector
-from skep.neighbours.volumes.base import VolumesRefused, WantedConnection
+from skep.neighbours.volumes.base import UsersVolume, VolumesRefused, WantedConnection
 
 
 async def once_calm(request: ApiRequest) -> LocatedServer:
@@ -49,6 +50,19 @@ async def plugs(request: ApiRequest, found: LocatedServer, capability: Capabilit
         return False
     unit = partial(agents.is_able, host=host, capability=capability)
     return await read_cell(request.services, found.cell, unit)
+
+
+async def check_readable(request: ApiRequest, found: LocatedServer, volume: UsersVolume) -> None:
+    """Raise Conflict for an encrypted volume that the host of a server cannot have a guest read."""
+    if not volume.encrypted or not await plugs(request, found):
+        return
+    needed = Capability.ENCRYPTED_VOLUME
+    if not await plugs(request, found, needed):
+        server = found.instance
+        raise Conflict(
+            f"Volume {volume.id} is encrypted, and the driver of the host of instance {server.uuid} lacks the "
+            f"capability `{needed}`."
+        )
 
 
 async def plug(request: ApiRequest, found: LocatedServer, volume: ServerVolume) -> None:

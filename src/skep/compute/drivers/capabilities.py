@@ -29,6 +29,7 @@ from skep.compute.drivers.interfaces import InterfaceDriver
 from skep.compute.drivers.live import LiveMigrationDriver
 from skep.compute.drivers.volumes import (
     AssistedSnapshotDriver,
+    EncryptedVolumes,
     VolumeDriver,
     VolumeExtendDriver,
     VolumeSwapDriver,
@@ -87,6 +88,8 @@ def able(
     found = {Capability.EVACUATE, *(one for one in capabilities_of(driver) if needs.get(one, True))}
     if isinstance(driver, InterfacesOfHost) and driver.interfaces_of_host:
         found.add(Capability.HOST_INTERFACES)
+    if Capability.ATTACH_VOLUME in found and isinstance(driver, EncryptedVolumes) and driver.decrypts_volumes:
+        found.add(Capability.ENCRYPTED_VOLUME)
     if Capability.MOVE in found:
         ways = {Capability.MOVE_BETWEEN_CELLS: exchanges, Capability.MOVE_BY_WIRE: wired}
         found.update(way for way, is_there in ways.items() if is_there)

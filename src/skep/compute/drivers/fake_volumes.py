@@ -53,7 +53,7 @@ _decoder = json_decoder(tuple[VolumeOnPaper, ...])
 
 
 class FakeVolumes(abc.ABC):
-    """The capabilities `attach_volume`, `swap_volume`, `extend_volume` and `assisted_snapshot` of fake hosts."""
+    """The capabilities of fake hosts that are about volumes."""
 
     _log: GuestLog
     _clock: Clock
@@ -71,6 +71,11 @@ class FakeVolumes(abc.ABC):
     @abc.abstractmethod
     def _append(self, happened: GuestEvent) -> None:
         """Write down what happened to a guest."""
+
+    @property
+    def decrypts_volumes(self) -> bool:
+        """On paper all volumes are alike."""
+        return True
 
     def uses(self, instance: InstanceUuid, device: str) -> VolumeOnPaper | None:
         """Return the volume that a guest uses by the name of a disk, as far as the driver was told."""

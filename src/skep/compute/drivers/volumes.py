@@ -43,6 +43,19 @@ class VolumeDriver(Protocol):
 
 
 @runtime_checkable
+class EncryptedVolumes(Protocol):
+    """The capability `encrypted_volume`, of a driver with `attach_volume` that may have it."""
+
+    @property
+    def decrypts_volumes(self) -> bool:
+        """Whether guests can read what the volume service has encrypted (`encrypted` in the data of a connection).
+
+        Otherwise `VolumeEncryptionNotSupported` is the error of such a volume.
+        """
+        ...
+
+
+@runtime_checkable
 class VolumeSwapDriver(Protocol):
     """The capability `swap_volume`."""
 

@@ -101,6 +101,8 @@ class UsersVolume(msgspec.Struct, frozen=True, kw_only=True):
     """GiB"""
     multiattach: bool
     """Whether several servers may have it at a time."""
+    encrypted: bool = False
+    """Whether only hosts can read it that decrypt volumes."""
 
 
 class VolumesOfUsers(ProxiedVolumes, Protocol):

@@ -76,6 +76,17 @@ def test_a_volume_by_iscsi(host: OsBricks, library: NotedLibrary) -> None:
     ]
 
 
+def test_the_library_is_told_of_all_portals(host: OsBricks, library: NotedLibrary) -> None:
+    """It tries one after another: each use of a volume has one path."""
+    portals = {
+        "target_portals": ["10.0.0.1:3260", "10.0.0.2:3260"],
+        "target_iqns": ["iqn.of:it", "iqn.of:it"],
+        "target_luns": [1, 1],
+    }
+    host.connect("ISCSI", {**DATA, **portals})
+    assert library.asked == [("factory", "ISCSI", None, False, {}), ("connect", {**DATA, **portals})]
+
+
 def test_a_volume_on_nfs(host: OsBricks, library: NotedLibrary, tmp_path: Path) -> None:
     host.connect("NFS", SHARE)
     host.extend("NFS", SHARE)

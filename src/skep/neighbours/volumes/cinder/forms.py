@@ -52,6 +52,7 @@ class CinderVolume(CinderResource, frozen=True, kw_only=True):
     availability_zone: str | None = None
     bootable: str | bool = False
     multiattach: bool = False
+    encrypted: bool = False
     metadata: dict[str, str] = {}
     name: str | None = None
     description: str | None = None

@@ -81,7 +81,7 @@ class VolumeChooser:
         zone = asked.zone or self._rules.default_zone
         if not self._rules.cross_zone_attach and volume.availability_zone != zone:
             raise _wrong_zone(asked.where, volume, zone)
-        return UsersVolume(id=volume.id, size=volume.size, multiattach=volume.multiattach)
+        return UsersVolume(id=volume.id, size=volume.size, multiattach=volume.multiattach, encrypted=volume.encrypted)
 
     async def _volume(self, asked: AskedDevice, *, multiattach: bool) -> CinderVolume:
         volume = await self._found(asked, VOLUMES, asked.device.uuid or "")
