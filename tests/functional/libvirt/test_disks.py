@@ -1,4 +1,4 @@
-"""Disks made by qemu-img: of images, shared, as large as the flavor says."""
+"""Disks that QEMU reads: of images, shared, as large as the flavor says."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from skep.compute.drivers.base import DriverError, NamedResource
 from skep.compute.drivers.libvirt.commands import Owner, run
+from skep.compute.drivers.libvirt.formats import write_qcow2
 from skep.compute.drivers.libvirt.options import DiskForm, Options
 from skep.compute.drivers.libvirt.properties import Wishes
 from skep.domain.ids import InstanceUuid, new_uuid
@@ -70,6 +71,30 @@ def info(path: Path) -> dict[str, object]:
     )
     found: dict[str, object] = json.loads(told.stdout)
     return found
+
+
+@pytest.mark.parametrize("size", [512, GIB - 512, GIB + 512, 5 << 40, 1 << 50])
+@pytest.mark.parametrize("under", [(), ("base.raw", "raw"), ("base.qcow2", "qcow2")])
+def test_an_empty_disk_is_whole_to_qemu(directory: Path, size: int, under: tuple[str, ...]) -> None:
+    if under:
+        subprocess.run(["qemu-img", "create", "-q", "-f", under[1], directory / under[0], "1M"], check=True)
+    path = directory / "disk"
+    path.touch()
+    write_qcow2(path, size, *under)
+    subprocess.run(["qemu-img", "check", "-q", "-f", "qcow2", path], check=True)
+    made, given = info(path), tuple(info(path).get(key) for key in ("backing-filename", "backing-filename-format"))
+    assert (made["virtual-size"], given) == (size, under or (None, None))
+    subprocess.run(["qemu-io", "-f", "qcow2", "-c", f"write -P 7 {size - 512} 512", path], check=True)
+    subprocess.run(["qemu-io", "-f", "qcow2", "-c", f"read -P 7 {size - 512} 512", path], check=True)
+    subprocess.run(["qemu-img", "check", "-q", "-f", "qcow2", path], check=True)
+
+
+def test_a_disk_may_be_too_large(directory: Path) -> None:
+    (directory / "disk").touch()
+    with pytest.raises(DriverError, match="bytes at most") as raised:
+        write_qcow2(directory / "disk", (1 << 50) + 1)
+    assert raised.value.error == "StorageUnavailable"
+    assert (directory / "disk").stat().st_size == 0
 
 
 @pytest.mark.parametrize("kind", ["raw", "qcow2"])

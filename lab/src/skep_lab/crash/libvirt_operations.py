@@ -21,10 +21,9 @@ _STARTED = ("virDomainDefineXML", "virDomainCreate", "virDomainSetMetadata")
 _FILES = ("os.remove config.iso", "os.remove disk", "os.remove base.qcow2", "os.remove console.log", "os.rmdir GUEST")
 _ENDED = ("virDomainDestroy", "virDomainDestroy", "virDomainUndefineFlags")
 _LINKED = ("os.mkdir GUEST", "os.link base.qcow2")
-_OVERLAID = ("run prlimit", "os.rename disk")
 _MADE = ("os.rename config.iso", *_STARTED)
 CALLS: Mapping[str, tuple[str, ...]] = {
-    BUILD: (*_LINKED, *_OVERLAID, *_MADE),
+    BUILD: (*_LINKED, "os.rename disk", *_MADE),
     "stop": ("virDomainDestroy",),
     "start": ("virDomainCreateWithFlags",),
     "reboot": ("virDomainDestroy", "virDomainCreateWithFlags"),
@@ -35,7 +34,6 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     "resume": ("virDomainCreateWithFlags",),
     "create-image": ("virDomainBackupBegin",),
     "rescue": (
-        "run prlimit",
         "run prlimit",
         "os.rename rescue",
         "virDomainDestroy",
@@ -49,7 +47,7 @@ CALLS: Mapping[str, tuple[str, ...]] = {
         "os.remove rescue.qcow2",
         "virDomainCreateWithFlags",
     ),
-    "rebuild": (*_LINKED, *_OVERLAID, *_ENDED, *_MADE, *_FILES),
+    "rebuild": (*_LINKED, "os.rename disk", *_ENDED, *_MADE, *_FILES),
     "resize-on-its-host": (
         *_ENDED,
         "os.mkdir GUEST",
@@ -73,7 +71,7 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     ),
     "confirm-resize": _FILES,
     "shelve": ("virDomainDestroy", "run prlimit", *_ENDED, *_FILES),
-    "unshelve": (*_LINKED, "run prlimit", "os.rename base.qcow2", *_OVERLAID, *_MADE),
+    "unshelve": (*_LINKED, "run prlimit", "os.rename base.qcow2", "os.rename disk", *_MADE),
     "force-delete": (*_ENDED, *_FILES),
 }
 """By the name of an operation what is called for it, in order, on a host that has the bytes of the image already."""

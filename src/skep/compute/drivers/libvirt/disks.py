@@ -32,7 +32,7 @@ from skep.compute.drivers.libvirt.bases import NEW, BasesKept, ImageBases, base_
 from skep.compute.drivers.libvirt.commands import LONG, Owner, run
 from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile, target_of
 from skep.compute.drivers.libvirt.drives import VOLUME, write_drive
-from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, format_of, read_qcow2, virtual_size
+from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, format_of, read_qcow2, virtual_size, write_qcow2
 from skep.compute.drivers.libvirt.logical_volumes import LogicalVolumes, device_of
 from skep.compute.drivers.libvirt.means import is_q35
 from skep.compute.drivers.libvirt.options import DiskForm
@@ -428,8 +428,8 @@ class GuestDisks:
     def _make_overlay(self, place: Path, size: int, base: Path | None, name: str = DISK) -> None:
         """Make a disk. What is under it is not opened: its size and format are known."""
         new = self._fresh(place, name)
-        under = () if base is None else ("-u", "-b", base.name, "-F", base.suffix.removeprefix("."))
-        run(("qemu-img", "create", "-q", "-f", "qcow2", *under, new.name, str(size)), place, self._owner)
+        under = () if base is None else (base.name, base.suffix.removeprefix("."))
+        write_qcow2(new, size, *under)
         new.replace(place / name)
 
     def _make_whole(self, place: Path, size: int, base: Path | None) -> None:

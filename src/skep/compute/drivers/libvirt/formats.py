@@ -6,6 +6,7 @@ image that does is refused here, by its header alone: no program has opened it y
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -40,6 +41,12 @@ _KNOWN_FEATURES = 0b11001
 data in another file."""
 _LARGEST = 1 << 50
 """Bytes"""
+_CLUSTER = 1 << 16
+"""Bytes of the clusters of a disk that is made here, as of qemu-img's."""
+_PER_TABLE = _CLUSTER * (_CLUSTER // 8)
+"""Bytes of a disk that one entry of its first table leads to."""
+_BACKING_FORMAT = 0xE2792ACA
+"""The extension of a header that says the format of the file under it."""
 
 
 class Qcow2Header(msgspec.Struct, frozen=True):
@@ -93,6 +100,38 @@ def read_qcow2(path: Path) -> Qcow2Header:
             raise DriverError("ImageUnacceptable", "the name of the backing file is too long")
         file.seek(backing_at)
         return Qcow2Header(size=_whole(size), backing=file.read(backing_length).decode(errors="replace") or "?")
+
+
+def write_qcow2(path: Path, size: int, backing: str = "", backing_format: str = "") -> None:
+    """Make an empty qcow2 disk of a file that is there and empty; what is under it is named, not opened.
+
+    It is as `qemu-img create -u` makes it. Each build makes one, for which no program has to be started so.
+    Raises DriverError `StorageUnavailable` for more bytes than such a disk may have, OSError.
+    """
+    if size > _LARGEST:
+        raise DriverError("StorageUnavailable", f"a disk has {_LARGEST} bytes at most, not {size}")
+    tables = -(-size // _PER_TABLE)
+    counts, block, first = _CLUSTER, 2 * _CLUSTER, 3 * _CLUSTER
+    used = 3 + -(-tables * 8 // _CLUSTER)
+    name, said = backing.encode(), backing_format.encode()
+    under = struct.pack(">II", _BACKING_FORMAT, len(said)) + said.ljust(-(-len(said) // 8) * 8, b"\0") if name else b""
+    extensions = under + struct.pack(">II", 0, 0)
+    backing_at = _HEADER.size + len(extensions) if name else 0
+    header = _HEADER.pack(
+        *(QCOW2, 3, backing_at, len(name), _CLUSTER.bit_length() - 1, size, 0, tables, first),
+        *(counts, 1, 0, 0, 0, 0, 0, 4, _HEADER.size),
+    )
+    with path.open("r+b") as file:
+        file.truncate(used * _CLUSTER)
+        for at, content in (
+            (0, header + extensions + name),
+            (counts, struct.pack(">Q", block)),
+            (block, struct.pack(">H", 1) * used),
+        ):
+            file.seek(at)
+            file.write(content)
+        file.flush()
+        os.fdatasync(file.fileno())
 
 
 def _check(version: int, features: int, encrypted: int, size: int) -> None:
