@@ -13,7 +13,7 @@ pytestmark = [*PARTS, pytest.mark.needs_part("nats-server"), pytest.mark.timeout
 
 
 def test_a_few_guests_are_built_and_measured() -> None:
-    found = run(guests=1, together=2, defined=1, progress=lambda _what: None)
+    found = run(guests=1, together=2, defined=1, idle_seconds=1.0, progress=lambda _what: None)
     assert found.guests == 1
     assert found.before_start_ms > 0
     assert found.start_ms > 0
@@ -21,6 +21,12 @@ def test_a_few_guests_are_built_and_measured() -> None:
     assert found.own_ms == pytest.approx(found.before_start_ms + found.after_start_ms, abs=0.2)
     assert found.first_own_ms > 0
     assert {"api", "compute", "cell-conductor"} <= set(found.cpu_ms_of)
+    assert {"api", "compute", "programs"} <= set(found.build_cpu_ms_of) & set(found.delete_cpu_ms_of)
+    assert found.build_cpu_ms == pytest.approx(sum(found.build_cpu_ms_of.values()), abs=0.2)
+    assert found.build_cpu_ms_of["programs"] > 0
+    assert found.qemu_cpu_ms > 0
+    assert found.start_cpu_ms > 0
+    assert found.idle_cpu_ms == pytest.approx(sum(found.idle_cpu_ms_of.values()), abs=0.2)
     assert found.together_s > 0
     assert found.agent_mib > 10
 

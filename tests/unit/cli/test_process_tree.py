@@ -38,3 +38,19 @@ def test_what_has_ended_counts_with_its_parent() -> None:
     before = sum(process_tree.cpu_by_kind(os.getpid()).values())
     subprocess.run([sys.executable, "-c", "sum(range(10_000_000))"], check=True)
     assert sum(process_tree.cpu_by_kind(os.getpid()).values()) > before
+
+
+def test_programs_of_one_role_count_apart() -> None:
+    before = process_tree.cpu_by_kind(os.getpid(), programs_of="unknown")
+    assert process_tree.PROGRAMS not in before
+    (kind,) = {kind for kind in before if kind != "ended"}
+    subprocess.run([sys.executable, "-c", "sum(range(10_000_000))"], check=True)
+    apart = process_tree.cpu_by_kind(os.getpid(), programs_of=kind)
+    assert apart[process_tree.PROGRAMS] > 0
+    assert apart[kind] < sum(process_tree.cpu_by_kind(os.getpid()).values())
+
+
+def test_processes_are_found_by_a_word_of_their_command_line(supervisor: int) -> None:
+    del supervisor
+    assert process_tree.cpu_of_naming(frozenset({WAITS})) > 0
+    assert process_tree.cpu_of_naming(frozenset({"a word that no process has"})) == 0

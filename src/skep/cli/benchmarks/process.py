@@ -124,6 +124,10 @@ class CloudProcess:
         """Return user and system time of the child and its children so far."""
         return sum(process_tree.cpu_by_kind(self._child.pid).values())
 
+    def cpu_by_kind(self, programs_of: str) -> dict[str, float]:
+        """Return it by role and server, the programs that one role started and waited for apart."""
+        return process_tree.cpu_by_kind(self._child.pid, programs_of=programs_of)
+
     def begin_counting(self) -> None:
         """Count CPU from now."""
         self._before = process_tree.cpu_by_kind(self._child.pid)

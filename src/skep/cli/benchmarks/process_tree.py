@@ -11,15 +11,31 @@ _PROC = Path("/proc")
 _SERVERS = {"postgres": "postgresql", "nats-server": "nats"}
 
 
-def cpu_by_kind(root: int) -> dict[str, float]:
-    """Return user and system seconds so far, by role or server, of the living and of their ended children."""
+PROGRAMS = "programs"
+"""A kind of its own: what one role started and waited for."""
+
+
+def cpu_by_kind(root: int, *, programs_of: str | None = None) -> dict[str, float]:
+    """Return user and system seconds so far, by role or server, of the living and of their ended children.
+
+    The ended children of the role `programs_of` are the kind `programs` instead.
+    """
     spent: dict[str, float] = {}
     for pid in _tree(root):
         fields = _stat(pid)
         if fields:
             kind = _kind(pid)
-            spent[kind] = spent.get(kind, 0.0) + sum(map(int, fields[11:15])) / _TICKS
+            apart = PROGRAMS if kind == programs_of else kind
+            for name, two in ((kind, fields[11:13]), (apart, fields[13:15])):
+                spent[name] = spent.get(name, 0.0) + sum(map(int, two)) / _TICKS
     return spent
+
+
+def cpu_of_naming(words: frozenset[str]) -> float:
+    """Return the seconds so far of all living processes of the machine whose command line has one of these words."""
+    found = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+    of_these = (_stat(pid) for pid in found if not words.isdisjoint(_command(pid)))
+    return sum(sum(map(int, fields[11:13])) / _TICKS for fields in of_these if fields)
 
 
 def peak_rss_by_kind(root: int) -> dict[str, float]:
@@ -61,10 +77,18 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
+def _command(pid: int) -> list[str]:
+    """Return the words of a command line; none of a process that has ended."""
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
 def _kind(pid: int) -> str:
     """Name a process by its role, or by the server that it is part of."""
+    words = _command(pid)
     try:
-        words = (_PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
         name = (_PROC / str(pid) / "comm").read_text().strip()
     except OSError:
         return "ended"
