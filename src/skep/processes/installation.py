@@ -6,7 +6,7 @@ A start never makes them fewer. What it is asked for is added; what is there is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -86,6 +86,13 @@ def known_cells(places: Places, directory: StateDirectory) -> dict[str, KnownCel
         return {}
     with _above(places) as connection:
         rows = cell_rows.located_in_any_release(connection)
+    return placed(rows, places, directory)
+
+
+def placed(
+    rows: Iterable[tuple[Cell, cell_rows.Addresses]], places: Places, directory: StateDirectory
+) -> dict[str, KnownCell]:
+    """Return cells by name, with where their databases are. Raises Misconfigured for a URL of no database."""
     return {
         cell.name: KnownCell(cell, places.of(cell.name, addresses.database_url(directory, where)))
         for cell, where in rows

@@ -17,7 +17,9 @@ from skep.config.loading import FILE_VARIABLE
 from skep.config.sections import CellSettings, Config
 from skep.config.whole import with_networks
 from skep.database.api import cells as cell_rows
+from skep.database.engine import Database
 from skep.database.locations import Location
+from skep.database.opening import open_database
 from skep.domain.cells import Cell
 from skep.domain.errors import Misconfigured, Unavailable
 from skep.processes.databases import Places
@@ -29,6 +31,7 @@ from skep.processes.installation import (
     choose_hosts,
     known_cells,
     open_installation,
+    placed,
     renew_addresses,
 )
 from skep.processes.notifying import check_notifications
@@ -103,6 +106,8 @@ class SupervisedCloud:
         self._known: dict[str, Cell] = {}
         """The cells whose children run, by name."""
         self._cells_kept = Loop("cells", self._keep_cells, every=LOOK_SECONDS)
+        self._api: Database | None = None
+        """In which cells come and go: one connection that stays, for a new one costs more than the look."""
         self._lock: int | None = None
         self._apart: HostsApart | None = None
         """Where hosts with networks are; None: all is in the namespaces of this process."""
@@ -155,6 +160,9 @@ class SupervisedCloud:
     async def stop(self) -> None:
         """Stop the roles from the outside inwards, then the servers; all is kept."""
         await self._cells_kept.stop()
+        if self._api is not None:
+            await stop_part("database api", self._api.close())
+            self._api = None
         for role in ("metadata", "api", "super-conductor", "compute", "cell-conductor", "scheduler"):
             mine = [child for child in self.children.values() if child.order.role == role]
             await asyncio.gather(*(stop_part(child.order.name, child.stop()) for child in mine))
@@ -196,6 +204,7 @@ class SupervisedCloud:
         for cell in found:
             await self._launch_cell(config, cell)
         await self._until_answered()
+        self._api = await open_database("api", Places(config, self.directory).api, upgrade=False)
         self._cells_kept.start()
 
     def _launch(self, orders: Sequence[ChildTask]) -> None:
@@ -224,7 +233,9 @@ class SupervisedCloud:
 
     async def _keep_cells(self) -> bool:
         """Start the children of cells that came, stop those of cells that went."""
-        there = await asyncio.to_thread(known_cells, Places(self._running, self.directory), self.directory)
+        assert self._api is not None
+        rows = await self._api.read(cell_rows.located, within=LOOK_SECONDS)
+        there = placed(rows, Places(self._running, self.directory), self.directory)
         for name in self._known.keys() - there.keys():
             log.info("cell left", cell=name)
             del self._known[name]
