@@ -10,6 +10,7 @@ from skep.domain.cells import Cell
 from skep.domain.errors import Misconfigured
 from skep.domain.ids import CellUuid, is_uuid
 from skep.processes import rights
+from skep.processes.arenas import keep_few_arenas
 from skep.processes.directory import StateDirectory
 from skep.processes.host_images import HostImages
 from skep.processes.hosts import DrivenHost
@@ -48,6 +49,7 @@ class ComputeProcess(Role):
         return self._state.host(self.cell.name, self.host)
 
     async def _open(self) -> None:
+        keep_few_arenas()
         self._give_up_rights()
         self._state.make()
         self._on_stop("messaging", self._transport.close)
