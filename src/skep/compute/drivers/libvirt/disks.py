@@ -31,7 +31,7 @@ from skep.compute.drivers.base import DriverError, NamedResource
 from skep.compute.drivers.libvirt.bases import NEW, BasesKept, ImageBases, base_of
 from skep.compute.drivers.libvirt.commands import LONG, Owner, run
 from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile, target_of
-from skep.compute.drivers.libvirt.drives import VOLUME, write_drive
+from skep.compute.drivers.libvirt.drives import VOLUME, lay_out, write_drive
 from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, format_of, read_qcow2, virtual_size, write_qcow2
 from skep.compute.drivers.libvirt.logical_volumes import LogicalVolumes, device_of
 from skep.compute.drivers.libvirt.means import is_q35
@@ -161,7 +161,7 @@ class GuestDisks:
     def _write_fat_drive(self, place: Path, files: Mapping[str, bytes]) -> None:
         new = guarded(lambda: self._fresh(place, FAT_DRIVE))
         laid = place / f"{FAT_DRIVE}.files"
-        guarded(lambda: self._lay_out(laid, files))
+        guarded(lambda: lay_out(laid, files, self._owner))
         guarded(lambda: os.truncate(new, FAT_BYTES))
         run(("mkfs.vfat", "-n", VOLUME, new.name), place, self._owner)
         names = sorted({name.split("/")[0] for name in files})
@@ -169,18 +169,6 @@ class GuestDisks:
         run(("mcopy", "-s", "-Q", "-i", f"../{new.name}", *names, "::"), laid, self._owner)
         guarded(lambda: shutil.rmtree(laid))
         guarded(lambda: new.replace(place / FAT_DRIVE))
-
-    def _lay_out(self, directory: Path, files: Mapping[str, bytes]) -> None:
-        """Have files in a directory that QEMU's user reads, and no other."""
-        if directory.exists():
-            shutil.rmtree(directory)
-        directory.mkdir(mode=0o700)
-        for name, content in files.items():
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            (directory / name).write_bytes(content)
-        if self._owner is not None:
-            for path in (directory, *directory.rglob("*")):
-                os.chown(path, self._owner.uid, self._owner.gid)
 
     def settle_drive(self, instance: InstanceUuid, attempt: int, used: str) -> None:
         """Keep of the config drives of an attempt whose guest came live the one that is in its XML, `used`."""

@@ -4,10 +4,14 @@ Joliet."""
 from __future__ import annotations
 
 import io
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 import pycdlib
+
+from skep.compute.drivers.libvirt.commands import Owner
 
 VOLUME = "config-2"
 
@@ -29,6 +33,19 @@ def write_drive(files: Mapping[str, bytes], path: Path) -> None:
             drive.write_fp(written)
     finally:
         drive.close()
+
+
+def lay_out(directory: Path, files: Mapping[str, bytes], owner: Owner | None) -> None:
+    """Have files in a directory that QEMU's user, the owner, reads and no other. Raises OSError."""
+    if directory.exists():
+        shutil.rmtree(directory)
+    directory.mkdir(mode=0o700)
+    for name, content in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(content)
+    if owner is not None:
+        for path in (directory, *directory.rglob("*")):
+            os.chown(path, owner.uid, owner.gid)
 
 
 def read_drive(path: Path) -> dict[str, bytes]:
