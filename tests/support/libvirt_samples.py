@@ -6,12 +6,14 @@ The samples are checked twice: as they are made, and by a real libvirt, which kn
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import msgspec
 
 from skep.compute.drivers.libvirt.domain import DiskFile, GuestLabel, GuestShape
 from skep.compute.drivers.libvirt.guest_cells import guest_place
 from skep.compute.drivers.libvirt.host_cells import HostCell
+from skep.compute.drivers.libvirt.mediated_devices import held_mediated
 from skep.compute.drivers.libvirt.options import Options, VirtType
 from skep.compute.drivers.libvirt.pci_devices import held_devices
 from skep.compute.drivers.libvirt.properties import wishes
@@ -270,6 +272,15 @@ SAMPLES: dict[str, Sample] = {
             providers=(ProviderShare(provider="nics", resources={"CUSTOM_NIC": 1}, devices=("0000:81:02.1",)),)
         ),
     ),
+    "mediated devices": Sample(
+        {"resources:VGPU": "2"},
+        {},
+        ("devices/hostdev[@type='mdev'][@model='vfio-pci']/source/address[@uuid]",),
+        virt_type="kvm",
+        allocation=Allocation(
+            providers=(ProviderShare(provider="mdev-0000:06:00.0-nvidia-222-00000000", resources={"VGPU": 2}),)
+        ),
+    ),
     "pinned by the image": Sample(
         {"hw:cpu_thread_policy": "require"},
         {"hw_cpu_policy": "dedicated"},
@@ -316,6 +327,7 @@ def shape_of(sample: Sample, uuid: InstanceUuid = UUID) -> GuestShape:
         console_file="/console.log",
         hardware=found.hardware,
         host_devices=held_devices(sample.allocation),
+        mediated=tuple(str(uuid4()) for _ in range(sum(held_mediated(sample.allocation).values()))),
         agent=found.agent,
         place=guest_place(one, sample.allocation, CELLS, sample.virt_type, confined=False),
     )

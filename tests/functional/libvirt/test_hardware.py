@@ -15,7 +15,8 @@ from skep.domain.guest_keys import asked_of_guest
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, PowerState
-from skep.domain.providers import Allocation
+from skep.domain.providers import Allocation, Provider
+from skep.domain.resources import Inventory
 from tests.support.agents import instance
 from tests.support.libvirt_hosts import PARTS, host_directory, libvirt_driver
 from tests.support.libvirt_samples import SAMPLES, UEFI, Sample, cell, shape_of
@@ -171,10 +172,13 @@ async def test_the_host_tells_of_its_inside(driver: Driver) -> None:
     if "<domain type='kvm'" not in connection.getCapabilities():
         return
     options = Options(virt_type="kvm", cpu_model="Nehalem", cpu_dedicated_set="0")
-    pinned = host_facts(connection, "host", options, host_directory())
+    card = Provider(name="mdev-card", inventory={"VGPU": Inventory(total=4)})
+    pinned = host_facts(connection, "host", options, host_directory(), mediated=(card,))
+    assert pinned.inventory["VGPU"].total == 4
+    assert pinned.topology is not None
+    assert pinned.topology.providers == (card,)
     assert pinned.inventory["PCPU"].total == 1
     assert "VCPU" not in pinned.inventory
-    assert pinned.topology is not None
     assert [core for cell in pinned.topology.cells for core in cell.cores] == [(0,)]
     assert {"HW_CPU_X86_SSE42", "HW_CPU_X86_SSE3"} <= {*pinned.traits}
     assert "HW_CPU_X86_AVX" not in pinned.traits

@@ -10,6 +10,7 @@
 | `rescue`, `rescue.raw`, `rescue.qcow2` | the rescue disk, as `disk` and what is under it |
 | `volumes` | the volumes that are connected for the guest, and how |
 | `interfaces` | the ports of Neutron that are plugged for the guest, and how |
+| `mediated` | the mediated devices that the guest has |
 | `config.iso`, `config.img` | the config drive, as a CD-ROM and as a disk with FAT |
 | `console.log` | what the guest wrote to its serial line |
 
@@ -54,6 +55,8 @@ RESCUE = "rescue"
 VOLUMES = "volumes"
 INTERFACES = "interfaces"
 """Beside the disks: which ports of Neutron are plugged."""
+MEDIATED = "mediated"
+"""Beside the disks: which mediated devices there are."""
 CONFIG_DRIVE = "config.iso"
 FAT_DRIVE = "config.img"
 """A config drive that is a disk with FAT. Where it is, the guest has it in place of the other, which is there, too: one
@@ -254,7 +257,7 @@ class GuestDisks:
             return
         for path in self.place(instance, attempt).iterdir():
             mine = (
-                path.name.startswith((".", "base.", "rescue.", VOLUMES, INTERFACES, VOLUME_DISK))
+                path.name.startswith((".", "base.", "rescue.", VOLUMES, INTERFACES, MEDIATED, VOLUME_DISK))
                 or path.name == CONSOLE
             )
             if not mine and path.is_file():

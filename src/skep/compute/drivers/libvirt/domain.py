@@ -31,6 +31,7 @@ from skep.compute.drivers.libvirt.hardware import (
     add_iotune,
     add_to_cpu,
 )
+from skep.compute.drivers.libvirt.mediated_devices import add_mediated_devices
 from skep.compute.drivers.libvirt.options import VirtType
 from skep.compute.drivers.libvirt.pci_devices import add_host_devices
 from skep.compute.drivers.libvirt.screens import add_screen
@@ -119,6 +120,8 @@ class GuestShape(msgspec.Struct, frozen=True, kw_only=True):
     place: GuestPlace = ANYWHERE
     host_devices: tuple[str, ...] = ()
     """Addresses on the PCI bus of the host."""
+    mediated: tuple[str, ...] = ()
+    """UUIDs of mediated devices."""
     interfaces: tuple[UserInterface, ...] = ()
     """Those that end inside QEMU."""
     way_out: WayOut | None = None
@@ -262,6 +265,7 @@ def _add_devices(root: ET.Element, shape: GuestShape) -> None:
         else:
             add_iotune(add_disk(devices, disk, target), shape.hardware)
     add_host_devices(devices, shape.host_devices)
+    add_mediated_devices(devices, shape.mediated)
     add_devices(devices, shape.hardware, scsi=any(disk.bus == "scsi" for disk in shape.disks))
     for interface in shape.host_interfaces:
         add_interface(devices, interface)

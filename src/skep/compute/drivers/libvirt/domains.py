@@ -31,6 +31,7 @@ from skep.compute.drivers.libvirt.domain import (
 from skep.compute.drivers.libvirt.guest_cells import guest_place
 from skep.compute.drivers.libvirt.guest_interfaces import GuestInterface
 from skep.compute.drivers.libvirt.host_cells import host_cells
+from skep.compute.drivers.libvirt.mediated_guests import GuestMediated
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.pci_devices import held_devices
 from skep.compute.drivers.libvirt.plugged.ports import GuestPorts
@@ -88,6 +89,7 @@ class GuestDomains:
         bridged: BridgedNetworks | None,
         ports: GuestPorts | None,
         way_out: WayOut | None,
+        mediated: GuestMediated,
     ) -> None:
         self._connection = connection
         self._disks = disks
@@ -99,6 +101,7 @@ class GuestDomains:
         """The ports that Neutron has bound here; None: none are plugged."""
         self._way_out = way_out
         """Of interfaces that end inside QEMU."""
+        self._mediated = mediated
         self._choosing = threading.Lock()
         """Held from the choice of a loopback port until the domain that has it is there."""
 
@@ -299,7 +302,11 @@ class GuestDomains:
         return frozenset() if self._ports is None else self._ports.taken(label.instance, label.attempt)
 
     def _plug(self, domain: libvirt.virDomain, label: GuestLabel, others: frozenset[str] = frozenset()) -> None:
-        """Have the links of a guest that is off; those of `others` stay as they are if a guest has them open."""
+        """Have the mediated devices and the links of a guest that is off.
+
+        Links of `others` stay as they are if a guest has them open.
+        """
+        self._mediated.again(label.instance, label.attempt)
         if self._bridged is not None:
             taps = taps_of(domain.XMLDesc(INACTIVE))
             self._bridged.plug(taps, anew={*taps} - others)
@@ -341,6 +348,7 @@ class GuestDomains:
             console_file=str(self._disks.console(instance.uuid, label.attempt)),
             hardware=wished.hardware,
             host_devices=held_devices(label.allocation),
+            mediated=self._mediated.uuids(instance.uuid, label.attempt),
             place=guest_place(
                 instance,
                 label.allocation,

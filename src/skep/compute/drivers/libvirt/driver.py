@@ -37,6 +37,7 @@ from skep.compute.drivers.libvirt.interface_calls import LibvirtInterfaces
 from skep.compute.drivers.libvirt.keys import refused_keys
 from skep.compute.drivers.libvirt.means import HostMeans
 from skep.compute.drivers.libvirt.measures import diagnostics, measures
+from skep.compute.drivers.libvirt.mediated_guests import GuestMediated
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.plugged.ports import GuestPorts
 from skep.compute.drivers.libvirt.properties import check, wishes
@@ -88,7 +89,8 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
         self._bridged = bridged
         self._ports = ports
         self._emulator = None if way_out is None else way_out.emulator
-        self._domains = GuestDomains(connection, disks, volumes, options, bridged, ports, way_out)
+        self._mediated = GuestMediated(connection, disks, options.mediated_devices)
+        self._domains = GuestDomains(connection, disks, volumes, options, bridged, ports, way_out, self._mediated)
         self._refused_keys = refused_keys(HostMeans(virt_type=options.virt_type, cpu_model=options.cpu_model))
         """What guests cannot have: until libvirt was asked, all that some hosts cannot give."""
         self._turns = ServerTurns()
@@ -155,8 +157,12 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
 
     async def facts(self) -> HostFacts:
         """Describe the host."""
-        described = self._host, self._options, self._directory, self._emulator
-        found = await self._look(lambda: host_facts(self._connection.get(), *described))
+
+        def look() -> HostFacts:
+            connection, mediated = self._connection.get(), self._mediated.providers()
+            return host_facts(connection, self._host, self._options, self._directory, self._emulator, mediated)
+
+        found = await self._look(look)
         self._refused_keys = found.refused_keys or self._refused_keys
         return found
 
@@ -509,6 +515,7 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
             if anew:
                 self._make_missing(instance, attempt)
             self._plug(instance, attempt)
+            self._mediated.make(instance.uuid, attempt, allocation)
             label = GuestLabel(
                 instance=instance.uuid,
                 attempt=attempt,
@@ -536,8 +543,9 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
             self._ports.plug(instance, attempt, wishes(instance, self._options).queues)
 
     def _let_go(self, instance: InstanceUuid, attempt: int) -> None:
-        """Let go of what an attempt has of other services. Raises DriverError."""
+        """Let go of what an attempt has beside its files. Raises DriverError, libvirt.libvirtError."""
         self._volumes.let_go(instance, attempt)
+        self._mediated.let_go(instance, attempt)
         if self._ports is not None:
             self._ports.let_go(instance, attempt)
 

@@ -21,6 +21,7 @@ from skep.compute.drivers.libvirt.means import ARCHITECTURE, Q35, HostMeans, hos
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.pci_devices import inventory, pci_devices, pools
 from skep.compute.drivers.libvirt.user_networks import MODELS
+from skep.domain.providers import Provider
 from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 
 GIB = 1 << 30
@@ -30,9 +31,16 @@ PCPU = "PCPU"
 
 
 def host_facts(
-    connection: libvirt.virConnect, host: str, options: Options, directory: Path, emulator: str | None = None
+    connection: libvirt.virConnect,
+    host: str,
+    options: Options,
+    directory: Path,
+    emulator: str | None = None,
+    mediated: tuple[Provider, ...] = (),
 ) -> HostFacts:
-    """Describe the host. Raises libvirt.libvirtError, OSError, DriverError for a host that cannot run the guests.
+    """Describe the host, which has these mediated devices.
+
+    Raises libvirt.libvirtError, OSError, DriverError for a host that cannot run the guests.
 
     `emulator`: what starts QEMU for guests; None: libvirt finds QEMU.
     """
@@ -49,7 +57,7 @@ def host_facts(
     cells = host_cells(of_host, options)
     means = host_means(of_host, capabilities, express, options)
     features = cpu_features(connection, of_host, options)
-    devices = pools(options.pci_devices, pci_devices()) if options.pci_devices else ()
+    devices = (*(pools(options.pci_devices, pci_devices()) if options.pci_devices else ()), *mediated)
     return HostFacts(
         inventory={
             **cpu_inventory(cells, options, cpus),

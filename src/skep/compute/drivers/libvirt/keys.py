@@ -108,6 +108,7 @@ _ON_HOST = "any, with `networks` `bridge` or `neutron`"
 _SPICE = "needs SPICE, which there is not"
 _WIDTH = "`cpu/maxphysaddr`, with `virt_type` `kvm`"
 _MODES = "`emulate`; `passthrough` with the `cpu_model` `host-passthrough`"
+_MEDIATED = "`hostdev` of type `mdev`, by what the scheduler gave; of hosts with `mediated_devices`"
 _SCHEDULER = "schedulers read it"
 _UNREAD = "not read"
 _NOVA_TOO = "of no effect in Nova's driver, either"
@@ -194,6 +195,7 @@ EXTRA_SPECS: tuple[KeyRow, ...] = (
     _used("quota:disk_read_iops_sec quota:disk_write_iops_sec quota:disk_total_iops_sec", "`iotune` of each disk"),
     _of_host("quota:vif_inbound_* quota:vif_outbound_*", _BANDWIDTH, _ON_HOST, _any_bandwidth),
     _none("quota:cpu_* quota:memory_* quota:disk_io_* quota:vif_* vmware:*", _FOREIGN),
+    _used("resources*:VGPU", _MEDIATED),
     _none("resources* trait* group_policy capabilities:* aggregate_instance_extra_specs:* spread:*", _SCHEDULER),
 )
 """The first row that fits a key counts. Every other extra spec has no effect in the driver; schedulers may know it."""

@@ -50,6 +50,7 @@ from skep.compute.drivers.libvirt.disks import (
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, mark_whole, state_of
 from skep.compute.drivers.libvirt.driver import LibvirtDriver, named
+from skep.compute.drivers.libvirt.mediated_devices import held_mediated
 from skep.compute.drivers.libvirt.migration_jobs import abort_job, figures_of, is_leaving, job_of
 from skep.compute.drivers.libvirt.pci_devices import held_devices
 from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved
@@ -108,7 +109,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             instance=instance.uuid, attempt=attempt, name=instance.name, resources=resources, allocation=allocation
         )
         self.plan(instance, attempt)
-        if allocation is not None and (allocation.cells or held_devices(allocation)):
+        if allocation is not None and (allocation.cells or held_devices(allocation) or held_mediated(allocation)):
             # Its XML names parts of the source.
             raise DriverError(REFUSED, "NUMA cells, own CPUs and devices do not go to another host while a guest runs")
         if instance.vifs and self._bridged is None:

@@ -38,6 +38,17 @@ class PciDevices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise ValueError("pci_devices: an entry needs a vendor_id, or an address")
 
 
+class MediatedDevices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parts of devices that guests may have, as virtual GPUs: an entry of `mediated_devices`."""
+
+    type: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
+    """What libvirt calls it, as `nvidia-222`."""
+    address: Annotated[str, Meta(pattern=r"^[0-9A-Fa-f:.*?]{1,32}$")] = "*"
+    """A shell pattern of the PCI devices of which they are, as `0000:81:*`."""
+    resource_class: Annotated[str, Meta(pattern=r"^(CUSTOM_[A-Z0-9_]{1,248}|VGPU)$")] = "VGPU"
+    traits: tuple[Annotated[str, Meta(pattern=r"^[A-Z0-9_]{1,255}$")], ...] = ()
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The table `[compute.driver_options]`."""
 
@@ -63,6 +74,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """CPUs of the host that guests may have for themselves (PCPU); needs `kvm`. Empty: none."""
     pci_devices: tuple[PciDevices, ...] = ()
     """PCI devices of the host that guests may have for themselves; needs `kvm`, and an IOMMU."""
+    mediated_devices: tuple[MediatedDevices, ...] = ()
+    """Parts of devices that guests may have; needs `kvm`, and a libvirtd (`uri`). Of a device that several entries fit
+    the first one counts."""
     shutdown_seconds: Annotated[float, Meta(ge=0, le=500)] = 60.0
     """So long a guest may take to shut itself down when it is stopped or rebooted softly; then it is switched off."""
     ssh_ports: Annotated[str, Meta(pattern=r"^[1-9][0-9]{3,4}-[1-9][0-9]{3,4}$")] = "20000-29999"
@@ -151,6 +165,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("volume_group: the group of logical volumes is set with disks lvm, and only then")
         if self.pci_devices and self.virt_type == "qemu":
             raise ValueError("pci_devices: devices are handed over with virt_type kvm only")
+        if self.mediated_devices and (self.virt_type == "qemu" or not self.uri):
+            raise ValueError("mediated_devices: they are made by a libvirtd (uri), and given with virt_type kvm only")
         if self.cpu_dedicated_set and self.virt_type == "qemu":
             raise ValueError("cpu_dedicated_set: CPUs are pinned with virt_type kvm only")
 
