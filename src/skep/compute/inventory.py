@@ -17,7 +17,7 @@ from skep.domain.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 def offered(facts: HostFacts, settings: ComputeSettings) -> dict[str, Inventory]:
     """Return the inventory with ratios and reserves applied; classes that the operator cannot set stay the driver's.
 
-    A reserved disk amount is rounded up to GiB.
+    The operator's reserves are beside those of the driver. A reserved disk amount is rounded up to GiB.
     """
     set_by_operator = {
         VCPU: (settings.reserved_host_cpus, settings.cpu_allocation_ratio),
@@ -27,8 +27,9 @@ def offered(facts: HostFacts, settings: ComputeSettings) -> dict[str, Inventory]
     inventory = dict(facts.inventory)
     for resource_class, (reserved, ratio) in set_by_operator.items():
         if resource_class in inventory:
-            total = inventory[resource_class].total
-            inventory[resource_class] = Inventory(total=total, reserved=min(reserved, total), allocation_ratio=ratio)
+            total, own = inventory[resource_class].total, inventory[resource_class].reserved
+            kept = min(own + reserved, total)
+            inventory[resource_class] = Inventory(total=total, reserved=kept, allocation_ratio=ratio)
     for provider in settings.providers:
         for resource_class, one in provider.inventory.items():
             inventory[resource_class] = _with(inventory.get(resource_class), one)

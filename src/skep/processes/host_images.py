@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import anyio.lowlevel
@@ -28,6 +31,13 @@ CA_FILE = "compute.images.ca_file"
 """The setting, for whoever reads that its file cannot be used."""
 
 
+class Disk(NamedTuple):
+    """How full a disk is, in bytes."""
+
+    total: int
+    free: int
+
+
 class HostImages:
     """The images of the hosts of one process.
 
@@ -40,6 +50,8 @@ class HostImages:
         Raises Misconfigured when the file of the CA, or a directory, cannot be used.
         """
         section = config.compute.images
+        self.directory = directory
+        self._owed: list[Callable[[Path], int]] = []
         self._http: httpx.AsyncClient | None = None
         self.cache: ImageCache | None = None
         self.snapshots: Snapshots | None = None
@@ -63,9 +75,14 @@ class HostImages:
             kept=section.cache_mib * MIB,
             free=config.images.free_mib * MIB,
             limit=config.compute.driver_limits.prepare,
+            disk=self._usage,
         )
         if store is not None:
             self.snapshots = _snapshots(config, directory.with_name("snapshots"), store)
+
+    def owe(self, owed: Callable[[Path], int]) -> None:
+        """Have images leave free what a host owes to its guests: the bytes of the disk of a directory."""
+        self._owed.append(owed)
 
     async def load(self) -> None:
         """Load what transfers need, so that the first build of the host does not wait for it.
@@ -74,6 +91,10 @@ class HostImages:
         """
         if self._http is not None:
             await anyio.lowlevel.checkpoint()
+
+    def _usage(self, directory: Path) -> Disk:
+        found = shutil.disk_usage(directory)
+        return Disk(total=found.total, free=max(found.free - sum(owed(directory) for owed in self._owed), 0))
 
     async def close(self) -> None:
         """End transfers and connections. The files stay."""

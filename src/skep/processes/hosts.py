@@ -10,6 +10,7 @@ from uuid import UUID
 
 from skep.compute.agent import Agent
 from skep.compute.calls import CallLimits
+from skep.compute.drivers.base import OwingDriver
 from skep.compute.drivers.contents import GuestContents, Opener
 from skep.compute.drivers.registry import DriverSetup, make_driver
 from skep.compute.exchange import Exchange
@@ -118,8 +119,11 @@ class DrivenHost:
                 clock=process.clock,
                 section=process.config.compute,
                 has_images=images is not None and images.cache is not None,
+                fetched=None if images is None else images.directory,
             )
         )
+        if images is not None and isinstance(self.driver, OwingDriver):
+            images.owe(self.driver.bytes_owed)
         self._vendors = vendor_targets(process.config.metadata)
         self._forget_measures = partial(process.metrics.guests.forget, name)
         self.agent = Agent(

@@ -14,6 +14,7 @@ import pytest
 
 from skep.compute.drivers.base import DriverError, NamedResource
 from skep.compute.drivers.libvirt.commands import Owner, run
+from skep.compute.drivers.libvirt.disk_room import RoomSettings
 from skep.compute.drivers.libvirt.formats import write_qcow2
 from skep.compute.drivers.libvirt.options import DiskForm, Options
 from skep.compute.drivers.libvirt.properties import Wishes
@@ -95,6 +96,26 @@ def test_a_disk_may_be_too_large(directory: Path) -> None:
         write_qcow2(directory / "disk", (1 << 50) + 1)
     assert raised.value.error == "StorageUnavailable"
     assert (directory / "disk").stat().st_size == 0
+
+
+def test_images_take_of_the_disk_what_guests_use_of_them(directory: Path) -> None:
+    from skep.compute.drivers.libvirt.disks import GuestDisks
+
+    file = directory / "raw"
+    file.write_bytes(b"boot" * (1 << 18))
+    one, two = server(Image(id="image")), server(Image(id="other"))
+    disks = disks_of(directory, "overlay")
+    assert disks.taken_by_images() == 0
+    disks.make_from_image(one, 1, file)
+    assert disks.taken_by_images() == 1 << 20
+    disks.make_from_image(server(one.image), 1, file)
+    assert disks.taken_by_images() == 1 << 20
+    full = GuestDisks(directory, None, room=RoomSettings(reserved=1 << 60))
+    with pytest.raises(DriverError, match="servers were promised") as raised:
+        full.make_from_image(two, 1, file)
+    assert raised.value.error == "NoSpaceLeft"
+    assert len(list((directory / "bases").iterdir())) == 1, "nothing was copied"
+    assert disks.owed(directory) == pytest.approx(2 * GIB, abs=1 << 20)
 
 
 @pytest.mark.parametrize("kind", ["raw", "qcow2"])

@@ -346,6 +346,16 @@ class MeasuringDriver(Protocol):
 
 
 @runtime_checkable
+class OwingDriver(Protocol):
+    """No capability: fetched images do not take the room of guests whose disks grow as they are written."""
+
+    def bytes_owed(self, directory: Path) -> int:
+        """Return how many bytes of the disk of a directory guests were promised and have not written yet; 0 where that
+        is no disk of theirs. Called in a thread, whenever an image is to come. Raises OSError."""
+        ...
+
+
+@runtime_checkable
 class SnapshotDriver(Protocol):
     """The capability `snapshot`."""
 

@@ -39,6 +39,9 @@ class DriverSetup:
     """The section `[compute]` of the configuration."""
     has_images: bool = False
     """Whether the host gets the bytes of images: a plan may have resources that are made from them."""
+    fetched: Path | None = None
+    """The directory of the images that the agent has fetched, whose bytes may be on the disk that guests have; None: it
+    fetches none."""
 
     def options(self, kind: type[OptionsT]) -> OptionsT:
         """Return the table `[compute.driver_options]` as a struct of the driver.

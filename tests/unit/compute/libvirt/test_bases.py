@@ -28,7 +28,9 @@ class Host:
         self.file = directory / "image"
         self.file.write_bytes(BYTES)
         self.copies = 0
-        self.bases = ImageBases(self.directory, BasesKept(seconds=seconds, most=most), self._copy)
+        self.owed = 0
+        self.taken: list[int] = []
+        self.bases = ImageBases(self.directory, BasesKept(seconds=seconds, most=most), self._copy, lambda: self.owed)
 
     def _copy(self, source: Path, target: Path) -> None:
         self.copies += 1
@@ -38,7 +40,7 @@ class Host:
         """Give a guest the bytes of an image; return them."""
         place = self.directory.parent / f"guest-{number}"
         place.mkdir(exist_ok=True)
-        self.bases.link(of, self.file, place / "base.raw")
+        self.bases.link(of, self.file, place / "base.raw", self.taken.append)
         return place / "base.raw"
 
     def names(self) -> set[str]:
@@ -57,6 +59,7 @@ def test_all_guests_share_one_file_and_so_does_one_that_comes_after_the_last(tmp
     assert host.copies == 1
     host.guest(5, image("other"))
     assert host.copies == 2
+    assert [bool(more) for more in host.taken] == [True, False, False, False, True]
 
 
 def test_what_no_guest_uses_goes_after_a_time_and_what_one_uses_stays(tmp_path: Path) -> None:
@@ -104,6 +107,30 @@ def test_room_is_made_for_guests_that_grow(tmp_path: Path, monkeypatch: pytest.M
     host.bases.prune()
     assert len(host.names()) == 1
     assert used.exists()
+
+
+def test_room_is_made_for_what_guests_were_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(tmp_path)
+    host.guest(1, image("unused")).unlink()
+    room = shutil.disk_usage(tmp_path)._replace(total=1600, free=500)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: room)
+    host.owed = 500
+    host.bases.prune()
+    assert len(host.names()) == 1
+    host.owed = 501
+    host.bases.prune()
+    assert host.names() == set()
+
+
+def test_what_has_no_room_is_not_copied(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+
+    def refuse(_more: int) -> None:
+        raise DriverError("NoSpaceLeft", "promised to others")
+
+    with pytest.raises(DriverError, match="promised to others"):
+        host.bases.link(image("one"), host.file, tmp_path / "base.raw", refuse)
+    assert host.copies == 0
 
 
 def test_bytes_that_were_damaged_meanwhile_are_made_anew(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 NEW = ".new"
 """Behind the name of a file that is not whole yet."""
 FREE_PART = 16
-"""Where less than this part of the disk is free, the bytes of images that no guest uses go."""
+"""Where less than this part of the disk is free, or less than guests were promised, the bytes of images that no guest
+uses go."""
 
 
 class BasesKept(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,24 +43,32 @@ class BasesKept(msgspec.Struct, frozen=True, kw_only=True):
 class ImageBases:
     """The bytes of images of one host. All calls may wait for the disk."""
 
-    def __init__(self, directory: Path, kept: BasesKept, copy: Callable[[Path, Path], None]) -> None:
-        """`copy` makes one file of another that is only read. The directory is there."""
+    def __init__(
+        self, directory: Path, kept: BasesKept, copy: Callable[[Path, Path], None], owed: Callable[[], int]
+    ) -> None:
+        """`copy` makes one file of another that is only read; `owed` tells how many bytes have to stay free for what
+        guests were promised. The directory is there."""
         self._directory = directory
         self._kept = kept
         self._copy = copy
+        self._owed = owed
         self._linking = threading.Lock()
         self._checked: set[str] = set()
         """Names of files whose bytes were seen to be their image's since the agent started."""
 
-    def link(self, image: Image, file: Path, base: Path) -> None:
+    def link(self, image: Image, file: Path, base: Path, take: Callable[[int], None]) -> None:
         """Give a guest the bytes of an image; `file` has them, for where there are none yet. Raises OSError.
 
+        `take` is told how many bytes it takes that no guest took before; what it raises ends it.
         Raises DriverError `StorageUnavailable` where what was written is not what the image service says of the image.
         """
         shared = self._directory / _key(image, base.suffix)
         if self._linked(shared, base) and self._is_good(image, shared, base):
+            take(0)  # it is among what guests use already
             return
-        self._make_room(file.stat().st_blocks * 512)
+        size = file.stat().st_blocks * 512
+        take(size)
+        self._make_room(size + self._owed())
         new = base.with_name(f"{base.name}{NEW}")
         self._copy(file, new)
         if (difference := differs_on_disk(new, image)) is not None:
@@ -81,13 +90,13 @@ class ImageBases:
                 left -= about.st_blocks * 512
                 if about.st_ctime < ends or left < 0:
                     self._remove(path)
-        self._make_room(shutil.disk_usage(self._directory).total // FREE_PART)
+        self._make_room(max(shutil.disk_usage(self._directory).total // FREE_PART, self._owed()))
 
     def _make_room(self, size: int) -> None:
-        """Remove what no guest uses, the oldest first, until a file of this size fits. Raises OSError."""
+        """Remove what no guest uses, the oldest first, until so many bytes are free. Raises OSError."""
         with self._linking:
             for path, _ in self._unused():
-                if shutil.disk_usage(self._directory).free > size:
+                if shutil.disk_usage(self._directory).free >= size:
                     return
                 self._remove(path)
 

@@ -24,13 +24,15 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from skep.compute.drivers.base import DriverError, NamedResource
 from skep.compute.drivers.libvirt.bases import NEW, BasesKept, ImageBases, base_of
 from skep.compute.drivers.libvirt.commands import LONG, Owner, run
+from skep.compute.drivers.libvirt.disk_room import BLOCK, DiskRoom, RoomSettings
 from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile, target_of
 from skep.compute.drivers.libvirt.drives import VOLUME, lay_out, write_drive
 from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, format_of, read_qcow2, virtual_size, write_qcow2
@@ -84,9 +86,11 @@ class GuestDisks:
         logical: LogicalVolumes | None = None,
         *,
         fat_drives: bool = False,
+        room: RoomSettings | None = None,
     ) -> None:
         """`kept` says what stays of the bytes of images that no guest uses; `form` is that of new root disks, `logical`
-        makes those of `lvm`; with `fat_drives` config drives are disks with FAT. Raises DriverError.
+        makes those of `lvm`; with `fat_drives` config drives are disks with FAT; `room` says how much of the disk is
+        promised. Raises DriverError.
         """
         self._fat_drives = fat_drives
         self._form = form
@@ -96,8 +100,14 @@ class GuestDisks:
         self._owner = owner
         for path in (self._guests, directory / BASES):
             self._make_directory(path)
+        self._room = DiskRoom(
+            self._guests, room or RoomSettings(), overlay=DISK, whole=frozenset({RAW_DISK, EPHEMERAL, SWAP})
+        )
         self._bases = ImageBases(
-            directory / BASES, kept or BasesKept(), lambda file, new: self._copy(file, new, shared=True)
+            directory / BASES,
+            kept or BasesKept(),
+            lambda file, new: self._copy(file, new, shared=True),
+            self._room.owed,
         )
         guarded(self._bases.prune)
 
@@ -142,8 +152,36 @@ class GuestDisks:
             )
         self._make_directory(place)
         base = place / f"base.{disk_format}"
-        guarded(lambda: self._bases.link(described, image, base))
-        guarded(lambda: self._make_root(place, max(size, wanted), base))
+        root = max(size, wanted)
+        disks = root + _beside_root(instance)
+        try:
+            guarded(lambda: self._bases.link(described, image, base, lambda more: self._take(place, disks, more)))
+        finally:
+            self._room.has_image(place)
+        guarded(lambda: self._make_root(place, root, base))
+
+    def taken_by_images(self) -> int:
+        """Return the bytes that images take of what the host may promise. Raises DriverError."""
+        # Logical volumes are promised of their group alone.
+        return 0 if self._form == "lvm" else guarded(self._room.use).images
+
+    def owed(self, directory: Path) -> int:
+        """Return what the disk of a directory owes to guests: bytes that they have not written yet. Raises OSError."""
+        return self._room.owed(directory)
+
+    def _take(self, place: Path, disks: int, image: int) -> None:
+        """See that the disks of an attempt have room beside what was promised and images. Raises DriverError."""
+        if self._form != "lvm":
+            guarded(lambda: self._room.take(place, disks, image))
+
+    @contextmanager
+    def _taking(self, place: Path, disks: int, image: Path | None) -> Iterator[None]:
+        """Have room for the disks of an attempt while the bytes of an image are copied for it. Raises DriverError."""
+        self._take(place, disks, 0 if image is None else guarded(image.stat).st_blocks * BLOCK)
+        try:
+            yield
+        finally:
+            self._room.has_image(place)
 
     def write_drive(self, instance: InstanceUuid, attempt: int, files: Mapping[str, bytes]) -> None:
         """Make the config drive of an attempt, in place of one that is there. Raises DriverError."""
@@ -231,7 +269,8 @@ class GuestDisks:
                 raise DriverError("ImageUnacceptable", f"the rescue image is of the format {kind}")
             base = place / f"{RESCUE}.{kind}"
             size = guarded(lambda: virtual_size(image, kind))
-            self._copy(image, base, shared=True)
+            with self._taking(place, 0, image):
+                self._copy(image, base, shared=True)
         elif own is not None:
             kind = own.suffix.removeprefix(".")
             base, size = own, guarded(lambda: virtual_size(own, kind))
@@ -290,8 +329,10 @@ class GuestDisks:
         self._clear(place)
         self._make_directory(place)
         base = next((name for name in files if name.startswith("base.")), None)
-        for name in filter(None, (base, EPHEMERAL if EPHEMERAL in files else None)):
-            self._copy(files[name], place / name, shared=name == base)
+        root = 0 if instance.is_volume_backed else instance.flavor.root_gb * GIB
+        with self._taking(place, root + _beside_root(instance), None if base is None else files[base]):
+            for name in filter(None, (base, EPHEMERAL if EPHEMERAL in files else None)):
+                self._copy(files[name], place / name, shared=name == base)
         if instance.flavor.ephemeral_gb and EPHEMERAL in files:
             guarded(lambda: _grow(place / EPHEMERAL, instance.flavor.ephemeral_gb * GIB))
         if instance.is_volume_backed:
@@ -392,6 +433,7 @@ class GuestDisks:
         """Remove all files of an attempt, and bytes of images that stayed long enough. Raises DriverError."""
         place = self.place(instance, attempt)
         self._clear(place)
+        self._room.forget(place)
         guarded(self._bases.prune)
 
     def prune(self) -> None:
@@ -538,6 +580,11 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 def _no_disk(instance: InstanceUuid, attempt: int) -> DriverError:
     return DriverError("InstanceNotFound", f"there is no disk of attempt {attempt} of {instance}")
+
+
+def _beside_root(instance: Instance) -> int:
+    """Return the bytes of the disks that the flavor of a server has beside the root disk."""
+    return instance.flavor.ephemeral_gb * GIB + instance.flavor.swap_mb * MIB
 
 
 def _grow(path: Path, size: int) -> None:

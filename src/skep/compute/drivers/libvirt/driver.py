@@ -98,6 +98,10 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
         self._lookers = ThreadPoolExecutor(LOOKERS, thread_name_prefix="libvirt-looks")
         self._trimmer = ConsoleTrimmer(disks.consoles, options.console_kib << 10, disks.prune)
 
+    def bytes_owed(self, directory: Path) -> int:
+        """Return what the disk of a directory owes to guests: bytes that they were promised and have not written."""
+        return self._disks.owed(directory)
+
     def on_change(self, told: Callable[[], None]) -> None:
         """Call `told` in the event loop that runs now when a guest starts, stops, is paused or goes on."""
         try:
@@ -160,7 +164,8 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
 
         def look() -> HostFacts:
             connection, mediated = self._connection.get(), self._mediated.providers()
-            return host_facts(connection, self._host, self._options, self._directory, self._emulator, mediated)
+            images, described = self._disks.taken_by_images(), (self._host, self._options, self._directory)
+            return host_facts(connection, *described, self._emulator, mediated, images)
 
         found = await self._look(look)
         self._refused_keys = found.refused_keys or self._refused_keys

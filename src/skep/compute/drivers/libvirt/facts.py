@@ -37,8 +37,9 @@ def host_facts(
     directory: Path,
     emulator: str | None = None,
     mediated: tuple[Provider, ...] = (),
+    images: int = 0,
 ) -> HostFacts:
-    """Describe the host, which has these mediated devices.
+    """Describe the host, which has these mediated devices, and on whose disk images take so many bytes.
 
     Raises libvirt.libvirtError, OSError, DriverError for a host that cannot run the guests.
 
@@ -63,7 +64,7 @@ def host_facts(
             **cpu_inventory(cells, options, cpus),
             **inventory(devices),
             MEMORY_MB: Inventory(total=memory_kib // 1024),
-            DISK_GB: Inventory(total=room // GIB),
+            DISK_GB: Inventory(total=room // GIB, reserved=room // GIB - max(room - images, 0) // GIB),
         },
         hypervisor_type=connection.getType(),
         hypervisor_version=connection.getVersion(),

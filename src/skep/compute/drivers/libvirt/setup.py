@@ -27,6 +27,7 @@ from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, bridge_options
 from skep.compute.drivers.libvirt.bridged.programs import missing, missing_means
 from skep.compute.drivers.libvirt.commands import PATH, Owner
+from skep.compute.drivers.libvirt.disk_room import RoomSettings
 from skep.compute.drivers.libvirt.kvm_probe import KVM, virt_type_of
 from skep.compute.drivers.libvirt.logical_volumes import PROGRAMS, LogicalVolumes
 from skep.compute.drivers.libvirt.options import MigrationWay, Options
@@ -94,7 +95,19 @@ def _make_driver(setup: DriverSetup) -> LibvirtDriver:
             )
         kept = BasesKept(seconds=options.cache_seconds, most=options.cache_mib << 20)
         fat_drives = options.config_drive_format == "vfat"
-        disks = GuestDisks(directory, owner, kept, options.disks, _logical_volumes(options), fat_drives=fat_drives)
+        disks = GuestDisks(
+            directory,
+            owner,
+            kept,
+            options.disks,
+            _logical_volumes(options),
+            fat_drives=fat_drives,
+            room=RoomSettings(
+                reserved=setup.section.reserved_host_disk_mb << 20,
+                ratio=setup.section.disk_allocation_ratio,
+                fetched=setup.fetched,
+            ),
+        )
     except OSError as error:
         raise Misconfigured(f"{TABLE}.directory: {error}") from error
     except DriverError as error:
