@@ -27,8 +27,8 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.volumes import ConnectedVolume, ServerVolume, SwapVolume
 from skep.processes import rights
 from skep.telemetry import logs
+from skep_lab.libvirt_daemons import on_loopback
 from tests.support.agents import instance
-from tests.support.libvirt_daemons import on_loopback
 from tests.support.libvirt_hosts import is_root, libvirt_driver
 
 

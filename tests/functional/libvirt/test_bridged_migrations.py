@@ -18,14 +18,15 @@ from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
 from skep.compute.drivers.libvirt.options import Options
 from skep.contracts.eventually import eventually
 from skep.domain.host_networks import HostNetworks, versioned
+from skep_lab.libvirt_daemons import LibvirtDaemon, make_passable
+from skep_lab.pki import Authority
 from tests.functional.libvirt.test_bridged_guests import SSH, Agent, agent
 from tests.functional.libvirt.test_bridged_networks import OPEN, PING, give_address, group, port, segment, wanted
 from tests.support import bridged_hosts, tiny_guests
 from tests.support.bridged_guest import GuestTask
 from tests.support.bridged_hosts import TRANSIT, BridgedHost, bridged_host, join
-from tests.support.libvirt_daemons import DAEMON_PARTS, LibvirtDaemon, make_passable
+from tests.support.libvirt_daemons import DAEMON_PARTS
 from tests.support.libvirt_hosts import is_root
-from tests.support.pki import Authority
 from tests.support.tiny_guests import make_key
 
 pytestmark = [

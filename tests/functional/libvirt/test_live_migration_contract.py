@@ -12,8 +12,9 @@ from skep.compute.drivers.base import Driver
 from skep.contracts.live_migrations import LiveMigrationContract
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import Instance
+from skep_lab.libvirt_daemons import LibvirtDaemon
 from tests.support.agents import instance
-from tests.support.libvirt_daemons import DAEMON_PARTS, LibvirtDaemon, daemon_driver, two_daemons
+from tests.support.libvirt_daemons import DAEMON_PARTS, daemon_driver, two_daemons
 from tests.support.libvirt_hosts import raw_disk
 
 pytestmark = [*DAEMON_PARTS, pytest.mark.timeout(600)]

@@ -12,10 +12,10 @@ import pytest
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.live import Copying
+from skep_lab.pki import Authority
 from tests.functional.libvirt.test_live_migrations import Hosts, with_a_guest
 from tests.support.libvirt_daemons import DAEMON_PARTS, two_daemons
 from tests.support.libvirt_hosts import is_root
-from tests.support.pki import Authority
 
 pytestmark = [
     *DAEMON_PARTS,
