@@ -89,7 +89,7 @@ class LiveMigrationContract(abc.ABC):
         assert (await guest_of(driver, small), await guest_of(target, small)) == (None, None)
 
     async def test_a_paused_guest_goes_over_paused(self, driver: Driver, small: Instance, tmp_path: Path) -> None:
-        """Nobody lets it go on."""
+        """Nobody lets it go on, neither there nor on its way back."""
         target = self.target(driver)
         if not isinstance(driver, LiveMigrationDriver) or not isinstance(target, LiveMigrationDriver):
             pytest.skip("this driver lacks the capability `live_migrate`")
@@ -104,9 +104,15 @@ class LiveMigrationContract(abc.ABC):
         assert await driver.go_on(small.uuid, 1, start=False) is PowerState.PAUSED
         await driver.hand_over(small.uuid, 1, place)
         assert await target.take_over(small, 2, has, None, place, start=False) is PowerState.PAUSED
-        assert await target.unpause(small.uuid) is PowerState.RUNNING
         await remove(driver, small, 1)
+        back = tmp_path / "back"
+        await driver.await_guest(small, 3, has, None, back)
+        await target.copy_guest(small.uuid, 2, back, Copying())
+        await target.hand_over(small.uuid, 2, back)
+        assert await driver.take_over(small, 3, has, None, back, start=False) is PowerState.PAUSED
+        assert await driver.unpause(small.uuid) is PowerState.RUNNING
         await remove(target, small, 2)
+        await remove(driver, small, 3)
 
     async def test_what_was_never_handed_over_makes_no_guest(
         self, driver: Driver, small: Instance, tmp_path: Path

@@ -51,7 +51,7 @@ from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, mark_whole, state_of
 from skep.compute.drivers.libvirt.driver import LibvirtDriver, named
 from skep.compute.drivers.libvirt.mediated_devices import held_mediated
-from skep.compute.drivers.libvirt.migration_jobs import abort_job, figures_of, is_leaving, job_of
+from skep.compute.drivers.libvirt.migration_jobs import abort_job, figures_of, is_leaving, job_of, open_disks
 from skep.compute.drivers.libvirt.pci_devices import held_devices
 from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved
 from skep.compute.drivers.live import Copying
@@ -281,8 +281,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             self._own(uuid, attempt)
             self._disks.settle_drive(uuid, attempt, domain.XMLDesc())
             guarded(lambda: _go_on_writing(place / CONSOLE, self._disks.console(uuid, attempt)))
-            if start and state_of(domain) is PowerState.PAUSED:
-                domain.resume()
+            if state_of(domain) is PowerState.PAUSED:
+                open_disks(domain, start=start)
             mark_whole(domain, label)
             self._end_awaiting(uuid, attempt)
             return state_of(domain)
