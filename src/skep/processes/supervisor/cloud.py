@@ -75,14 +75,17 @@ class SupervisedCloud:
         cells: int | None = None,
         hosts: int | None = None,
         config_file: Path | None = None,
+        apart: type[HostsApart] = HostsApart,
     ) -> None:
         """Take the cells and hosts of each cell that a new installation shall have; an old one may get more.
 
-        `config_file` is where the configuration was read from: the children read it too.
+        `config_file` is where the configuration was read from: the children read it too. `apart`: what hosts with
+        networks of their own have.
         """
         self.config = config = with_networks(config)
         self.numbers = numbers
         self._config_file = config_file
+        self._kind = apart
         self.cells = cells
         self.hosts = hosts
         self.directory = StateDirectory(Path(config.state.directory).absolute())
@@ -96,6 +99,8 @@ class SupervisedCloud:
         """Of all API processes, the first's first."""
         self.identity_url = ""
         self.images_url = ""
+        self.networks_url = ""
+        """Empty: the network service is not the embedded one."""
         self.metadata_url: str | None = None
         """Address of the metadata service; None: the configuration has no proxy that could ask it."""
         self.servers: LocalServers | None = None
@@ -182,7 +187,7 @@ class SupervisedCloud:
         if has_real_hosts(self.config):
             check_machine()
         self._hold()
-        self._apart, why_not = await asyncio.to_thread(open_hosts, self.config, self.directory)
+        self._apart, why_not = await asyncio.to_thread(open_hosts, self.config, self.directory, self._kind)
         self._way_out, way_out = await asyncio.to_thread(find_way_out, self.config, self.directory)
         self.notes += [note for note in (why_not, way_out) if note]
         check_notifications(self.config)
@@ -336,7 +341,8 @@ class SupervisedCloud:
             self.passwords = await http.seed(image)
             self.first_start = bool(self.passwords)
             self.directory.seal()
-            self.api_url, self.identity_url, self.images_url = http.api_url, http.identity_url, http.images_url
+            self.api_url, self.identity_url = http.api_url, http.identity_url
+            self.images_url, self.networks_url = http.images_url, http.networks_url
             cells = await databases.api.read(cell_rows.every)
             return tuple(cell for cell in cells if cell.name in names), http.ports
         finally:

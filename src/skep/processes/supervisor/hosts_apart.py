@@ -63,13 +63,17 @@ class HostsApart:
         """Return how the names of the network namespaces begin that a host has itself; empty for another's host."""
         return self._made[host].inside if host in self._made else ""
 
+    def address(self, host: str) -> str:
+        """Return the address of a host, by which this machine and the other hosts reach it."""
+        return str(self._made[host].address)
+
     def within(self, host: str) -> tuple[str, ...]:
         """Return the words before the command of the agent of a host."""
         return ("nsenter", f"--net={self._made[host].file}")
 
     def settings(self, config: Config, host: str, *, metadata_url: str | None = None) -> tuple[tuple[str, str], ...]:
         """Return the variables of the agent of a host; it asks the metadata service there. Raises Misconfigured."""
-        address = str(self._made[host].address)
+        address = self.address(host)
         options = {
             "networks": BRIDGE,
             "tunnel_address": address,
@@ -94,10 +98,13 @@ def with_external_network(config: Config) -> Config:
     return replace(config, networks=replace(config.networks, external_cidr=cidr))
 
 
-def open_hosts(config: Config, directory: StateDirectory) -> tuple[HostsApart | None, str]:
+def open_hosts(
+    config: Config, directory: StateDirectory, kind: type[HostsApart] = HostsApart
+) -> tuple[HostsApart | None, str]:
     """Have what the hosts of a cloud share, where they are apart; say why not, if that is not as was to be expected.
 
-    Blocks. Raises Misconfigured where the cloud has guests in such networks, and this machine cannot have them now.
+    `kind`: what each of them has. Blocks. Raises Misconfigured where the cloud has guests in such networks, and this
+    machine cannot have them now.
     """
     if not has_real_hosts(config) or os.geteuid() != 0 or any(one in config.compute.driver_options for one in CHOSEN):
         return None, ""
@@ -116,7 +123,7 @@ def open_hosts(config: Config, directory: StateDirectory) -> tuple[HostsApart | 
         write_private(file, f"{USER}\n".encode())
         return None, f"guests have no networks here, but a port of the loopback each: {error}"
     write_private(file, f"{BRIDGE}\n".encode())
-    return HostsApart(spaces, directory), ""
+    return kind(spaces, directory), ""
 
 
 def _remove(spaces: HostSpaces, directory: StateDirectory) -> None:
