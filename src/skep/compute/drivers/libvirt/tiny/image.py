@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pycdlib
@@ -31,14 +32,17 @@ LABEL tiny
 """
 
 
-def make(path: Path) -> None:
-    """Write the image. Raises Misconfigured for what the machine lacks, OSError."""
+def make(path: Path, programs: Mapping[str, bytes] | None = None) -> None:
+    """Write the image. Raises Misconfigured for what the machine lacks, OSError.
+
+    `programs`: more of them, by their names in `/bin`, in place of those of BusyBox.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="skep-tiny-") as made:
         directory = Path(made)
         unpacked = packages.unpack(directory)
         raw, new = directory / "tiny.raw", path.with_name(f"{path.name}.new")
-        _write_disk(unpacked, initramfs.make(unpacked), raw)
+        _write_disk(unpacked, initramfs.make(unpacked, programs or {}), raw)
         packages.run(["mke2fs", *FILE_SYSTEM, "-E", f"offset={STATE},{SEED}", str(raw), f"{STATE_KIB}k"], directory)
         packages.run(["qemu-img", "convert", "-c", "-f", "raw", "-O", "qcow2", str(raw), str(new)], directory)
         new.replace(path)

@@ -6,7 +6,8 @@ import gzip
 import importlib.resources
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -66,9 +67,10 @@ class ArchiveEntry(msgspec.Struct, frozen=True):
     content: bytes = b""
 
 
-def make(unpacked: Path) -> bytes:
+def make(unpacked: Path, programs: Mapping[str, bytes]) -> bytes:
     """Return the archive, compressed; the same packages make the same bytes. Raises Misconfigured, OSError."""
-    return gzip.compress(archive(_entries(unpacked)), mtime=0)
+    more = (ArchiveEntry(f"bin/{name}", 0o100755, content) for name, content in sorted(programs.items()))
+    return gzip.compress(archive(chain(_entries(unpacked), more)), mtime=0)
 
 
 def archive(entries: Iterator[ArchiveEntry]) -> bytes:
