@@ -72,7 +72,7 @@ chaos: install-lab $(if $(filter processes,$(DEPLOYMENT)),lab-packages)
 soak: install-lab lab-packages
 	@.venv/bin/python -m skep_lab.soak $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
 
-tempest: install-lab install-tempest $(if $(filter libvirt,$(DRIVER)),install-libvirt) $(if $(OWN),,install-neighbours $(if $(BARE),,install-neutron install-cinder tests-packages))
+tempest: install-lab install-tempest $(if $(filter libvirt,$(DRIVER)),install-libvirt lab-packages) $(if $(OWN),,install-neighbours $(if $(BARE),,install-neutron install-cinder tests-packages))
 	@.venv/bin/python -m skep_lab.tempest $(if $(BARE),--bare) $(if $(OWN),--own) \
 		$(if $(DRIVER),--driver $(DRIVER)) $(TEMPEST_ARGS)
 

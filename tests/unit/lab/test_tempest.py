@@ -37,8 +37,9 @@ def test_a_list_names_tests_of_every_folder(tmp_path: Path) -> None:
 def test_what_logs_in_is_usual_where_guests_are_machines() -> None:
     """Another pattern, or a list, chooses of all tests."""
     actions = "tempest.api.compute.servers.test_server_actions.ServerActionsTestJSON.test_reboot_server_hard[id-6]"
-    everything = [*SELECTED, actions, actions.replace("actions.", "actions_negative.")]
-    assert chosen(everything, Namespace(regex="", exclude="", list=None), LOGINS) == [actions]
+    scenario = "tempest.scenario.test_network_basic_ops.TestNetworkBasicOps.test_hotplug_nic[id-7]"
+    everything = [*SELECTED, actions, actions.replace("actions.", "actions_negative."), scenario]
+    assert chosen(everything, Namespace(regex="", exclude="", list=None), LOGINS) == [actions, scenario]
     assert chosen(everything, Namespace(regex="test_one", exclude="", list=None), LOGINS) == SELECTED[:2]
 
 
@@ -148,5 +149,11 @@ def test_the_configuration_of_a_cloud_whose_guests_are_logged_into(tmp_path: Pat
     assert "run_validation = false" in text
     assert "vnc_console = false" in text
     text = written(sections(replace(fake, logs_in=True, seconds=400), tmp_path))
-    for said in ("run_validation = true", "vnc_console = true", "ssh_timeout = 400", "build_timeout = 400"):
+    for said in (
+        "run_validation = true",
+        "vnc_console = true",
+        "ssh_timeout = 400",
+        "build_timeout = 400",
+        "back_and_forth = true",
+    ):
         assert said in text

@@ -73,7 +73,7 @@ def main() -> int:
     work.mkdir(parents=True, exist_ok=True)
     if way.prepare is not None and not asked.apart:
         way.prepare(work)
-        start_again([*sys.argv[1:], "--work", str(work), "--apart"])
+        start_again([*sys.argv[1:], "--work", str(work), "--apart"], work)
     configure(file=LogFile(work / "skep.log"), file_only=True)
     outcomes = asyncio.run(_run(asked, work, way))
     why = {

@@ -12,11 +12,12 @@ import httpx
 import msgspec
 
 from skep.config import load
-from skep.config.sections import Config, QuotaSettings
+from skep.config.sections import QuotaSettings
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from skep.processes.all_in_one import AllInOneCloud
 from skep.processes.ports import free_port
 from skep.processes.seeds import passwords_in
+from skep.processes.supervisor.cloud import SupervisedCloud
 from skep_lab.neighbours.all_services import all_neighbours
 from skep_lab.neighbours.identity_and_images import RealNeighbours, real_neighbours, sign_in
 from skep_lab.neighbours.programs import PASSWORD, REGION
@@ -129,22 +130,22 @@ async def _furnish(neighbours: RealNeighbours, compute_url: str) -> Surroundings
 @asynccontextmanager
 async def own_surroundings(work: Path) -> AsyncIterator[Surroundings]:
     """Run a cloud with identity, images and networks of its own, as long as the block lasts."""
-    async with own_cloud(own_config(work), PLAIN, hosts=HOSTS) as found:
+    config = http_config(work, quota=OWN_QUOTA)
+    networks = msgspec.structs.replace(config.networks, quota_security_group=100, quota_router=100)
+    config = msgspec.structs.replace(config, networks=networks)
+    async with (
+        serving_cloud(config, cells=1, hosts=HOSTS) as cloud,
+        furnished(cloud, PLAIN, hosts=HOSTS) as found,
+    ):
         yield found
 
 
-def own_config(work: Path) -> Config:
-    """Return the configuration of a cloud with services of its own, in which projects may have much."""
-    config = http_config(work, quota=OWN_QUOTA)
-    networks = msgspec.structs.replace(config.networks, quota_security_group=100, quota_router=100)
-    return msgspec.structs.replace(config, networks=networks)
-
-
 @asynccontextmanager
-async def own_cloud(config: Config, furniture: Furniture, *, hosts: int) -> AsyncIterator[Surroundings]:
-    """Run such a cloud, with furniture, as long as the block lasts."""
+async def furnished(
+    cloud: AllInOneCloud | SupervisedCloud, furniture: Furniture, *, hosts: int
+) -> AsyncIterator[Surroundings]:
+    """Have furniture in a cloud with services of its own, as its administrator, as long as the block lasts."""
     async with (
-        serving_cloud(config, cells=1, hosts=hosts) as cloud,
         signed_in(cloud, "admin", "admin") as admin,
         httpx.AsyncClient(timeout=SECONDS, trust_env=False, headers={"X-Auth-Token": admin.token}) as client,
     ):

@@ -23,6 +23,8 @@ class Surroundings:
     hosts: int
     external_network: str = ""
     """Empty: the cloud has no networks."""
+    network_extensions: tuple[str, ...] = ("all",)
+    """Aliases of what the network service has; `all`: whatever the suite knows of."""
     multiattach_type: str = ""
     """The type of volumes that several servers may have; empty: the cloud has no volumes."""
     logs_in: bool = False
@@ -59,7 +61,7 @@ def sections(cloud: Surroundings, work: Path) -> Sections:
             "project_network_cidr": "10.100.0.0/16",
             "project_network_mask_bits": "24",
         },
-        "network-feature-enabled": {"api_extensions": "all", "ipv6": "true"},
+        "network-feature-enabled": {"api_extensions": ",".join(cloud.network_extensions), "ipv6": "true"},
         "volume": {
             "catalog_type": "block-storage",
             "volume_size": "1",
@@ -87,6 +89,7 @@ def sections(cloud: Surroundings, work: Path) -> Sections:
         "compute-feature-enabled": {
             **dict.fromkeys(moves, several),
             **consoles,
+            "live_migrate_back_and_forth": logs_in,
             "vnc_console": logs_in,
             "resize": "true",
             # Of a guest that boots no agent answers yet, and the suite does not wait for one.

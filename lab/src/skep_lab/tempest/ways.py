@@ -17,6 +17,7 @@ from skep_lab.tempest.settings import Surroundings
 
 _FIRST = (PART, "scripts/bootstrap neighbours")
 _SERVERS = "rabbitmq-server and postgresql (packages of the distribution): scripts/system-packages tests"
+_LAB = "scripts/system-packages lab"
 _GUESTS = "make install-libvirt"
 
 
@@ -55,7 +56,10 @@ WAYS = {
     "libvirt": SuiteWay(
         command="make tempest OWN=1 DRIVER=libvirt",
         surroundings=guests.guest_surroundings,
-        needed=tuple((program, _GUESTS) for program in ("qemu-system-x86_64", "ip", "nft", "dnsmasq")),
+        needed=(
+            *((program, _GUESTS) for program in ("qemu-system-x86_64", "libvirtd", "ip", "nft", "dnsmasq")),
+            *((program, _LAB) for program in ("nats-server", "postgres", "ping")),
+        ),
         pattern=LOGINS,
         test_seconds=1200,
         prepare=guests.prepare,
