@@ -281,8 +281,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             self._own(uuid, attempt)
             self._disks.settle_drive(uuid, attempt, domain.XMLDesc())
             guarded(lambda: _go_on_writing(place / CONSOLE, self._disks.console(uuid, attempt)))
-            if state_of(domain) is PowerState.PAUSED:
-                open_disks(domain, start=start)
+            open_disks(domain, start=start)
             mark_whole(domain, label)
             self._end_awaiting(uuid, attempt)
             return state_of(domain)

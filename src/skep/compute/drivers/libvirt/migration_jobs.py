@@ -1,5 +1,4 @@
-"""What libvirt says of the migration of a guest that leaves its host, how that comes to nothing, and how the guest goes
-on where it came."""
+"""What libvirt says of a migration, how it comes to nothing, and how its guest goes on where it came."""
 
 from __future__ import annotations
 
@@ -58,8 +57,9 @@ def open_disks(domain: libvirt.virDomain, *, start: bool) -> None:
     """Let a guest go on that came paused; for a moment only, unless it is to `start`. Raises libvirt.libvirtError.
 
     QEMU opens its disks for writing just then. Before 10.0 it dies, and the guest with it, when a guest that has not
-    gone on since it came is to go again (QEMU's issue 2395).
+    gone on since it came is to go again (QEMU's issue 2395). One that runs by an end that was cut is paused, too.
     """
-    domain.resume()
-    if not start:
+    if domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED:
+        domain.resume()
+    if not start and domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING:
         domain.suspend()
