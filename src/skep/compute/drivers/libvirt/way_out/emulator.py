@@ -143,7 +143,7 @@ def _leave(folder: Path) -> None:
     done(library.unshare(_NEW_NAMESPACES), "namespaces of a user without rights")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         Path("/proc/self", name).write_text(text)
-    done(library.mount(b"none", bytes(folder), b"tmpfs", 0, b"mode=0700"), "a file system in a namespace")
+    done(library.mount(b"none", bytes(folder), b"tmpfs", 0, b"mode=0700,size=64k"), "a file system in a namespace")
     if NAME_SERVERS.exists():
         servers = folder / "name-servers"
         servers.write_text(f"nameserver {RESOLVER}\n")
