@@ -51,7 +51,7 @@ from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, mark_whole, state_of
 from skep.compute.drivers.libvirt.driver import LibvirtDriver, named
 from skep.compute.drivers.libvirt.mediated_devices import held_mediated
-from skep.compute.drivers.libvirt.migration_jobs import abort_job, figures_of, is_leaving, job_of, open_disks
+from skep.compute.drivers.libvirt.migration_jobs import abort_job, figures_of, is_leaving, job_of, open_disks, seen_of
 from skep.compute.drivers.libvirt.pci_devices import held_devices
 from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved
 from skep.compute.drivers.live import Copying
@@ -325,7 +325,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             found = self._domains.find(instance)
             if found is None or found[1].attempt != attempt:
                 return
-            job, halved = job_of(found[0]), is_halved(found[0])
+            job, halved = seen_of(found[0])
             if job:
                 copying.figures = figures_of(job, copying.figures, halved=halved)
             if halved:

@@ -7,7 +7,7 @@ from typing import Any
 import libvirt
 import msgspec
 
-from skep.compute.drivers.libvirt.post_copy import is_parted
+from skep.compute.drivers.libvirt.post_copy import is_halved, is_parted
 from skep.domain.server_migrations import CopyFigures
 
 PARTS = ("total", "processed", "remaining")
@@ -23,6 +23,16 @@ def job_of(domain: libvirt.virDomain) -> dict[str, Any]:
         raise
     leaves = stats.get("operation") == libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT
     return stats if leaves and stats.get("type") != libvirt.VIR_DOMAIN_JOB_NONE else {}
+
+
+def seen_of(domain: libvirt.virDomain) -> tuple[dict[str, Any], bool]:
+    """Return the migration of a domain, and whether its guest is in halves: of one that has left meanwhile nothing."""
+    try:
+        return job_of(domain), is_halved(domain)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            return {}, False
+        raise
 
 
 def is_leaving(domain: libvirt.virDomain) -> bool:
