@@ -247,6 +247,29 @@ async def test_a_guest_has_its_devices_as_long_as_it_is_there(tmp_path: Path, mo
         driver.close()
 
 
+@pytest.mark.parametrize(
+    "share",
+    [
+        ProviderShare(provider="mdev-0000:06:00.0-nvidia-222-00000000", resources={"VGPU": 1}),
+        ProviderShare(provider="nics", resources={"CUSTOM_NIC": 1}, devices=("0000:81:02.1",)),
+    ],
+    ids=["mediated", "PCI"],
+)
+async def test_a_guest_with_devices_does_not_come_live(tmp_path: Path, share: ProviderShare) -> None:
+    from skep.compute.drivers.libvirt.live import LiveMigratingLibvirtDriver
+    from skep.compute.drivers.libvirt.volumes import GuestVolumes
+
+    disks = GuestDisks(tmp_path, None)
+    volumes = GuestVolumes("host", disks, VolumeKinds(OsBricks("host", tmp_path)))
+    options = Options(virt_type="kvm", uri="test:///default")
+    driver = LiveMigratingLibvirtDriver("host", GuestsOfNothing(), disks, volumes, options, tmp_path)
+    one = msgspec.structs.replace(instance(), vifs=(), image=None)
+    with pytest.raises(DriverError, match="devices do not go to another host") as raised:
+        await driver.await_guest(one, 2, {}, Allocation(providers=(share,)), tmp_path)
+    assert raised.value.error == "MigrationPreCheckError"
+    driver.close()
+
+
 def test_libvirt_reads_the_samples_as_the_driver_does(tmp_path: Path) -> None:
     import libvirt
 
