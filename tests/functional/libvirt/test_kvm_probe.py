@@ -14,8 +14,8 @@ from skep.compute.drivers.libvirt.commands import Owner
 from skep.compute.drivers.libvirt.kvm_probe import FOUND, boots, virt_type_of
 from skep.compute.drivers.libvirt.options import Options
 from skep.domain.errors import Misconfigured
+from skep_lab.crash.counting_guests import COUNTS
 from tests.support import tiny_guests
-from tests.support.counting_guests import COUNTS
 from tests.support.libvirt_hosts import PARTS, host_directory, is_root, libvirt_driver
 from tests.support.tiny_guests import write_tiny_kernel
 

@@ -25,9 +25,9 @@ from skep.domain.images import Image
 from skep.domain.instances import PowerState
 from skep.domain.moves import ABORTED
 from skep.domain.vifs import Vif, VifAddress, VifSubnet
+from skep_lab.crash.counting_guests import COUNTS, counted
 from skep_lab.libvirt_daemons import LibvirtDaemon
 from tests.support.agents import instance
-from tests.support.counting_guests import COUNTS, counted
 from tests.support.libvirt_daemons import DAEMON_PARTS, daemon_driver, two_daemons
 from tests.support.libvirt_hosts import is_root
 

@@ -11,9 +11,9 @@ import pytest
 
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
+from skep_lab.crash.counting_guests import COUNTS, counted
 from skep_lab.libvirt_daemons import make_passable
 from tests.functional.test_images_of_servers import Images
-from tests.support.counting_guests import COUNTS, counted
 from tests.support.libvirt_daemons import DAEMON_PARTS, HOSTS, two_hosts
 from tests.support.memory_volumes import MemoryVolumes
 

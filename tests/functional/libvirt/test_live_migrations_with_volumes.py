@@ -16,9 +16,9 @@ from skep.contracts.live_migrations import remove
 from skep.domain.block_devices import BlockDevice
 from skep.domain.moves import ABORTED
 from skep.domain.volumes import ConnectedVolume, ServerVolume
+from skep_lab.crash.counting_guests import COUNTS
 from skep_lab.libvirt_daemons import LibvirtDaemon, make_passable
 from tests.functional.libvirt.test_live_migrations import HAS, SLOW, Hosts, live, with_a_guest
-from tests.support.counting_guests import COUNTS
 from tests.support.libvirt_daemons import DAEMON_PARTS, two_daemons
 from tests.support.noted_bricks import NotedBricks
 

@@ -19,8 +19,8 @@ from skep.contracts.eventually import eventually
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import PowerState
 from skep.domain.volumes import ExtendedVolume, SwapVolume
+from skep_lab.crash.counting_guests import COUNTS, counted
 from tests.functional.libvirt.test_volumes_of_hosts import BrickHost, server, volume
-from tests.support.counting_guests import COUNTS, counted
 from tests.support.libvirt_hosts import PARTS, host_directory, other_directory
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]

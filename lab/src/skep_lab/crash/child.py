@@ -162,7 +162,8 @@ async def serve(order: StartOrder) -> None:
     if order.config.compute.driver == "libvirt":
         from skep.compute.drivers.libvirt.disks import GUESTS  # what it needs is not installed everywhere
 
-        tell_of_calls(Path(order.config.compute.driver_options["directory"], GUESTS), switch.at_call)
+        guests = Path(order.config.compute.driver_options["directory"], GUESTS)
+        tell_of_calls({guests: "GUEST"}, switch.at_call)
     cloud = make_cloud(
         order.config, cells=order.cells, hosts=order.hosts, steps=Steps(Metrics(), crash_hook=switch.at_step)
     )

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import msgspec
 from skep.config.sections import Config
 from skep.domain.ids import InstanceUuid
 from skep_lab.crash.operation import ALONE
+from skep_lab.crash.points import Point
 from skep_lab.crash.process import CrashProcess
 from skep_lab.crash.walk import Walk, hosts_seen
 from skep_lab.witnesses import witness
@@ -84,11 +85,17 @@ class LibvirtWalk(Walk):
     def stop(self) -> None:
         """Stop the cloud, and what a failed walk has left of guests."""
         super().stop()
-        for host in self.hosts.values():
-            for process in host.processes():
-                os.kill(process, signal.SIGKILL)
         if self._own is not None:
+            for host in self.hosts.values():
+                for process in host.processes():
+                    os.kill(process, signal.SIGKILL)
             shutil.rmtree(self._own)
+
+    def crash(self, point: Point, trigger: Callable[[], object], *, comes: bool = True) -> None:
+        """Have the process end at a point."""
+        # A guest that is put aside is there no more, and counts: it has to be known before.
+        self._lives()
+        super().crash(point, trigger, comes=comes)
 
     def observe(self) -> Findings:
         """Look once: as at other clouds, and at what is on the hosts."""

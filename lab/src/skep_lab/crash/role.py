@@ -2,8 +2,9 @@
 
 It does what `skep serve ROLE` does, by the same parts, and reads its configuration from the same variables. It is
 forked from a process that has imported everything, since importing costs more than starting. Its clock may be wrong by
-a constant. Lines of JSON on its standard input are `Point`s, as for `skep_lab.crash.child`; a point without step and
-unit disarms it. At the end of its input it stops in good order, so it does not outlive its test.
+a constant. Lines of JSON on its standard input are `ChildOrder`s, as for `skep_lab.crash.child`, with a point, or for
+the calls of an agent's driver `libvirt`; a point without step, unit and call disarms it. At the end of its input it
+stops in good order, so it does not outlive its test.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from skep.telemetry import logs
 from skep.telemetry.metrics import Metrics
 from skep.telemetry.notifier import Notifier
 from skep.telemetry.steps import Steps
-from skep_lab.crash.child import Said, Switch, say
+from skep_lab.crash.calls import tell_of_host
+from skep_lab.crash.child import ChildOrder, Said, Switch, say
 from skep_lab.crash.forks import take
-from skep_lab.crash.points import Point
 
 
 class RoleOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,8 @@ async def run(order: RoleOrder, config: Config) -> None:
     switch = Switch()
     Database.commit_hook_of_new = switch.at_commit
     role = make_role(order, config, switch)
+    if isinstance(role, ComputeProcess) and config.compute.driver == "libvirt":
+        tell_of_host(config, role.directory, switch.at_call)
     obeying = asyncio.create_task(_obey(switch))
 
     async def started() -> None:
@@ -97,9 +100,12 @@ async def _obey(switch: Switch) -> None:
     orders = os.fdopen(0, "rb", buffering=0)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), orders)
     while line := await lines.readline():
-        point = msgspec.json.decode(line, type=Point)
-        switch.arm(point)
-        say(Said(event="armed", point=point))
+        told = msgspec.json.decode(line, type=ChildOrder)
+        if told.point is not None:
+            switch.arm(told.point)
+            say(Said(event="armed", point=told.point))
+        if told.calls:
+            say(Said(event="calls", calls=switch.called()))
     os.kill(os.getpid(), signal.SIGTERM)
 
 

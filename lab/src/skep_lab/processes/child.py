@@ -16,6 +16,7 @@ import msgspec
 
 from skep.contracts.eventually import PATIENCE
 from skep.processes.supervisor.child import ChildTask
+from skep_lab.crash.child import ChildOrder
 from skep_lab.crash.forks import PROCESSES, Passed
 from skep_lab.crash.points import Point
 from skep_lab.crash.role import RoleOrder, run_child
@@ -86,11 +87,21 @@ class RoleChild:
         if self._orders is None or self._child is None:
             return
         try:
-            self._orders.write(msgspec.json.encode(point) + b"\n")
+            self._orders.write(msgspec.json.encode(ChildOrder(point=point)) + b"\n")
         except BrokenPipeError:
             self._child.join(PATIENCE)
             return
         self._see_obeyed(time.monotonic() + PATIENCE)
+
+    def calls(self) -> tuple[str, ...]:
+        """Return what the driver `libvirt` of an agent has called since this was asked before. Raises RoleDied."""
+        assert self._orders is not None
+        assert self._hearing is not None
+        self._orders.write(msgspec.json.encode(ChildOrder(calls=True)) + b"\n")
+        said = self._hearing.next(time.monotonic() + PATIENCE)
+        if said is None or said.event != "calls":
+            raise RoleDied(f"{self.order.name} does not obey; the end of its log:\n{self.tail()}")
+        return said.calls
 
     def _see_obeyed(self, deadline: float) -> None:
         assert self._hearing is not None

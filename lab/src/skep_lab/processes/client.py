@@ -25,7 +25,7 @@ class ProcessCloudClient:
         self.api_urls = tuple(api_urls)
         self.headers: dict[str, str] = {}
         self._clouds_yaml = clouds_yaml
-        self._identity_url, self._images_url = identity_url, images_url
+        self.identity_url, self.images_url = identity_url, images_url
         self._turns = itertools.count()
         self._lock = threading.Lock()
         # Nothing here is encrypted, so reading certificates for each client would only cost time. A connection for
@@ -41,13 +41,13 @@ class ProcessCloudClient:
         proof = {"user": {"name": auth["username"], "password": auth["password"], "domain": domain}}
         scope = {"project": {"name": auth["project_name"], "domain": domain}}
         body = {"auth": {"identity": {"methods": ["password"], "password": proof}, "scope": scope}}
-        given = self._http.post(f"{self._identity_url}/auth/tokens", json=body).raise_for_status()
+        given = self._http.post(f"{self.identity_url}/auth/tokens", json=body).raise_for_status()
         token = given.headers["X-Subject-Token"]
         self.headers = {"X-Auth-Token": token, "OpenStack-API-Version": f"compute {MICROVERSION}"}
 
     def find_image(self) -> str:
         """Return the id of the image `tiny`."""
-        found = self._http.get(f"{self._images_url}/v2/images?name=tiny", headers=self.headers).raise_for_status()
+        found = self._http.get(f"{self.images_url}/v2/images?name=tiny", headers=self.headers).raise_for_status()
         return str(found.json()["images"][0]["id"])
 
     def ask(self, method: str, path: str, body: object = None) -> httpx.Response:

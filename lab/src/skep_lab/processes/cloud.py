@@ -14,7 +14,7 @@ import asyncio
 import dataclasses
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ NUMBERS = ProcessNumbers(api=2, super_conductor=2, scheduler=2, cell_conductor=2
 HOSTS_SECONDS = 1.5 * PATIENCE
 STOPPING_ORDER = ("api", "super-conductor", "compute", "cell-conductor", "scheduler")
 CONNECTIONS = "400"
+HostSettings = Callable[[str], tuple[tuple[str, str], ...]]
 SMALL_DISK = {"max_wal_size": "96MB", "min_wal_size": "32MB"}
 """What PostgreSQL is told whose disk is small."""
 
@@ -68,10 +69,12 @@ class ProcessCloud:
         hosts: int = 3,
         numbers: ProcessNumbers = NUMBERS,
         disk_bytes: int = 0,
+        host_settings: HostSettings = lambda _host: (),
     ) -> None:
         """Take settings without addresses, and how many cells, and hosts in each.
 
         `disk_bytes` puts the databases on a disk of that size, where we may mount one: see `databases_disk`.
+        `host_settings` gives the variables of the agent of a host by its name, which come after all others.
         """
         self.cells, self.hosts = cells, hosts
         self.names = tuple(f"cell{number}" for number in range(1, cells + 1))
@@ -98,6 +101,7 @@ class ProcessCloud:
         self.mounts: list[Path] = []
         """Directories of hosts on disks of their own."""
         self._numbers = numbers
+        self._host_settings = host_settings
         self._environment: dict[str, str] = {}
         self._directory = StateDirectory(self.state)
         self._client: ProcessCloudClient | None = None
@@ -211,10 +215,19 @@ class ProcessCloud:
         """The id of the image `tiny`."""
         return self._image
 
+    @property
+    def client(self) -> ProcessCloudClient:
+        """Who asks it, and knows where it is."""
+        assert self._client is not None, "the cloud was never started"
+        return self._client
+
     def ask(self, method: str, path: str, body: object = None) -> httpx.Response:
         """Send a request to whichever API process takes it; see `CloudClient.ask`."""
-        assert self._client is not None, "the cloud was never started"
-        return self._client.ask(method, path, body)
+        return self.client.ask(method, path, body)
+
+    def rows(self) -> witness_rows.Rows:
+        """Read the databases, past all links."""
+        return witness_rows.read_databases({name: self.postgres.url(name) for name in ("api", CELL0_NAME, *self.names)})
 
     def answer(self, path: str) -> Any:
         """Return what a GET answers. Raises httpx.HTTPStatusError unless it answers well."""
@@ -222,8 +235,7 @@ class ProcessCloud:
 
     def look(self, statuses: dict[str, str], hosts: dict[str, HostSeen]) -> Seen:
         """Read databases, past all links, and the hosts' logs."""
-        names = ("api", CELL0_NAME, *self.names)
-        rows = witness_rows.read_databases({name: self.postgres.url(name) for name in names})
+        rows = self.rows()
         # Agents of older releases make no disks, or leave those that younger ones made.
         disks = None if self.release is not None else tuple(witness_guests.disks(self.state))
         drives = None if self.release is not None else tuple(witness_guests.drives(self.state))
@@ -326,7 +338,7 @@ class ProcessCloud:
             hosts = [f"{cell.name}-host{number}" for number in range(1, self.hosts + 1)]
             url = f"nats://127.0.0.1:{self.to_nats[cell.name].port}"
             inside = replace(config, transport=replace(config.transport, url=url))
-            planned += orders_inside(inside, self._numbers, cell, hosts)
+            planned += orders_inside(inside, self._numbers, cell, hosts, self._host_settings)
         return planned
 
     def _linked(self, name: str) -> str:
