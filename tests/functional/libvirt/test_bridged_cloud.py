@@ -1,4 +1,4 @@
-"""A whole cloud whose guests are in networks of their host, as docs/libvirt.md tries it: its commands, one by one.
+"""A cloud whose guests are in networks of their host, as docs/libvirt-networks.md tries it: its commands, one by one.
 
 The machine, and the namespace that plays the outside, are namespaces that the test makes.
 """
@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-PAGE = Path(__file__).parents[3] / "docs" / "libvirt.md"
+PAGE = Path(__file__).parents[3] / "docs" / "libvirt-networks.md"
 OPTIONS = {"virt_type": "qemu", "networks": "bridge", "outside_interface": "out"}
 METADATA = "http://169.254.169.254/openstack/latest/meta_data.json"
 SOON = 30
@@ -126,7 +126,7 @@ def left_on(host: BridgedHost, leases: Path) -> str:
 
 async def test_the_page_is_true_of_a_whole_cloud(placed: tuple[BridgedHost, UpWithGuests]) -> None:
     host, up = placed
-    _, outside, start, make, enter, close, open_again, lead_away, delete = blocks_under(PAGE, "#### Try bridges")
+    _, outside, start, make, enter, close, open_again, lead_away, delete = blocks_under(PAGE, "### Try bridges")
     assert f"DRIVER_OPTIONS='{json.dumps(OPTIONS)}'" in start[1], "the cloud of the page is this one"
     for line in outside:
         host.run(*line.split())

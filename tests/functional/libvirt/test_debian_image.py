@@ -38,8 +38,9 @@ pytestmark = [
 
 CLONE = Path(__file__).parents[3]
 PAGE = CLONE / "docs" / "libvirt.md"
+NETWORKS = CLONE / "docs" / "libvirt-networks.md"
 HEADING = "### A Debian of one's own"
-BRIDGES = "#### Try bridges"
+BRIDGES = "### Try bridges"
 NAME = "debian"
 CREATED = f"--image {NAME} --flavor {NAME} --user-data hello"
 ASKED = "hostname; cloud-init status --wait --long || :"
@@ -142,7 +143,7 @@ async def host(up: UpWithGuests) -> AsyncIterator[BridgedHost]:
 async def test_the_metadata_service_tells_it_the_same(up: UpWithGuests, host: BridgedHost) -> None:
     """In a network of its host, and without a config drive."""
     _, _, (image, flavor, script, _), _ = blocks_under(PAGE, HEADING)
-    _, outside, _, make, [enter], *_ = blocks_under(PAGE, BRIDGES)
+    _, outside, _, make, [enter], *_ = blocks_under(NETWORKS, BRIDGES)
     for line in outside:
         host.run(*line.split())
     with shell(host, up.folder, up.state / "clouds.yaml") as user:

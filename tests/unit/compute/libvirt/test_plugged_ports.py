@@ -37,7 +37,7 @@ from tests.support.agents import instance
 PORT = "00000001-0000-4000-8000-000000000001"
 NETWORK = "00000002-0000-4000-8000-000000000002"
 SERVER = InstanceUuid("2f8c0a6e-7a0b-4b5c-8c0e-0d9f1c3b7a11")
-PAGE = Path(__file__).parents[4] / "docs" / "libvirt.md"
+PAGE = Path(__file__).parents[4] / "docs" / "libvirt-networks.md"
 SOCKET = VifDetails(vhostuser_socket="/run/vhu1", vhostuser_mode="server")
 COMMON = {"port": PORT, "network": NETWORK, "mac": "fa:16:3e:00:00:01", "mtu": 1400}
 TAP = {**COMMON, "device": "tap00000001-00"}

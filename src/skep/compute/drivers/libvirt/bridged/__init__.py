@@ -1,4 +1,4 @@
-"""Networks on hosts: makes a host so that its guests have what `HostNetworks` says (docs/libvirt.md, "Networks").
+"""Networks on hosts: makes a host so that its guests have what `HostNetworks` says (docs/libvirt-networks.md).
 
 `plan` turns what is wanted into data (`state`), with the text of nft (`filters`, `routing`) and of dnsmasq (`leases`);
 none of that touches the host. `host` compares the data with what is there and changes the difference, by the programs
