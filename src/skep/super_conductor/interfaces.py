@@ -113,13 +113,17 @@ class Interfaces:
         return await self._parts.in_each_cell("bindings of ports", self._bind_in)
 
     async def _bind_in(self, access: CellAccess) -> bool:
-        beside_noted, anew_noted = await access.read(_noted)
+        if access.cell.is_cell0:
+            return False
+        (beside_noted, anew_noted), misbound = await access.read(lambda found: (_noted(found), _misbound(found)))
         if anew_noted:
             await renew(self._parts, access)
         if beside_noted:
             await self._bind_beside(access)
             await access.write(partial(second_bindings.look_again, limit=BATCH))
-        hosts, beside, providers = await access.read(_misbound)
+        if anew_noted or beside_noted:
+            misbound = await access.read(_misbound)
+        hosts, beside, providers = misbound
         if not hosts:
             return False
         left = await self._released(access, list(hosts))
@@ -253,4 +257,6 @@ def _misbound(
     """
     hosts = interfaces.misbound(connection, BATCH)
     named = list(hosts)
+    if not named:
+        return {}, {}, {}
     return hosts, second_bindings.beside(connection, named), interfaces.providers_of(connection, named)
