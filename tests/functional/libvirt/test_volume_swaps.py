@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -32,10 +34,20 @@ SWAP = SwapVolume(
 )
 
 
+@contextmanager
+def nothing_left(directory: Path) -> Iterator[None]:
+    """End what a test that fails has left of guests."""
+    try:
+        yield
+    finally:
+        for process in (directory / "libvirt" / "run" / "qemu").glob("instance-*.pid"):
+            os.kill(int(process.read_text()), signal.SIGKILL)
+
+
 def test_a_guest_counts_on_over_another_volume_though_its_agent_was_killed() -> None:
     """The next agent goes on with the copy; then nothing of the old volume is needed."""
     uuid, size = new_uuid(), 20 * MIB
-    with other_directory() as directory:
+    with other_directory() as directory, nothing_left(directory):
         program = [sys.executable, "-m", "tests.support.libvirt_agent"]
         swap, old, new = [*program, "swap", str(directory), uuid], directory / "old", directory / "new"
         old.write_bytes(COUNTS + os.urandom(size - len(COUNTS)))
