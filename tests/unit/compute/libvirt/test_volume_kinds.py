@@ -15,6 +15,7 @@ from skep.compute.drivers.libvirt.volume_disks import (
     FileSource,
     RbdSource,
     VolumeDisk,
+    backing_files,
     found_volume,
     free_target,
     target_of_volume,
@@ -161,3 +162,11 @@ def test_a_volume_is_found_again_by_its_serial() -> None:
 def test_what_is_told_of_a_connection_is_not_shown() -> None:
     assert "secret" not in repr(volume("iscsi", auth_password="secret"))
     assert msgspec.json.decode(msgspec.json.encode(volume("iscsi", auth_password="secret")))["data"]
+
+
+def test_the_files_below_that_of_a_volume_are_found_in_their_order() -> None:
+    layers = "".join(f'<backingStore type="file" index="{index}"><source file="/v/{index}"/>' for index in (5, 3))
+    disk = f'<source file="/v/7" index="7"/>{layers}<backingStore/></backingStore></backingStore><serial>v-1</serial>'
+    domain = f"<domain><devices><disk>{disk}</disk></devices></domain>"
+    assert list(backing_files(domain, "v-1").items()) == [("/v/5", "5"), ("/v/3", "3")]
+    assert backing_files(domain, "v-2") == {}

@@ -247,7 +247,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
                 abort_job(domain)
                 time.sleep(LOOK)
             # On shared storage the end of what arrived at the target has left them root's.
-            self._own(instance, attempt)
+            self._own(domain, attempt)
             if start and state_of(domain) is PowerState.PAUSED:
                 domain.resume()
             return state_of(domain)
@@ -278,7 +278,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             if label.whole:
                 return state_of(domain)
             # On shared storage the end of the source's guest has left its files root's.
-            self._own(uuid, attempt)
+            self._own(domain, attempt)
             self._disks.settle_drive(uuid, attempt, domain.XMLDesc())
             guarded(lambda: _go_on_writing(place / CONSOLE, self._disks.console(uuid, attempt)))
             open_disks(domain, start=start)
@@ -487,9 +487,10 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         found = moving_disks(domain.XMLDesc(MIGRATABLE), directory)
         return tuple(disk for disk in found if disk.name in (*ROOTS, EPHEMERAL, SWAP, FAT_DRIVE))
 
-    def _own(self, instance: InstanceUuid, attempt: int) -> None:
+    def _own(self, domain: libvirt.virDomain, attempt: int) -> None:
+        instance = InstanceUuid(domain.UUIDString())
         self._disks.own(instance, attempt)
-        self._volumes.own(instance, attempt)
+        self._volumes.own(instance, attempt, domain.XMLDesc())
 
     def _end_awaiting(self, instance: InstanceUuid, attempt: int) -> None:
         for pool in _pools(self._connection.get(), pool_name(instance, attempt)):

@@ -16,7 +16,7 @@ import msgspec
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.buses import DiskBus
 from skep.compute.drivers.libvirt.disks import VOLUMES, GuestDisks, guarded
-from skep.compute.drivers.libvirt.volume_disks import FileSource, Source, VolumeDisk, has_source
+from skep.compute.drivers.libvirt.volume_disks import FileSource, Source, VolumeDisk, backing_files, has_source
 from skep.compute.drivers.libvirt.volume_kinds import VolumeKinds, disk_of, in_file
 from skep.compute.whole_file import write_whole
 from skep.domain.decoding import json_decoder
@@ -201,8 +201,8 @@ class GuestVolumes:
             self._write(instance, attempt, there)
         return found
 
-    def own(self, instance: InstanceUuid, attempt: int) -> None:
-        """Give the volumes of an attempt that are files to the user that QEMU runs as.
+    def own(self, instance: InstanceUuid, attempt: int, domain: str) -> None:
+        """Give the volumes of an attempt that are files, and what is below them, to the user that QEMU runs as.
 
         Where libvirt does not know that hosts share them, the end of a guest on another host has left them root's. A
         server of files may keep them from root; then they are as they were, and QEMU says whether it can open them.
@@ -210,7 +210,8 @@ class GuestVolumes:
         for one in self.of(instance, attempt):
             if isinstance(one.source, FileSource):
                 try:
-                    self._disks.own_file(Path(one.source.path))
+                    for path in (one.source.path, *backing_files(domain, one.volume.volume_id)):
+                        self._disks.own_file(Path(path))
                 except OSError as error:
                     log.warning("volume %s keeps its owner: %s", one.volume.volume_id, error)
 
