@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
-from skep_lab.libvirt_daemons import LibvirtDaemon
 from skep_lab.processes.libvirt_operations import CALLS, AgentCase, called, cases, die_at
 from skep_lab.processes.libvirt_walk import HostOfDaemon, Kind, LibvirtAgentsWalk
 from tests.support.libvirt_daemons import DAEMON_PARTS, HOSTS, two_daemons
@@ -25,41 +26,44 @@ Walked = Callable[[Kind, Callable[[LibvirtAgentsWalk], None]], None]
 OPERATIONS = [(kind, name) for kind, operations in CALLS.items() for name in operations]
 
 
-@pytest.fixture(scope="module")
-def daemons() -> Iterator[tuple[LibvirtDaemon, ...]]:
-    with two_daemons() as pair:
-        yield pair
-
-
-@pytest.fixture(scope="module")
-def walked(daemons: tuple[LibvirtDaemon, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walked]:
-    """Do something with a cloud of a kind, and see that nothing is left; after a failure it is a new one."""
-    walks: list[LibvirtAgentsWalk] = []
-    hosts = tuple(
-        HostOfDaemon(name=name, root=daemon.root, options=daemon.options)
-        for name, daemon in zip(HOSTS, daemons, strict=True)
-    )
-
-    def one(kind: Kind, story: Callable[[LibvirtAgentsWalk], None]) -> None:
-        if walks and walks[0].kind != kind:
-            walks.pop().stop()
-        walk = walks.pop() if walks else LibvirtAgentsWalk(tmp_path_factory.mktemp("cloud"), kind, hosts)
+@contextmanager
+def walking(root: Path, kind: Kind) -> Iterator[LibvirtAgentsWalk]:
+    """Have a cloud of a kind, with libvirtds of its own."""
+    with two_daemons() as daemons:
+        hosts = tuple(
+            HostOfDaemon(name=name, root=daemon.root, options=daemon.options)
+            for name, daemon in zip(HOSTS, daemons, strict=True)
+        )
+        walk = LibvirtAgentsWalk(root, kind, hosts)
         try:
-            if not walk.process.lives:
-                walk.start()
-            story(walk)
-            walk.clear()
-        except BaseException:
-            walk.process.kill()
+            walk.start()
+            yield walk
+        finally:
             walk.stop()
-            for daemon in daemons:
-                daemon.clear()
-            raise
-        walks.append(walk)
 
-    yield one
-    for walk in walks:
-        walk.stop()
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walked]:
+    """Do something with a cloud of a kind, and see that nothing is left; after a failure it is a new one."""
+    with ExitStack() as running:
+        walks: list[LibvirtAgentsWalk] = []
+
+        def one(kind: Kind, story: Callable[[LibvirtAgentsWalk], None]) -> None:
+            if not walks or walks[0].kind != kind:
+                walks.clear()
+                running.close()
+                walks.append(running.enter_context(walking(tmp_path_factory.mktemp("cloud"), kind)))
+            [walk] = walks
+            try:
+                story(walk)
+                walk.clear()
+            except BaseException:
+                walks.clear()
+                walk.process.kill()
+                running.close()
+                raise
+
+        yield one
 
 
 @pytest.mark.sampled(1)

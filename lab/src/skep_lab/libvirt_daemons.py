@@ -126,23 +126,15 @@ class LibvirtDaemon:
 
     def stop(self) -> None:
         """End it and what it runs."""
-        if self._process is not None:
-            self.clear()
-            self._end(signal.SIGTERM)
-
-    def clear(self) -> None:
-        """Remove all domains and pools that it has."""
         import libvirt  # it may not be installed
 
+        if self._process is None:
+            return
         connection = libvirt.open(self.uri)
-        for domain in connection.listAllDomains():
-            if domain.isActive():
-                domain.destroy()
-        for domain in connection.listAllDomains():
-            domain.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM)
-        for pool in connection.listAllStoragePools():
-            pool.destroy()
+        for domain in connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE):
+            domain.destroy()
         connection.close()
+        self._end(signal.SIGTERM)
 
     def _end(self, number: signal.Signals) -> None:
         assert self._process is not None

@@ -56,6 +56,8 @@ class Walk:
     """Servers of an operation: one to which something is done, the others stay as they are."""
     networks: object = "auto"
     """What servers have of networks."""
+    flavor = "1"
+    """Of which servers are."""
 
     def __init__(self, root: Path, kind: CloudKind = PLAIN) -> None:
         """Make a cloud; one that keeps servers deletes them softly, and keeps them longer than any test lasts."""
@@ -95,7 +97,7 @@ class Walk:
         body = {
             "server": {
                 "name": name,
-                "flavorRef": "1",
+                "flavorRef": self.flavor,
                 "imageRef": self.process.image,
                 "networks": self.networks,
                 "config_drive": True,

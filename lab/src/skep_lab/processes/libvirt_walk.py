@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +26,10 @@ Kind = Literal["cold", "live", "shared", "slow"]
 """Which cloud: disks go from agent to agent; hosts meet in an exchange, and disks are copied while their guests run, or
 are on both hosts; likewise copied, but slower than a guest writes."""
 LOOPBACK = "127.0.0.1"
+SMALL: dict[str, Any] = {"id": "small", "name": "small", "ram": 64, "vcpus": 1, "disk": 0}
+"""What guests are that are copied while they run."""
+ON_THE_WAY = ("hosts/*/*/arrivals/*", "exchange/*")
+"""What of moves is below the state directory of the cloud while they last."""
 SLOW = {"migration_mib_per_second": 4}
 """What a guest writes again and again takes longer than it may stand still for."""
 
@@ -53,12 +56,11 @@ class LibvirtAgentsWalk(LibvirtWalk):
         self.shared = kind == "shared"
         self.image = COUNTS_BOOTS if kind == "cold" else COUNTS
         self.networks = "auto" if kind == "cold" else "none"
+        self.flavor = "1" if kind == "cold" else SMALL["id"]
         self._options: dict[str, dict[str, Any]] = {}
         found: list[QemuHost] = []
         for host in hosts:
-            # What a failed walk has left is not seen by the next one.
-            directory = found[0].directory if found and self.shared else Path(tempfile.mkdtemp(dir=host.root))
-            directory.chmod(0o711)
+            directory = (hosts[0] if self.shared else host).root / "own"
             found.append(QemuHost(name=host.name, directory=directory, daemon=host.root))
             own = {**OPTIONS, **host.options, **(SLOW if kind == "slow" else {}), "directory": str(directory)}
             self._options[host.name] = own
@@ -82,6 +84,11 @@ class LibvirtAgentsWalk(LibvirtWalk):
 
         return DyingAgent(root, config, cells=1, hosts=len(self._options), host_settings=settings)
 
+    def start(self) -> None:
+        """Start the cloud, which has the small flavor."""
+        super().start()
+        self.process.ask("POST", "/flavors", {"flavor": SMALL}).raise_for_status()
+
     def rows(self) -> witness_rows.Rows:
         """Read the databases."""
         return self.process.cloud.rows()
@@ -100,11 +107,13 @@ class LibvirtAgentsWalk(LibvirtWalk):
     def observe(self) -> Findings:
         """Look once. While a guest migrates both hosts know of it; in the end one does."""
         found = super().observe()
-        if self.kind == "cold":
-            return found
-        homes = [str(one.instance) for host in self.hosts.values() for one in host.lives()]
-        twice = [f"{uuid} is on both hosts" for uuid in sorted(set(homes)) if homes.count(uuid) > 1]
-        return msgspec.structs.replace(found, double_built=(), leaked=(*found.leaked, *twice))
+        state = self.process.state
+        left = [f"{path} is on its way" for name in ON_THE_WAY for path in state.glob(name)]
+        if self.kind != "cold":
+            homes = [str(one.instance) for host in self.hosts.values() for one in host.lives()]
+            left += [f"{uuid} is on both hosts" for uuid in sorted(set(homes)) if homes.count(uuid) > 1]
+            found = msgspec.structs.replace(found, double_built=())
+        return msgspec.structs.replace(found, leaked=(*found.leaked, *left))
 
     def write_disk(self, uuid: str, content: bytes) -> None:
         """Wait until the guest does what shows later that it is the same."""
