@@ -10,7 +10,8 @@ from skep_lab.tempest.outcomes import name_of
 
 COMPUTE = r"^tempest\.(serial_tests\.)?api\.compute\."
 LOGINS = (
-    COMPUTE + r"(servers\.test_(create_server|server_actions|attach_interfaces|novnc)|admin\.test_(create_server|live_migration))\."
+    COMPUTE + r"(servers\.test_(create_server|server_actions|attach_interfaces|novnc)\."
+    r"|admin\.test_(create_server|live_migration)\.)"
     r"|^tempest\.scenario\.test_(network|server)_basic_ops\."
 )
 """Of tests that want a guest: most log into it."""
