@@ -19,6 +19,7 @@ _ENDED = ("virDomainDestroy", "virDomainDestroy", "virDomainUndefineFlags")
 _SENT = ("send manifest", *("send data", "send data", "send end") * 2)
 _KEPT = ("os.mkdir ARRIVAL", *("keep data", "keep data", "keep end") * 2)
 _RECEIVED = ("os.mkdir GUEST", "run prlimit", "run prlimit", "os.rename disk")
+_GROWN = ("os.mkdir GUEST", "run prlimit", "run prlimit", "run prlimit", "os.rename disk")
 _LEFT = ("os.remove base.qcow2", "os.remove disk", "os.rmdir ARRIVAL")
 _MADE = ("os.rename config.iso", "virDomainDefineXML", "virDomainCreate", "virDomainSetMetadata")
 _FILES = ("os.remove config.iso", "os.remove disk", "os.remove base.qcow2", "os.remove console.log", "os.rmdir GUEST")
@@ -36,10 +37,10 @@ CALLS: Mapping[Kind, Mapping[str, Mapping[Side, tuple[str, ...]]]] = {
         "migrate": {"here": (*_ENDED, *_SENT), "there": (*_KEPT, *_RECEIVED, *_LEFT, *_MADE)},
         "revert": {
             "here": (*_ENDED, *_FILES),
-            "there": ("os.mkdir GUEST", "run prlimit", "run prlimit", "os.rename disk", *_MADE, *_FILES),
+            "there": (*_RECEIVED, *_MADE, *_FILES),
         },
         "confirm": {"here": (), "there": _FILES},
-        "resize": {"here": (*_ENDED, *_SENT), "there": (*_KEPT, *_RECEIVED, *_LEFT, *_MADE)},
+        "resize": {"here": (*_ENDED, *_SENT), "there": (*_KEPT, *_GROWN, *_LEFT, *_MADE)},
     },
     "live": {
         "live-migrate": {
