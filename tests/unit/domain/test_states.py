@@ -117,7 +117,8 @@ def test_the_tasks_are_named_as_nova_names_them() -> None:
         "powering-on powering-off rebooting rebooting_hard pausing unpausing suspending resuming deleting "
         "shelving shelving_image_pending_upload shelving_image_uploading shelving_offloading unshelving spawning "
         "rescuing unrescuing updating_password triggering_crash_dump swapping_volume extending_volume "
-        "attaching_volume detaching_volume snapshotting_volume deleting_volume_snapshot "
+        "attaching_interface detaching_interface attaching_volume detaching_volume snapshotting_volume "
+        "deleting_volume_snapshot "
         "soft-deleting restoring image_snapshot_pending image_snapshot image_backup image_uploading".split()
     )
 

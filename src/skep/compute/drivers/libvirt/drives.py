@@ -8,17 +8,19 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-
-import pycdlib
+from typing import TYPE_CHECKING
 
 from skep.compute.drivers.libvirt.commands import Owner
+
+if TYPE_CHECKING:
+    import pycdlib
 
 VOLUME = "config-2"
 
 
 def write_drive(files: Mapping[str, bytes], path: Path) -> None:
     """Write an ISO file that holds these files, by their paths. Raises OSError."""
-    drive = pycdlib.PyCdlib()
+    drive = _drive()
     drive.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=VOLUME)
     try:
         places: dict[PurePosixPath, str] = {PurePosixPath("/"): ""}
@@ -50,12 +52,18 @@ def lay_out(directory: Path, files: Mapping[str, bytes], owner: Owner | None) ->
 
 def read_drive(path: Path) -> dict[str, bytes]:
     """Return the files of a config drive by their paths. Raises OSError."""
-    drive = pycdlib.PyCdlib()
+    drive = _drive()
     drive.open(str(path))
     try:
         return dict(_files(drive))
     finally:
         drive.close()
+
+
+def _drive() -> pycdlib.PyCdlib:
+    import pycdlib  # few machines have it, and most of what knows of disks does without
+
+    return pycdlib.PyCdlib()
 
 
 def _files(drive: pycdlib.PyCdlib) -> Iterator[tuple[str, bytes]]:
