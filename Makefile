@@ -92,7 +92,7 @@ crash: install-all install-others $(if $(filter libvirt,$(DRIVER)),install-libvi
 	EVERYWHERE=1 $(PYTEST) -m crash --timeout 7200 $(TEST_ARGS) \
 		$(if $(filter libvirt,$(DRIVER)),tests/crash/test_walk*_on_libvirt.py,tests)
 
-check: install-all install-tempest lab-packages
+check: install-all lab-packages
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	@$(MAKE) --no-print-directory --jobs=2 types fast-tests

@@ -40,7 +40,9 @@ class Stage:
         self.once_released: Callable[[], object] = list
         """What happens once, before the next answer to `release_port`."""
         self.refuses = False
-        access = SimpleNamespace(read=self._run, write=self._run, cell=SimpleNamespace(uuid="c", name="c", is_cell0=False))
+        access = SimpleNamespace(
+            read=self._run, write=self._run, cell=SimpleNamespace(uuid="c", name="c", is_cell0=False)
+        )
 
         async def in_each_cell(_what: str, work: Callable[[Any], Awaitable[bool]]) -> bool:
             return await work(access)
