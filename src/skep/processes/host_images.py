@@ -36,6 +36,7 @@ class Disk(NamedTuple):
 
     total: int
     free: int
+    """Without what is owed to guests: negative where that is more than there is."""
 
 
 class HostImages:
@@ -94,7 +95,7 @@ class HostImages:
 
     def _usage(self, directory: Path) -> Disk:
         found = shutil.disk_usage(directory)
-        return Disk(total=found.total, free=max(found.free - sum(owed(directory) for owed in self._owed), 0))
+        return Disk(total=found.total, free=found.free - sum(owed(directory) for owed in self._owed))
 
     async def close(self) -> None:
         """End transfers and connections. The files stay."""

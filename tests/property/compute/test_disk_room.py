@@ -131,6 +131,7 @@ class DiskOfHost(RuleBasedStateMachine):
         with (place / "disk.raw").open("wb") as disk:
             disk.truncate(size * UNIT)
         self.servers[self.made] = Server(size, image)
+        assert self.usage(self.root).free >= self.room.use().owed
 
     @rule(data=st.data())
     def write(self, data: st.DataObject) -> None:

@@ -20,15 +20,15 @@ class Usage(NamedTuple):
     free: int
 
 
-def room(directory: Path, total: int = 100, **settings: object) -> DiskRoom:
-    """Return the room of a disk of so many units."""
+def room(directory: Path, total: int = 100, free: int = 0, **settings: object) -> DiskRoom:
+    """Return the room of a disk of so many units, of which some are free."""
     (directory / "guests").mkdir(exist_ok=True)
     return DiskRoom(
         directory / "guests",
         RoomSettings(**settings),  # type: ignore[arg-type]
         overlay="disk",
         whole=("disk.raw", "swap"),
-        usage=lambda _path: Usage(total * UNIT, 0),
+        usage=lambda _path: Usage(total * UNIT, free * UNIT),
     )
 
 
@@ -99,3 +99,18 @@ def test_an_operator_may_keep_some_of_it_or_promise_more_than_there_is(tmp_path:
         found.take(one, fits * UNIT, 0)
         assert found.owed() == 20 * UNIT or fits == 15
         assert found.owed(Path("/proc")) == 0, "another disk owes them nothing"
+
+
+def test_a_server_that_is_promised_nothing_more_takes_what_is_free(tmp_path: Path) -> None:
+    """A rebuild or a rescue on a host that was filled before images were counted has no other host to go to."""
+    found, one = room(tmp_path, 20, free=16), place(tmp_path)
+    found.take(one, 20 * UNIT, 0)
+    written(place(tmp_path, "two_1") / "base.raw", 4)
+    found.take(one, 20 * UNIT, 0)
+    found.take(one, 20 * UNIT, 5 * UNIT)
+    with pytest.raises(DriverError, match="room for"):
+        found.take(one, 20 * UNIT, 17 * UNIT)
+    with written(one / "disk.raw", 1).open("r+b") as disk:
+        disk.truncate(20 * UNIT)
+    with pytest.raises(DriverError, match="room for"):
+        found.take(one, 21 * UNIT, 0)

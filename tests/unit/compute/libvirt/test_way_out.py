@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -13,12 +15,13 @@ import msgspec
 import pytest
 
 from skep.compute.drivers.base import DriverError
-from skep.compute.drivers.libvirt.domain import GuestLabel, GuestShape, guest_xml
+from skep.compute.drivers.libvirt.domain import GuestLabel, GuestShape, guest_xml, with_way_out
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.user_networks import arguments, user_interfaces
 from skep.compute.drivers.libvirt.way_out import emulator, ways
 from skep.compute.drivers.libvirt.way_out.emulator import NoWayOut, local_blocks
 from skep.compute.drivers.libvirt.way_out.ways import WayOut, make_way_out
+from skep.contracts.eventually import PATIENCE
 from skep.domain.ids import InstanceUuid
 from tests.unit.compute.libvirt.test_user_networks import vif
 
@@ -120,3 +123,32 @@ def test_without_a_guest_the_program_is_qemu(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(os, "execv", lambda path, words: became.append((path, words)))
     emulator.main("/usr/bin/qemu", ["-S"])
     assert became == [("/usr/bin/qemu", ["/usr/bin/qemu", "-S"])]
+
+
+def test_a_guest_is_told_what_is_closed_now() -> None:
+    described = guest_xml(shape(WAY))
+    assert with_way_out(described, WAY.told(20022)) is None
+    more = msgspec.structs.replace(WAY, closed=(*WAY.closed, "198.51.100.0/24"))
+    changed = with_way_out(described, more.told(20022))
+    assert changed is not None
+    assert with_way_out(changed, more.told(20022)) is None
+    assert with_way_out(guest_xml(shape(None)), more.told(20022)) is None
+
+
+FAILS = """
+import sys
+from pathlib import Path
+from skep.compute.drivers.libvirt.way_out import emulator
+
+def refuse(_folder):
+    raise emulator.NoWayOut("no namespaces")
+
+emulator.TUN, emulator._leave = "/dev/null", refuse
+emulator.enter({"closed": [], "port": None}, Path(sys.argv[1]))
+"""
+
+
+def test_a_way_that_cannot_be_had_leaves_no_process(tmp_path: Path) -> None:
+    """One that waited for slirp4netns's turn would keep what says why open."""
+    done = subprocess.run([sys.executable, "-c", FAILS, tmp_path], capture_output=True, timeout=PATIENCE, check=False)
+    assert b"no namespaces" in done.stderr

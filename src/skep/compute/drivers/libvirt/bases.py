@@ -65,6 +65,7 @@ class ImageBases:
         shared = self._directory / _key(image, base.suffix)
         if self._linked(shared, base) and self._is_good(image, shared, base):
             take(0)  # it is among what guests use already
+            self._make_room(self._owed())
             return
         size = file.stat().st_blocks * 512
         take(size)

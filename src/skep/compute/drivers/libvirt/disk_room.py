@@ -101,14 +101,16 @@ class DiskRoom:
     def take(self, place: Path, disks: int, image: int) -> None:
         """Note that an attempt gets disks of so many bytes, and so many of an image that no guest uses yet.
 
-        Raises DriverError `NoSpaceLeft` where they were promised to others; OSError.
+        A server that is promised nothing more by it, as in a rebuild or a rescue, gets what is free. Raises DriverError
+        `NoSpaceLeft` where the bytes were promised to others; OSError.
         """
         with self._looking:
+            before = self._use().promised
             self._coming[place.name] = _Coming(disks=disks, image=image)
             usage = shutil.disk_usage(self._guests) if self._usage is None else self._usage(self._guests)
             use = self._use()
             room = int((usage.total - self._settings.reserved - use.images) * self._settings.ratio)
-            if use.promised > room:
+            if use.promised > room and (use.promised > before or usage.free < image):
                 del self._coming[place.name]
                 raise DriverError(
                     "NoSpaceLeft",

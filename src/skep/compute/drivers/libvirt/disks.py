@@ -330,7 +330,8 @@ class GuestDisks:
         self._make_directory(place)
         base = next((name for name in files if name.startswith("base.")), None)
         root = 0 if instance.is_volume_backed else instance.flavor.root_gb * GIB
-        with self._taking(place, root + _beside_root(instance), None if base is None else files[base]):
+        # Schedulers asked for the disks alone, and the guest is put aside by now: what its image takes is not refused.
+        with self._taking(place, root + _beside_root(instance), None):
             for name in filter(None, (base, EPHEMERAL if EPHEMERAL in files else None)):
                 self._copy(files[name], place / name, shared=name == base)
         if instance.flavor.ephemeral_gb and EPHEMERAL in files:

@@ -293,6 +293,16 @@ def _add_interfaces(root: ET.Element, shape: GuestShape) -> None:
             ET.SubElement(command, f"{{{QEMU}}}env", name=TOLD, value=shape.way_out.told(shape.label.ssh_port))
 
 
+def with_way_out(domain: str, told: str) -> str | None:
+    """Return the XML of a domain whose way out is told this; None: it is so, or there is no way out."""
+    root = ET.fromstring(domain)  # noqa: S314 - of libvirt
+    variable = root.find(f"{{{QEMU}}}commandline/{{{QEMU}}}env[@name='{TOLD}']")
+    if variable is None or variable.get("value") == told:
+        return None
+    variable.set("value", told)
+    return ET.tostring(root, encoding="unicode")
+
+
 def taps_of(domain: str) -> tuple[str, ...]:
     """Return the links of the host that a domain's XML names for its interfaces."""
     targets = ET.fromstring(domain).iterfind("devices/interface[@type='ethernet']/target")  # noqa: S314 - of libvirt

@@ -26,6 +26,7 @@ from skep.compute.drivers.libvirt.domain import (
     label_element,
     read_label,
     taps_of,
+    with_way_out,
     without_taps,
 )
 from skep.compute.drivers.libvirt.guest_cells import guest_place
@@ -196,6 +197,10 @@ class GuestDomains:
             changed = with_screen(domain.XMLDesc(INACTIVE), wanted=self._options.graphics == "vnc")
             if changed is not None:
                 self._connection.get().defineXML(changed)
+            if self._way_out is not None:
+                changed = with_way_out(domain.XMLDesc(INACTIVE), self._way_out.told(label.ssh_port))
+                if changed is not None:
+                    self._connection.get().defineXML(changed)
             self._lose_taps(domain, label)
         # One that goes on as it was goes on without what another server has got meanwhile, or not at all.
         self._plug(domain, label, others=self._taken(label) if is_suspended else frozenset())

@@ -76,6 +76,9 @@ def enter(told: Mapping[str, Any], folder: Path) -> None:
     socket_path = f"/proc/{os.getpid()}/root{folder}/api"
     child = os.fork()
     if child == 0:
+        # Its own ends would keep it waiting for itself where this process ends first.
+        for descriptor in (held, goes, ready):
+            os.close(descriptor)
         _become_slirp(waits, ends, says, socket_path)
     for descriptor in (ends, waits, says):
         os.close(descriptor)

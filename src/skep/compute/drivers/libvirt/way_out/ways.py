@@ -28,6 +28,8 @@ SYSTEMS_PYTHON = "/usr/bin/python3"
 """Where the user that QEMU runs as does not get to the agent's own."""
 LINK_LOCAL = IPv4Network("169.254.0.0/16")
 """Where a machine that is a guest itself is told who it is, and what it may."""
+MULTICAST = IPv4Network("224.0.0.0/4")
+"""What is sent there the machine itself hears, too."""
 SECONDS = 30.0
 """So long a try may take."""
 LINES = 3
@@ -53,7 +55,7 @@ def make_way_out(directory: Path, closed: Sequence[str], owner: Owner | None) ->
     Raises DriverError `NetworksUnavailable` that says why there is none, ValueError for what is no block of addresses,
     OSError.
     """
-    blocks = tuple(str(block) for block in (LINK_LOCAL, *map(IPv4Network, closed)))
+    blocks = tuple(str(block) for block in (LINK_LOCAL, MULTICAST, *map(IPv4Network, closed)))
     found = {program: shutil.which(program, path=PATH) for program in (QEMU, SLIRP)}
     lacks = [program for program, path in found.items() if path is None]
     if lacks:
