@@ -21,7 +21,8 @@ class NotedBricks(Bricks):
         """The protocol that the host does not have."""
         self.failing = ""
         """The volume that cannot be connected."""
-
+        self.names: dict[str, str] = {}
+        """Volumes that have the devices of others."""
         self.boots = 0
         """How often the host has booted: its devices have other names then."""
         self.stuck = False
@@ -35,7 +36,7 @@ class NotedBricks(Bricks):
         if data["name"] == self.failing:
             raise DriverError("VolumeUnavailable", f"{self.failing} is not there")
         self.asked.append(("connect", protocol, data["name"]))
-        path = self.directory / f"{data['name']}{self.boots or ''}"
+        path = self.directory / f"{self.names.get(data['name'], data['name'])}{self.boots or ''}"
         before = self.directory / f"{data['name']}{self.boots - 1 or ''}"
         if self.boots and before.exists():
             before.rename(path)

@@ -105,12 +105,25 @@ def snapshot(name: str, **files: str | None) -> AssistSnapshot:
     )
 
 
-async def test_what_a_guest_writes_is_in_the_latest_file_of_its_volume(guest: VolumeOfFiles) -> None:
-    """Of a guest that runs, and of one that is off; merging keeps it, and the next agent knows of it."""
+async def test_what_a_guest_writes_is_in_the_latest_file_of_its_volume(
+    guest: VolumeOfFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a guest that runs, and of one that is off; merging keeps it, and the next agent knows of it.
+
+    A snapshot of which libvirt's last word was lost is made: the volume service would go on from the old file.
+    """
     await guest.boots()
     await guest.has_booted(1, "root")
     guest.over("root", "first")
     first = snapshot("s-1", new_file="first")
+    write_to_new = guest.driver._write_to_new  # type: ignore[attr-defined]
+
+    def cut(*told: object) -> PowerState:
+        monkeypatch.undo()
+        write_to_new(*told)
+        raise DriverError("VolumeSnapshotFailed", "the connection was cut")
+
+    monkeypatch.setattr(guest.driver, "_write_to_new", cut)
     assert await guest.of_snapshots.create_volume_snapshot(guest.uuid, first) is PowerState.RUNNING
     await guest.of_power.reboot(guest.uuid, hard=True)
     await guest.has_booted(2, "first")
@@ -128,6 +141,9 @@ async def test_what_a_guest_writes_is_in_the_latest_file_of_its_volume(guest: Vo
     await guest.of_power.power_on(guest.uuid)
     await guest.has_booted(3, "second")
     assert (guest.boots_in("root"), guest.boots_in("first")) == (1, 2)
+    used = snapshot("s-2", file_to_merge="second", merge_target_file="root")
+    with pytest.raises(DriverError, match="second is not below"):
+        await guest.of_snapshots.delete_volume_snapshot(guest.uuid, used)
     for _ in range(2):
         assert await guest.of_snapshots.delete_volume_snapshot(guest.uuid, into_first) is PowerState.RUNNING
         assert guest.boots_in("root") == 2

@@ -197,3 +197,44 @@ async def test_what_was_not_let_go_of_goes_when_the_guest_starts(host: BrickHost
     await driver.power_on(uuid)
     assert host.connected() == ["new"]
     assert sources(uuid) == 2 * [{"old": str(host.bricks.directory / "new")}]
+
+
+async def test_a_device_with_the_name_of_the_old_one_is_not_taken_for_a_copy(host: BrickHost) -> None:
+    """The host was switched off amid the copying, and gives its devices other names."""
+    uuid, driver = await with_volume(host), host.driver
+    assert isinstance(driver, PowerDriver)
+    assert isinstance(driver, OtherVolumeDriver)
+    await driver.connect_other(uuid, 1, SWAP, volume("new"))
+    await driver.power_off(uuid)
+    host.bricks.names = {"new": "old"}
+    with pytest.raises(DriverError) as raised:
+        await swapped(host, uuid)
+    assert raised.value.error == "InstanceNotRunning"
+    assert host.connected() == ["old"]
+    assert sources(uuid) == 2 * [{"old": str(host.bricks.directory / "old")}]
+
+
+async def test_while_libvirt_is_away_nothing_is_said_of_a_swap(
+    host: BrickHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid = await with_volume(host)
+    (host.bricks.directory / "old").write_bytes(os.urandom(MIB))
+    connection = host.driver._connection  # type: ignore[attr-defined]
+    get, away = connection.get, [False] * 4
+
+    def cut(*_told: object) -> bool:
+        away[:] = [True] * 4
+        raise DriverError("HypervisorUnavailable", "the connection was cut")
+
+    def answer() -> object:
+        if any(away) and away.pop():
+            raise DriverError("HypervisorUnavailable", "libvirt is away")
+        return get()
+
+    monkeypatch.setattr(connection, "get", answer)
+    monkeypatch.setattr(host.driver, "_is_swap_copied", cut)
+    with pytest.raises(DriverError, match="was cut"):
+        await swapped(host, uuid)
+    assert away == []
+    assert host.connected() == ["old"], "nothing is copied to the other one any more"
+    assert sources(uuid) == 2 * [{"old": str(host.bricks.directory / "old")}]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -37,6 +39,11 @@ from skep.domain.volumes import ConnectedVolume, ExtendedVolume
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
+LOOK = 0.2
+"""Seconds between two looks at what QEMU does with volumes."""
+AWAY = "HypervisorUnavailable"
 GIB = 1 << 30
 IN_USE = "VolumeInUse"
 """The error of a volume of which its guest does not let go."""
@@ -57,6 +64,32 @@ class LibvirtVolumes(abc.ABC):
     @abc.abstractmethod
     async def _look(self, look: Callable[[], T]) -> T:
         """Look at something of a server, whatever is being done with it."""
+
+    async def _once_answered(self, instance: InstanceUuid, work: Callable[[], T], *, failure: str) -> T:
+        """Do something about a guest that a lost answer of libvirt has left in doubt, however long libvirt is away.
+
+        Raises DriverError for what libvirt refuses once it answers.
+        """
+        answers = False
+        while True:
+            try:
+                return await self._work(instance, work, failure=AWAY)
+            except DriverError as error:
+                if error.error != AWAY:
+                    raise
+                if answers:
+                    raise DriverError(failure, error.message) from error
+                log.warning("what became of a volume of %s is not known yet: %s", instance, error.message)
+            answers = await self._answers()
+
+    async def _answers(self) -> bool:
+        """Tell whether libvirt answers, a moment later where it does not."""
+        try:
+            await self._look(lambda: self._connection.get().getLibVersion())
+        except DriverError:
+            await asyncio.sleep(LOOK)
+            return False
+        return True
 
     async def connect_volumes(self, instance: InstanceUuid, attempt: int, volumes: Sequence[ConnectedVolume]) -> None:
         """Connect the volumes of an attempt whose guest is not there yet; one that is there keeps what it has."""

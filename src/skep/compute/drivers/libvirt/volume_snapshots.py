@@ -16,7 +16,7 @@ import libvirt
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.domains import INACTIVE, state_of
 from skep.compute.drivers.libvirt.guest_agents import still
-from skep.compute.drivers.libvirt.volume_calls import LibvirtVolumes, bus_of
+from skep.compute.drivers.libvirt.volume_calls import LOOK, LibvirtVolumes, bus_of
 from skep.compute.drivers.libvirt.volume_disks import (
     FileSource,
     backing_files,
@@ -31,8 +31,6 @@ from skep.domain.instances import PowerState
 from skep.domain.volumes import AssistSnapshot
 
 FAILED = "VolumeSnapshotFailed"
-LOOK = 0.2
-"""Seconds between two looks whether files are merged."""
 SNAPSHOT = (
     libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_DISK_ONLY
     | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_NO_METADATA
@@ -79,7 +77,13 @@ class LibvirtVolumeSnapshots(LibvirtVolumes):
 
     async def create_volume_snapshot(self, instance: InstanceUuid, snapshot: AssistSnapshot) -> PowerState:
         """Have a guest write to the new file, now and when it starts next."""
-        return await self._work(instance, lambda: self._write_to_new(instance, snapshot), failure=FAILED)
+        try:
+            return await self._work(instance, lambda: self._write_to_new(instance, snapshot), failure=FAILED)
+        except DriverError:
+            # The volume service takes a failure for a guest that writes to the old file.
+            if not await self._once_answered(instance, lambda: self._uses_new(instance, snapshot), failure=FAILED):
+                raise
+            return await self._once_answered(instance, lambda: self._write_to_new(instance, snapshot), failure=FAILED)
 
     async def delete_volume_snapshot(self, instance: InstanceUuid, snapshot: AssistSnapshot) -> PowerState:
         """Have QEMU merge files, while the guest goes on; go on with what was begun before."""
@@ -107,6 +111,12 @@ class LibvirtVolumeSnapshots(LibvirtVolumes):
         domain = self._connection.get().defineXML(with_volume(domain.XMLDesc(INACTIVE), disk))
         self._volumes.settle(instance, label.attempt, domain.XMLDesc(INACTIVE))
         return state_of(domain)
+
+    def _uses_new(self, instance: InstanceUuid, snapshot: AssistSnapshot) -> bool:
+        """Tell whether the guest writes to the new file."""
+        used = self._volume_file(instance, snapshot)
+        new = FileSource(str(used.beside(snapshot.new_file)))
+        return has_source(used.domain.XMLDesc(), used.volume_id, new)
 
     def _begin_to_merge(self, instance: InstanceUuid, snapshot: AssistSnapshot) -> bool:
         """Begin to merge unless that was done, or is being done; tell whether it is."""
@@ -161,7 +171,13 @@ def _below(used: _VolumeFile, snapshot: AssistSnapshot) -> dict[str, str] | None
     _check_running(used)
     below = backing_files(used.domain.XMLDesc(), used.volume_id)
     if snapshot.merge_target_file is not None:
-        return below if str(used.beside(snapshot.file_to_merge or "")) in below else None
+        merged, target = used.beside(snapshot.file_to_merge or ""), used.beside(snapshot.merge_target_file)
+        if str(merged) in below:
+            return below
+        # The volume service removes the file on this word: that it is merged shows by what is below still.
+        if merged == used.path or str(target) not in below:
+            raise DriverError(FAILED, f"volume {used.volume_id}: {merged.name} is not below what the guest writes to")
+        return None
     wanted = [] if snapshot.file_to_merge is None else [str(used.beside(snapshot.file_to_merge))]
     return None if list(below)[:1] == wanted else below
 

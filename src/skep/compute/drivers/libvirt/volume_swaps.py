@@ -17,7 +17,7 @@ from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.buses import DiskBus
 from skep.compute.drivers.libvirt.domains import INACTIVE, state_of
 from skep.compute.drivers.libvirt.guest_devices import domain_of
-from skep.compute.drivers.libvirt.volume_calls import LibvirtVolumes, bus_of
+from skep.compute.drivers.libvirt.volume_calls import LOOK, LibvirtVolumes, bus_of
 from skep.compute.drivers.libvirt.volume_disks import (
     Source,
     VolumeDisk,
@@ -38,8 +38,6 @@ from skep.domain.volumes import ConnectedVolume, SwapVolume
 log = logging.getLogger(__name__)
 
 FAILED = "VolumeSwapFailed"
-LOOK = 0.2
-"""Seconds between two looks at how far the copying is."""
 MIB = 1 << 20
 COPY = libvirt.VIR_DOMAIN_BLOCK_COPY_REUSE_EXT | libvirt.VIR_DOMAIN_BLOCK_COPY_TRANSIENT_JOB
 """The volume service has made the other volume. A copying is no reason for libvirt to keep a guest from its end."""
@@ -97,9 +95,19 @@ class LibvirtVolumeSwaps(LibvirtVolumes):
         """Connect the other volume of a swap, unless the guest uses it by now."""
 
         def work() -> None:
-            domain_of(self._domains, instance, attempt)
+            domain = domain_of(self._domains, instance, attempt)
+            runs = bool(domain.isActive())
+            if not runs:
+                # By the names of before: after a boot of the host another device may have one of them.
+                self._volumes.settle(instance, attempt, domain.XMLDesc(INACTIVE))
             there = self._volumes.by_attachment(instance, attempt, swap.new_attachment_id)
             if there is not None and there.is_guests:
+                return
+            if not runs:
+                if there is not None:
+                    self._volumes.drop(instance, attempt, there)
+                raise _not_running(instance)
+            if there is not None and _is_used(domain, there):
                 return
             old = self._volumes.find(instance, attempt, swap.old_volume_id)
             if old is None:
@@ -117,7 +125,7 @@ class LibvirtVolumeSwaps(LibvirtVolumes):
                 copied = await self._look(lambda: self._is_swap_copied(instance, swap, copying))
             return await self._work(instance, lambda: self._end_swap(instance, swap), failure=FAILED)
         except DriverError:
-            left = await self._work(instance, lambda: self._undo_swap(instance, swap), failure=FAILED)
+            left = await self._once_answered(instance, lambda: self._undo_swap(instance, swap), failure=FAILED)
             if left is None:
                 raise
             return left
@@ -130,7 +138,7 @@ class LibvirtVolumeSwaps(LibvirtVolumes):
         copying.check()
         domain, ready = wanted.domain, wanted.is_ready
         if not domain.isActive():
-            raise DriverError("InstanceNotRunning", f"{instance} does not run: only QEMU copies its volumes")
+            raise _not_running(instance)
         if ready is None:
             if domain.blockJobInfo(wanted.target):
                 # Of a swap that came to nothing, and was not undone.
@@ -209,3 +217,15 @@ class LibvirtVolumeSwaps(LibvirtVolumes):
         if there is None or there.source is None:
             raise DriverError(FAILED, f"volume {swap.new_volume_id} is not connected")
         return _Swap(domain, label.attempt, there, there.source)
+
+
+def _is_used(domain: libvirt.virDomain, there: VolumeAtHost) -> bool:
+    """Tell whether QEMU copies to the other volume of a swap by now, or its guest uses it."""
+    if there.source is None:
+        return False
+    described, at = domain.XMLDesc(), (there.replaces, there.source)
+    return mirrored_to(described, *at) is not None or has_source(described, *at)
+
+
+def _not_running(instance: InstanceUuid) -> DriverError:
+    return DriverError("InstanceNotRunning", f"{instance} does not run: only QEMU copies its volumes")

@@ -186,7 +186,8 @@ class GuestVolumes:
     def again(self, instance: InstanceUuid, attempt: int) -> dict[str, Source]:
         """Connect what an attempt has once more, before its guest starts: the host may have been switched off.
 
-        Return where QEMU finds each volume now: a device may have another name after a boot. Raises DriverError.
+        Return where QEMU finds each volume now: a device may have another name after a boot. What was to come in the
+        place of another one has none then. Raises DriverError.
         """
         kept = self.of(instance, attempt)
         found: dict[str, Source] = {}
@@ -195,7 +196,10 @@ class GuestVolumes:
                 with self._connecting:
                     found[one.volume.volume_id] = self._kinds.connect(one.volume)
         there = tuple(
-            msgspec.structs.replace(one, source=found[one.volume.volume_id]) if one.is_guests else one for one in kept
+            msgspec.structs.replace(one, source=found.get(one.volume.volume_id) if one.is_guests else None)
+            if one.is_guests or one.replaces
+            else one
+            for one in kept
         )
         if there != kept:
             self._write(instance, attempt, there)
