@@ -224,6 +224,8 @@ COPIES: dict[str, Copy] = {
 """The name of an action that makes an image -> what writes the file that is sent."""
 
 COPYINGS: dict[str, Copied] = {"swap_volume": _swap_volume}
+LONG = {*COPYINGS, "volume_snapshot_delete"}
+"""Actions in which bytes of volumes are copied while the guest goes on."""
 """The name of an action that copies while the guest goes on, until it is aborted -> what it is on a host."""
 
 AFTERWARDS: dict[str, Callable[..., Operation | None]] = {"shelve": _after_shelve}
@@ -491,7 +493,7 @@ class GuestActions:
         async with host.step("act", instance, order.attempt, order.context) as step:
             if file is None:
                 operation = _operation(host.driver, run, means)
-                call: Change = "live_copy" if order.action in COPYINGS else "action"
+                call: Change = "live_copy" if order.action in LONG else "action"
                 result = await host.calls.change(call, operation, instance, on_begin=begins)
             else:
                 copying = COPIES[order.action](host.driver, order, file)

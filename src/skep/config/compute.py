@@ -212,12 +212,18 @@ class DriverLimits(Section, frozen=True, kw_only=True):
     )
     spawn: Annotated[float, Meta(gt=0, description="Making a guest")] = 900.0
     destroy: Annotated[float, Meta(gt=0, description="Removing a guest, or one resource that was made for it")] = 600.0
-    action: Annotated[float, Meta(gt=0, description="Starting, stopping or rebooting a guest")] = 600.0
+    action: Annotated[
+        float, Meta(gt=0, description="Anything else that is done to a guest, such as a start or a reboot")
+    ] = 600.0
     snapshot: Annotated[
         float, Meta(gt=0, description="Copying the disk of a guest; after that, sending it to the image service")
     ] = 1800.0
     live_copy: Annotated[
-        float, Meta(gt=0, description="Copying a guest that runs; its cell ends a live migration long before that")
+        float,
+        Meta(
+            gt=0,
+            description="Copying a guest that runs, or a volume of one; a cell ends live migrations long before that",
+        ),
     ] = 604800.0
 
 

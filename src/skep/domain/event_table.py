@@ -155,7 +155,11 @@ TABLE = (
     ),
     _not("compute.exception", NO_PHASE, "errors are in the log and in the fault of a server"),
     _not("metrics.update", NO_PHASE, "monitors of hosts are read by the scheduler alone"),
-    _not("libvirt.connect", (ERROR,), "Skep has no driver for libvirt yet"),
+    _not(
+        "libvirt.connect",
+        (ERROR,),
+        "an agent that does not reach its libvirt says so in its log",
+    ),
 )
 
 BY_NAME = {row.name: row for row in TABLE}
