@@ -314,7 +314,8 @@ def what_next(
     yield "Type next, in another terminal:"
     yield f"  export OS_CLIENT_CONFIG_FILE={clouds_yaml.resolve()} OS_CLOUD=skep PATH=$PATH:{_programs()}"
     yield "  openstack server list"
-    yield "  openstack server create --image tiny --flavor m1.small --min 3 --max 3 more"
+    more = "--flavor m1.tiny --key-name first" if logs_in else "--flavor m1.small"
+    yield f"  openstack server create --image tiny {more} --min 3 --max 3 more"
     if server is not None:
         yield f"  skep server explain {server}"
         if logs_in:

@@ -88,5 +88,6 @@ def test_consoles_are_told_of_only_where_guests_have_some(tmp_path: Path) -> Non
     assert set(real) - set(plain) == {
         "  openstack console log show one",
         "  skep server console one",
+        "  openstack server create --image tiny --flavor m1.tiny --key-name first --min 3 --max 3 more",
         "Ctrl-C stops; all is kept, and guests run on.",
     }

@@ -17,7 +17,13 @@ from skep.domain.ids import CellUuid
 from skep.processes.directory import StateDirectory
 from skep.processes.supervisor import real_hosts
 from skep.processes.supervisor.plan import ProcessNumbers, orders_inside
-from skep.processes.supervisor.real_hosts import check_machine, guests_directory, host_settings, tiny_image
+from skep.processes.supervisor.real_hosts import (
+    check_machine,
+    guests_directory,
+    host_settings,
+    tiny_image,
+    where_guests_are,
+)
 
 CELL = Cell(uuid=CellUuid("7f0c0a6e-7a0b-4b5c-8c0e-0d9f1c3b7a11"), name="cell1")
 STATE = StateDirectory(Path("/s"))
@@ -72,10 +78,22 @@ def test_guests_of_root_are_where_another_user_gets_to(monkeypatch: pytest.Monke
     assert len(str(place)) <= LONGEST_DIRECTORY
 
 
-def test_a_state_directory_that_is_too_long_is_refused_by_name() -> None:
-    state = Path("/") / ("s" * 40)
+def test_guests_are_below_the_home_directory_where_the_state_directory_is_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("HOME", "/home/newcomer")
+    assert guests_directory(Path("/s"), "host") == Path("/s/guests/host")
+    assert where_guests_are(config(), Path("/s")) == ""
+    state = Path("/home/newcomer/a/clone/of/skep/.skep")
+    places = {guests_directory(state, host) for host in ("cell1-host1", "cell10-host10")}
+    assert len(places) == 2
+    assert {place.parent for place in places} == {Path("/home/newcomer/.skep-guests")}
+    assert where_guests_are(config(), state).startswith("guests are in /home/newcomer/.skep-guests, since")
+    assert where_guests_are(config(directory="/d"), state) == ""
+    monkeypatch.setenv("HOME", f"/home/{'n' * 40}")
     with pytest.raises(Misconfigured, match=f"{state} is too long.*SKEP_STATE__DIRECTORY"):
-        guests_directory(state, "host")
+        where_guests_are(config(), state)
 
 
 def test_a_machine_without_qemu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_a_plain_user_has_it_where_it_was_tried(tmp_path: Path, tried: list[Path]) -> None:
     told, said = find_way_out(config({"virt_type": "kvm"}), StateDirectory(tmp_path))
     assert told == {"way_out": "slirp4netns"}
-    assert said == "guests reach the outside by slirp4netns, and nothing of this machine"
+    assert said == "new guests reach the outside by slirp4netns, and nothing of this machine"
     [directory] = tried
     assert directory.parent == tmp_path
     assert list(tmp_path.iterdir()) == [], "nothing of the try is left"
@@ -49,7 +49,7 @@ def test_a_machine_that_does_not_allow_it_has_closed_guests_and_says_why(
     monkeypatch.setattr(ways_out, "make_way_out", refuse)
     told, said = find_way_out(config(), StateDirectory(tmp_path))
     assert told == {}
-    assert said == "guests reach nothing outside of their QEMU: slirp4netns is of no use here: /dev/net/tun"
+    assert said == "new guests reach nothing outside of their QEMU: slirp4netns is of no use here: /dev/net/tun"
 
 
 @pytest.mark.parametrize("options", [{"networks": "user"}, {"way_out": "none"}, {"uri": "u"}, {"directory": "/d"}])

@@ -42,7 +42,14 @@ from skep.processes.stopping import stop_part
 from skep.processes.supervisor.child import Child, ChildTask
 from skep.processes.supervisor.hosts_apart import HostsApart, loopback_ports, open_hosts, with_external_network
 from skep.processes.supervisor.plan import ProcessNumbers, orders_above, orders_inside, settings_above
-from skep.processes.supervisor.real_hosts import HOSTS, check_machine, has_real_hosts, host_settings, tiny_image
+from skep.processes.supervisor.real_hosts import (
+    HOSTS,
+    check_machine,
+    has_real_hosts,
+    host_settings,
+    tiny_image,
+    where_guests_are,
+)
 from skep.processes.supervisor.servers import LocalServers
 from skep.processes.supervisor.ways_out import find_way_out
 from skep.processes.wiring import MEMORY
@@ -186,10 +193,11 @@ class SupervisedCloud:
     async def _start(self) -> None:
         if has_real_hosts(self.config):
             check_machine()
+        elsewhere = where_guests_are(self.config, self.directory.root)
         self._hold()
         self._apart, why_not = await asyncio.to_thread(open_hosts, self.config, self.directory, self._kind)
         self._way_out, way_out = await asyncio.to_thread(find_way_out, self.config, self.directory)
-        self.notes += [note for note in (why_not, way_out) if note]
+        self.notes += [note for note in (why_not, way_out, elsewhere) if note]
         check_notifications(self.config)
         config = await self._with_servers()
         config = config if self._apart is None else with_external_network(config)

@@ -26,6 +26,9 @@ HOSTS = 1
 PROGRAMS = ("qemu-system-x86_64", "qemu-img")
 DEFAULTS = {"virt_type": "qemu"}
 """Options of the driver where the configuration has none: in software, which works on every machine."""
+OF_HOME = ".skep-guests"
+"""Below the home directory of a plain user: the directories of hosts whose state directory has a long path."""
+FIRST_HOST = "cell1-host1"
 PIECE = 1 << 20
 
 
@@ -72,17 +75,36 @@ def host_settings(
 def guests_directory(state: Path, host: str) -> Path:
     """Return where a host has its guests: QEMU, which never runs as root, gets there, and libvirt bounds the length.
 
-    Raises Misconfigured for a state directory whose path is too long.
+    Those of a plain user are below the state directory, or below the home directory where that path is too long.
+    Raises Misconfigured where this is, too.
     """
     if os.geteuid() == 0:
-        return OPEN_TO_OTHERS / hashlib.sha256(str(state).encode()).hexdigest()[:8] / host
-    place = state / "guests" / host
-    if len(os.fsencode(place)) > LONGEST_DIRECTORY:
+        return OPEN_TO_OTHERS / _hashed(state) / host
+    place, other = state / "guests" / host, Path.home() / OF_HOME / _hashed(state / host)
+    found = next((one for one in (place, other) if len(os.fsencode(one)) <= LONGEST_DIRECTORY), None)
+    if found is None:
         raise Misconfigured(
-            f"the state directory {state} is too long for libvirt, which takes {LONGEST_DIRECTORY} bytes for {place}: "
-            "choose a shorter one (SKEP_STATE__DIRECTORY)"
+            f"the state directory {state} is too long for libvirt, which takes {LONGEST_DIRECTORY} bytes for {place}, "
+            f"and so is {other}: choose a shorter one (SKEP_STATE__DIRECTORY)"
         )
-    return place
+    return found
+
+
+def where_guests_are(config: Config, state: Path) -> str:
+    """Return what is said of guests that are not below the state directory of a plain user; nothing of others.
+
+    Raises Misconfigured where they can be nowhere.
+    """
+    if not has_real_hosts(config) or os.geteuid() == 0 or "directory" in config.compute.driver_options:
+        return ""
+    place = guests_directory(state, FIRST_HOST)
+    if place.is_relative_to(state / "guests"):
+        return ""
+    return f"guests are in {place.parent}, since the path of the state directory is too long for libvirt"
+
+
+def _hashed(path: Path) -> str:
+    return hashlib.sha256(str(path).encode()).hexdigest()[:8]
 
 
 def tiny_image(file: str = "") -> FirstImage:

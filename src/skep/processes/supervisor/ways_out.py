@@ -28,5 +28,5 @@ def find_way_out(config: Config, directory: StateDirectory) -> tuple[Mapping[str
         with tempfile.TemporaryDirectory(prefix="way-out-", dir=directory.root) as tried:
             make_way_out(Path(tried), (), None)
     except (DriverError, OSError) as error:
-        return {}, f"guests reach nothing outside of their QEMU: {error}"
-    return {"way_out": SLIRP}, "guests reach the outside by slirp4netns, and nothing of this machine"
+        return {}, f"new guests reach nothing outside of their QEMU: {error}"
+    return {"way_out": SLIRP}, "new guests reach the outside by slirp4netns, and nothing of this machine"

@@ -68,7 +68,10 @@ def enter(told: Mapping[str, Any], folder: Path) -> None:
 
     `folder` is empty in them but for what is written here: nothing of it is left when they end.
     """
-    os.close(os.open(TUN, os.O_RDWR))
+    try:
+        os.close(os.open(TUN, os.O_RDWR))
+    except PermissionError as error:
+        raise NoWayOut(f"{TUN}: {error.strerror}; root has to let users open it (chmod 666 {TUN})") from error
     closed = {*local_blocks(LOCAL.read_text().splitlines()), *map(IPv4Network, told["closed"])}
     ends, held = os.pipe()
     waits, goes = os.pipe()
