@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -93,7 +94,10 @@ SERVICES = ("tests", "contract", "neighbours")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw the seed of the samples; workers of a run in parallel have that of their parent."""
+    """Take interrupts, and draw the seed of the samples; workers of a run in parallel have that of their parent."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell has its background ignore it, and programs that tests start and interrupt would, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     samples.draw_seed(repeatable=IN_CI)
     durations.register(config)
     limits.register(config)
