@@ -22,7 +22,7 @@ from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import PowerState
 from skep.domain.volumes import ExtendedVolume, SwapVolume
 from skep_lab.crash.counting_guests import COUNTS, counted
-from tests.functional.libvirt.test_volumes_of_hosts import BrickHost, server, volume
+from tests.functional.libvirt.test_volumes_of_hosts import BrickHost, brick_host, server, volume
 from tests.support.libvirt_hosts import PARTS, host_directory, other_directory
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
@@ -83,14 +83,8 @@ def test_a_guest_counts_on_over_another_volume_though_its_agent_was_killed() -> 
 
 @pytest.fixture
 async def host() -> AsyncIterator[BrickHost]:
-    directory = host_directory() / "volumes"
-    directory.mkdir(exist_ok=True)
-    directory.chmod(0o711)
-    host = BrickHost(directory)
-    yield host
-    for guest in await host.driver.guests():
-        await host.driver.destroy(guest.instance)
-    host.driver.close()
+    async with brick_host() as host:
+        yield host
 
 
 async def swapped(host: BrickHost, guest: InstanceUuid, copying: Copying | None = None) -> PowerState:

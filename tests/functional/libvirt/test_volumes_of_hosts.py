@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -58,8 +59,9 @@ class BrickHost:
         return there
 
 
-@pytest.fixture
-async def host() -> AsyncIterator[BrickHost]:
+@asynccontextmanager
+async def brick_host() -> AsyncIterator[BrickHost]:
+    """Have such a host; a guest that a test has left ends with it."""
     directory = host_directory() / "volumes"
     directory.mkdir(exist_ok=True)
     directory.chmod(0o711)
@@ -68,6 +70,12 @@ async def host() -> AsyncIterator[BrickHost]:
     for guest in await host.driver.guests():
         await host.driver.destroy(guest.instance)
     host.driver.close()
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[BrickHost]:
+    async with brick_host() as host:
+        yield host
 
 
 def volume(name: str, *, boot_index: int | None = None, shared: bool = False) -> ConnectedVolume:

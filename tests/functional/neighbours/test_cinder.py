@@ -30,13 +30,13 @@ from skep_lab.cinder_twin.store import TwinCaller, TwinVolume
 from skep_lab.faulty_service import OF_A_CLOUD, Mishap
 from tests.functional.neighbours.test_faulty_keystone import unavailable
 from tests.support.cloud_beside import CloudBeside, cloud_beside
+from tests.support.live_migrating import LIVE
 
 NEWEST = "2.104"
 
 HOST = "cell1-host1"
 LIMIT = 0.01
 """Seconds in which volumes of deleted servers are released, where a database is slower."""
-LIVE: dict[str, Any] = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
 WHILE = 4.0
 """Seconds in which volumes have to be made, where that counts."""
 

@@ -17,8 +17,9 @@ from skep.contracts.http_cloud import ComputeSession
 from skep.domain.ids import InstanceUuid
 from skep_lab.cinder_twin.store import SHARED_TYPE
 from skep_lab.faulty_service import Mishap
-from tests.functional.neighbours.test_cinder import LIVE, NEWEST, BesideCinder, brought
+from tests.functional.neighbours.test_cinder import NEWEST, BesideCinder, brought
 from tests.support.cloud_beside import cloud_beside
+from tests.support.live_migrating import LiveMigrating
 
 NEVER_DONE = FakeFailure(operation="converge")
 """The copying goes on until it is ended."""
@@ -29,7 +30,7 @@ def attaches(method: str, path: str) -> bool:
     return method == "POST" and path.endswith("/attachments")
 
 
-class Going:
+class Going(LiveMigrating):
     """A server that boots from a volume and has another one, and the admin who moves it."""
 
     def __init__(self, demo: BesideCinder, admin: ComputeSession) -> None:
@@ -48,14 +49,6 @@ class Going:
         self.uuid = str(answer.json()["server"]["id"])
         await self.demo.becomes(self.uuid, "ACTIVE")
 
-    async def server(self) -> Any:
-        """Return the server as admins see it."""
-        return (await self.admin.ask("GET", f"/servers/{self.uuid}", version=NEWEST)).json()["server"]
-
-    async def host(self) -> str:
-        """Return where it is."""
-        return str((await self.server())["OS-EXT-SRV-ATTR:host"])
-
     def driver(self, host: str) -> FakeDriver:
         driver = self.demo.beside.cloud.plane.drivers[host]
         assert isinstance(driver, FakeDriver)
@@ -64,48 +57,6 @@ class Going:
     def used(self, host: str) -> list[str]:
         """Return the volumes that the guest on a host uses."""
         return sorted(one.volume_id for one in self.driver(host).volumes(InstanceUuid(self.uuid)))
-
-    async def begin(self) -> None:
-        """Ask for a live migration."""
-        answer = await self.admin.ask("POST", f"/servers/{self.uuid}/action", LIVE, version=NEWEST)
-        assert answer.status_code == 202, answer.text
-
-    async def migration(self) -> Any:
-        """Return the latest migration as admins see it."""
-        answer = await self.admin.ask("GET", f"/os-migrations?instance_uuid={self.uuid}", version=NEWEST)
-        return max(answer.json()["migrations"], key=lambda one: one["id"])
-
-    async def copying(self) -> str:
-        """Wait until the guest is copied; return to which host."""
-
-        async def is_copied() -> Any:
-            answer = await self.admin.ask("GET", f"/servers/{self.uuid}/migrations", version=NEWEST)
-            copied = (one for one in answer.json()["migrations"] if one["memory_total_bytes"] is not None)
-            return next(copied, None)
-
-        found = await eventually(is_copied, "the guest is copied")
-        return str(found["dest_compute"])
-
-    async def end(self, method: str, path: str = "", body: Any = None) -> None:
-        """Have the copying end as an admin wishes."""
-        number = (await self.migration())["id"]
-        at = f"/servers/{self.uuid}/migrations/{number}{path}"
-        answer = await self.admin.ask(method, at, body, version=NEWEST)
-        assert answer.status_code == 202, answer.text
-
-    async def force(self) -> None:
-        """Have the copying end with the guest on its target."""
-        await self.end("POST", "/action", {"force_complete": None})
-
-    async def ends_as(self, *statuses: str) -> None:
-        """Wait until the migration is over, and the server goes on."""
-
-        async def over() -> bool:
-            server = await self.server()
-            calm = (server["status"], server["OS-EXT-STS:task_state"]) == ("ACTIVE", None)
-            return calm and (await self.migration())["status"] in statuses
-
-        await eventually(over, f"the migration is {statuses}")
 
     def on(self, *hosts: str) -> bool:
         """Tell whether the service has each volume in use on these hosts, and on no other."""

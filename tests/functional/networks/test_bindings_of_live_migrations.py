@@ -16,10 +16,10 @@ from skep_lab.faulty_service import Mishap
 from tests.functional.neighbours.test_neutron import BesideNeutron
 from tests.functional.networks.test_servers_with_addresses import NEWEST, Tenant
 from tests.support.cloud_beside import cloud_beside
+from tests.support.live_migrating import LiveMigrating
 
 NEVER_DONE = FakeFailure(operation="converge")
 """The copying goes on until it is ended."""
-LIVE = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
 
 
 def binds_beside(method: str, path: str) -> bool:
@@ -32,7 +32,7 @@ def refusal(kind: str, message: str) -> dict[str, Any]:
     return {"NeutronError": {"type": kind, "message": message, "detail": ""}}
 
 
-class Mover:
+class Mover(LiveMigrating):
     """A user's server with two ports, and the admin who moves it."""
 
     def __init__(self, demo: Tenant, admin: ComputeSession, server: Any) -> None:
@@ -40,14 +40,6 @@ class Mover:
         self.admin = admin
         self.uuid = str(server["id"])
         self.ports = [str(one) for one in server["ports"]]
-
-    async def server(self) -> Any:
-        """Return the server."""
-        return (await self.admin.ask("GET", f"/servers/{self.uuid}", version=NEWEST)).json()["server"]
-
-    async def host(self) -> str:
-        """Return where it is."""
-        return str((await self.server())["OS-EXT-SRV-ATTR:host"])
 
     async def bindings(self) -> list[dict[str, str]]:
         """Return the bindings of each port: status by host."""
@@ -58,48 +50,6 @@ class Mover:
             assert answer.status_code == 200, answer.text
             found.append({one["host"]: one["status"] for one in answer.json()["bindings"]})
         return found
-
-    async def begin(self) -> None:
-        """Ask for a live migration."""
-        answer = await self.admin.ask("POST", f"/servers/{self.uuid}/action", LIVE, version=NEWEST)
-        assert answer.status_code == 202, answer.text
-
-    async def migration(self) -> Any:
-        """Return the latest migration as admins see it."""
-        answer = await self.admin.ask("GET", f"/os-migrations?instance_uuid={self.uuid}", version=NEWEST)
-        return max(answer.json()["migrations"], key=lambda one: one["id"])
-
-    async def copying(self) -> str:
-        """Wait until the guest is copied; return to which host."""
-
-        async def is_copied() -> Any:
-            answer = await self.admin.ask("GET", f"/servers/{self.uuid}/migrations", version=NEWEST)
-            copied = (one for one in answer.json()["migrations"] if one["memory_total_bytes"] is not None)
-            return next(copied, None)
-
-        found = await eventually(is_copied, "the guest is copied")
-        return str(found["dest_compute"])
-
-    async def end(self, method: str, path: str, body: Any = None) -> None:
-        """Have the copying end as an admin wishes."""
-        number = (await self.migration())["id"]
-        at = f"/servers/{self.uuid}/migrations/{number}{path}"
-        answer = await self.admin.ask(method, at, body, version=NEWEST)
-        assert answer.status_code == 202, answer.text
-
-    async def force(self) -> None:
-        """Have the copying end with the guest on its target."""
-        await self.end("POST", "/action", {"force_complete": None})
-
-    async def ends_as(self, status: str) -> None:
-        """Wait until the migration is over, and the server goes on."""
-
-        async def over() -> bool:
-            server = await self.server()
-            calm = (server["status"], server["OS-EXT-STS:task_state"]) == ("ACTIVE", None)
-            return calm and (await self.migration())["status"] == status
-
-        await eventually(over, f"the migration is {status}")
 
     async def bound_to(self, host: str) -> None:
         """Wait until all ports are bound to the host that has the server, and to no other."""
