@@ -23,7 +23,6 @@ def test_a_few_guests_are_built_and_measured() -> None:
     assert {"api", "compute", "cell-conductor"} <= set(found.cpu_ms_of)
     assert {"api", "compute", "programs"} <= set(found.build_cpu_ms_of) & set(found.delete_cpu_ms_of)
     assert found.build_cpu_ms == pytest.approx(sum(found.build_cpu_ms_of.values()), abs=0.2)
-    assert found.build_cpu_ms_of["programs"] > 0
     assert found.qemu_cpu_ms > 0
     assert found.start_cpu_ms > 0
     assert found.idle_cpu_ms == pytest.approx(sum(found.idle_cpu_ms_of.values()), abs=0.2)

@@ -63,7 +63,8 @@ class GuestFigures(msgspec.Struct, frozen=True, kw_only=True):
     build_cpu_ms: float
     """Of a build, with a client that looks once a second, less what an idle cloud takes in that time. The aim is 60."""
     build_cpu_ms_of: dict[str, float]
-    """`programs` are those that the agent started and waited for, `compute` the agent without them."""
+    """`programs` are those that the agent started and waited for, `compute` the agent without them. The kernel tells
+    of hundredths of a second: of a single build programs may take nothing."""
     start_cpu_ms: float
     """Of the agent in the call that starts the domain, a part of `build_cpu_ms`: libvirt, which asks QEMU 400 questions
     there."""
