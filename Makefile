@@ -87,9 +87,9 @@ test-slow: test-everywhere
 test-everywhere: install-all install-others install-libvirt install-neutron install-cinder tests-packages images-packages
 	EVERYWHERE=1 $(PYTEST) -m sampled --timeout 7200 $(TEST_ARGS) tests
 
-# What all walks of crashes have, not only a sample.
+# What all walks of crashes have, not only a sample. Two files have nearly all of it: their cases are shared out.
 crash: install-all install-others $(if $(filter libvirt,$(DRIVER)),install-libvirt) tests-packages
-	EVERYWHERE=1 $(PYTEST) -m crash --timeout 7200 $(TEST_ARGS) \
+	EVERYWHERE=1 $(PYTEST) --dist load -m crash --timeout 7200 $(TEST_ARGS) \
 		$(if $(filter libvirt,$(DRIVER)),tests/crash/test_walk*_on_libvirt.py,tests)
 
 check: install-all lab-packages
