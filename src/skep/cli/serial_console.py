@@ -11,6 +11,7 @@ import threading
 import tty
 from collections.abc import Iterator
 
+import click
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
@@ -26,7 +27,12 @@ PIECE = 4096
 
 
 def attend(url: str) -> None:
-    """Carry bytes between this terminal (or a pipe) and the console at an address. Raises Failed."""
+    """Carry bytes between this terminal (or a pipe) and the console at an address. Raises Failed.
+
+    A terminal is told how to leave.
+    """
+    if sys.stdin.isatty():
+        click.echo("Ctrl-] leaves the console.", err=True)
     with _raw_terminal():
         asyncio.run(_attend(url))
 

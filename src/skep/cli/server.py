@@ -167,8 +167,9 @@ def console(server_id: str, cloud: str | None) -> None:
 
     remote = connect(cloud)
     asked = {"remote_console": {"protocol": "serial", "type": "serial"}}
-    path = f"/servers/{remote.server_id(server_id)}/remote-consoles"
-    attend(remote.ask_compute(path, asked)["remote_console"]["url"])
+    path = f"/servers/{remote.server_id(server_id)}"
+    _running(remote.compute(path)["server"])
+    attend(remote.ask_compute(f"{path}/remote-consoles", asked)["remote_console"]["url"])
 
 
 @server.command(context_settings={"ignore_unknown_options": True})
@@ -190,8 +191,9 @@ def ssh(server_id: str, command: tuple[str, ...], key: Path | None, user: str, c
 
     remote = connect(cloud)
     path = f"/servers/{remote.server_id(server_id)}"
+    found = _running(remote.compute(path)["server"])
     port = remote.compute(f"{path}/diagnostics", version=BEFORE_ONE_FORM).get(SSH_PORT)
-    address = ADDRESS if port is not None else floating_address(remote.compute(path)["server"])
+    address = ADDRESS if port is not None else floating_address(found)
     if address is None:
         raise Failed(f"{server_id}: neither a loopback port nor a floating address leads to it")
     words = ssh_command(port, user, key, command, address)
@@ -199,6 +201,13 @@ def ssh(server_id: str, command: tuple[str, ...], key: Path | None, user: str, c
         os.execvp(words[0], words)  # noqa: S606 - the terminal is ssh's from now on
     except OSError as error:
         raise Failed(f"{words[0]}: {error.strerror}") from error
+
+
+def _running(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a server that is not switched off. Raises Failed, which says how to start it."""
+    if found["status"] == "SHUTOFF":
+        raise Failed(f"{found['name']} is switched off; start it: openstack server start {found['id']}")
+    return found
 
 
 def _listed_actions(remote: Remote, path: str) -> list[dict[str, Any]]:

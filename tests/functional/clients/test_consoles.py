@@ -70,6 +70,7 @@ async def command(yaml: Path, name: str, typed: bytes) -> tuple[int, bytes]:
         name,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "OS_CLIENT_CONFIG_FILE": str(yaml), "OS_CLOUD": "skep"},
     )
     async with asyncio.timeout(PATIENCE):
@@ -137,3 +138,5 @@ async def test_consoles(shared_cloud: AllInOneCloud) -> None:
     await eventually(stopped, "the server is off")
     assert "not running" in await refusal(yaml, "console", "url", "show", "--serial", "one")
     await refused(unused)
+    status, printed = await command(yaml, "one", b"")
+    assert (status, printed) == (1, f"skep: one is switched off; start it: openstack server start {one}\n".encode())
