@@ -22,6 +22,7 @@ from skep.cli.logging_in import (
     key_pair_command,
     make_floating,
     make_group,
+    private_key,
     ssh_line,
     ssh_port,
     until_it_answers,
@@ -106,11 +107,11 @@ async def greet(cloud: Served, *, first_server: bool, logs_in: bool) -> None:
             lines = await _overview(cloud, client)
             if cloud.first_start and first_server:
                 lines += await _first_server(client, cloud, step, logs_in=logs_in)
-            newest = await _newest_server(client)
+            newest, key_pair = await _newest_server(client)
     notes = [f"Note: {note}." for note in cloud.notes]
-    click.echo(
-        "\n".join([*lines, *notes, *what_next(cloud.clouds_yaml, cloud.admin_password, newest, logs_in=logs_in)])
-    )
+    key = private_key(cloud.clouds_yaml) if key_pair == KEY_PAIR else None
+    then = what_next(cloud.clouds_yaml, cloud.admin_password, newest, key=key, logs_in=logs_in)
+    click.echo("\n".join([*lines, *notes, *then]))
 
 
 def warn(cloud: Served) -> None:
@@ -149,17 +150,22 @@ def _is_up(service: Mapping[str, Any]) -> bool:
     return bool(service["state"] == "up")
 
 
-async def _newest_server(client: CloudClient) -> str | None:
-    """Return what to call the newest server by: its name if it needs no quotes and no other has it, else its id."""
+async def _newest_server(client: CloudClient) -> tuple[str | None, str | None]:
+    """Return what to call the newest server by, and its key pair.
+
+    By its name if it needs no quotes and no other server has it, else by its id.
+    """
     try:
-        servers = (await client.compute("GET", "/servers?all_tenants=1"))["servers"]
+        listed = await client.compute("GET", "/servers?all_tenants=1")
+        if not listed["servers"]:
+            return None, None
+        uuid, name = (str(listed["servers"][0][word]) for word in ("id", "name"))
+        key_pair = (await client.compute("GET", f"/servers/{uuid}"))["server"]["key_name"]
     except RequestFailed:
-        return None
-    if not servers:
-        return None
-    name = str(servers[0]["name"])
-    alone = len(servers) == 1 and shlex.quote(name) == name
-    return name if alone else str(servers[0]["id"])
+        return None, None
+    same = sum(one["name"] == name for one in listed["servers"])
+    is_plain = shlex.quote(name) == name and same == 1 and "servers_links" not in listed
+    return name if is_plain else uuid, key_pair
 
 
 async def _first_server(client: CloudClient, cloud: Served, step: Callable[[str], None], *, logs_in: bool) -> list[str]:
@@ -307,9 +313,17 @@ def hops(placement: Mapping[str, Any]) -> Iterator[str]:
 
 
 def what_next(
-    clouds_yaml: Path, admin_password: str | None, server: str | None, *, logs_in: bool = False
+    clouds_yaml: Path,
+    admin_password: str | None,
+    server: str | None,
+    *,
+    key: Path | None = None,
+    logs_in: bool = False,
 ) -> Iterator[str]:
-    """Say what to type in another terminal, `server` being one that exists, and once the first password."""
+    """Say what to type in another terminal, `server` being one that exists, and once the first password.
+
+    `key`: the file of the private key that lets into it.
+    """
     yield ""
     yield "Type next, in another terminal:"
     yield f"  export OS_CLIENT_CONFIG_FILE={clouds_yaml.resolve()} OS_CLOUD=skep PATH=$PATH:{_programs()}"
@@ -321,6 +335,8 @@ def what_next(
         if logs_in:
             yield f"  openstack console log show {server}"
             yield f"  skep server console {server}"
+            if key is not None:
+                yield f"  {shlex.join(('skep', 'server', 'ssh', '-i', str(key), server))}"
     yield "  skep host list"
     yield "  skep doctor --audit"
     yield from _passwords(clouds_yaml, admin_password)

@@ -126,6 +126,7 @@ async def test_the_greeting_leads_into_the_first_server(up: UpWithGuests) -> Non
     await up.end(signal.SIGKILL)
     again = await up.start("second")
     assert "Found as it was left: 1 server (1 active)." in again
+    assert f"  skep server ssh -i {key} one\n" in again
     assert await run(["sh", "-c", f"{line.removesuffix('hostname')} cat /state/boots"]) == (0, "1\n"), "it ran on"
     number = qemu(up.guests, shown["id"])
     await openstack_quiet(clouds, "server", "delete", "--wait", "one")

@@ -58,6 +58,15 @@ def test_what_next_can_be_pasted(tmp_path: Path) -> None:
     assert not any("password of admin" in line for line in lines)
     assert not any("server explain" in line for line in lines), "there is no server"
     assert any(line.startswith("No passwords stand in") for line in lines)
+
+
+def test_what_next_leads_into_a_guest_whose_key_is_there(tmp_path: Path) -> None:
+    def said(key: Path | None) -> list[str]:
+        return list(what_next(tmp_path / "clouds.yaml", None, "one", key=key, logs_in=True))
+
+    assert "  skep server ssh -i /cloud/first-key one" in said(Path("/cloud/first-key"))
+    assert "  skep server console one" in said(None)
+    assert not any("server ssh" in line for line in said(None))
     lines = list(what_next(tmp_path / "clouds.yaml", "secret", "one"))
     assert any("password of admin is secret" in line for line in lines)
     assert "  skep server explain one" in lines
