@@ -83,6 +83,22 @@ async def copying(source: AgentStage, target: AgentStage) -> None:
     await source.conductor.hears(ReportProgress, lambda told: any(one.copied is not None for one in told.tasks))
 
 
+async def moved_with_a_crash(stages: tuple[AgentStage, AgentStage], step: str, when: str) -> None:
+    """Take all steps, each twice, the agent of one of them having died before or after it."""
+    for name, side, attempt in STEPS:
+        stage = stages[side]
+        if name == step:
+            halting = HaltingSteps(f"move_{step}", when)
+            await stage.crash()
+            await stage.start(halting)
+            await stage.move(name, attempt, target=2)
+            await halting.halted.wait()
+            await stage.crash()
+            await stage.start()
+        for _ in range(2):
+            assert (await take(stage, name, attempt)).failure is None
+
+
 async def test_a_guest_goes_on_on_another_host(stages: tuple[AgentStage, AgentStage], tmp_path: Path) -> None:
     source, target = stages
     before = memory(source)
@@ -109,18 +125,7 @@ async def test_after_a_crash_in_any_step_a_repeat_goes_on(
 ) -> None:
     source, target = stages
     before = memory(source)
-    for name, side, attempt in STEPS:
-        stage = stages[side]
-        if name == step:
-            halting = HaltingSteps(f"move_{step}", when)
-            await stage.crash()
-            await stage.start(halting)
-            await stage.move(name, attempt, target=2)
-            await halting.halted.wait()
-            await stage.crash()
-            await stage.start()
-        for _ in range(2):
-            assert (await take(stage, name, attempt)).failure is None
+    await moved_with_a_crash(stages, step, when)
     assert await guests(source) == []
     assert await guests(target) == [(2, PowerState.RUNNING)]
     assert (memory(target), disk(target, 2)) == (before, CONTENT)

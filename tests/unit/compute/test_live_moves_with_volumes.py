@@ -13,8 +13,8 @@ from skep.compute.exchange import Exchange
 from skep.domain.instances import PowerState
 from skep.domain.volumes import ConnectedVolume, ServerVolume
 from skep.messages.to_cell_conductor import AttemptFailed, Built, MoveStepDone, RequestConnections
-from tests.support.agents import AgentStage, HaltingSteps, uuid_of
-from tests.unit.compute.test_live_moves import STEPS, copying, failing, take
+from tests.support.agents import AgentStage, uuid_of
+from tests.unit.compute.test_live_moves import STEPS, copying, failing, moved_with_a_crash, take
 
 VOLUME = ServerVolume(id="bdm", volume_id="volume", attachment_id="first", device="/dev/vda", boot_index=0)
 HERE = ConnectedVolume(
@@ -70,18 +70,7 @@ async def test_the_target_has_them_before_the_guest_is_copied(stages: Stages) ->
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_after_a_crash_in_any_step_a_repeat_goes_on(stages: Stages, step: str, when: str) -> None:
     source, target = stages
-    for name, side, attempt in STEPS:
-        stage = stages[side]
-        if name == step:
-            halting = HaltingSteps(f"move_{step}", when)
-            await stage.crash()
-            await stage.start(halting)
-            await stage.move(name, attempt, target=2)
-            await halting.halted.wait()
-            await stage.crash()
-            await stage.start()
-        for _ in range(2):
-            assert (await take(stage, name, attempt)).failure is None
+    await moved_with_a_crash(stages, step, when)
     assert (used(source), used(target), promised(target, 2)) == ([], ["second"], [])
 
 
