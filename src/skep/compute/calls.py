@@ -46,8 +46,8 @@ class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Also undoing one resource."""
     action: float = 600.0
     """Start, stop, reboot and whatever else is done to a guest."""
-    snapshot: float = 1800.0
-    """Copying the disk of a guest."""
+    snapshot: float = 14400.0
+    """Copying the disk of a guest: 1 TiB at 75 MiB a second."""
     live_copy: float = 604800.0
     """Copying a guest that runs, or a volume of one."""
 

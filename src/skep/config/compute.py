@@ -217,7 +217,7 @@ class DriverLimits(Section, frozen=True, kw_only=True):
     ] = 600.0
     snapshot: Annotated[
         float, Meta(gt=0, description="Copying the disk of a guest; after that, sending it to the image service")
-    ] = 1800.0
+    ] = 14400.0
     live_copy: Annotated[
         float,
         Meta(

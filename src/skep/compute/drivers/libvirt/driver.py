@@ -59,8 +59,6 @@ from skep.domain.resources import Resources
 
 T = TypeVar("T")
 
-THREADS = 32
-"""For calls about servers. One that hangs holds a thread, and the other calls about its server."""
 LOOKERS = 4
 """Threads for what only looks: facts, guests, consoles."""
 
@@ -94,7 +92,6 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
         self._refused_keys = refused_keys(HostMeans(virt_type=options.virt_type, cpu_model=options.cpu_model))
         """What guests cannot have: until libvirt was asked, all that some hosts cannot give."""
         self._turns = ServerTurns()
-        self._workers = ThreadPoolExecutor(THREADS, thread_name_prefix="libvirt")
         self._lookers = ThreadPoolExecutor(LOOKERS, thread_name_prefix="libvirt-looks")
         self._trimmer = ConsoleTrimmer(disks.consoles, options.console_kib << 10, disks.prune)
 
@@ -119,8 +116,8 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
         """Let go of libvirt. The guests stay; what a thread is doing comes to its end."""
         self._trimmer.close()
         self._connection.close()
-        for pool in (self._workers, self._lookers):
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._turns.close()
+        self._lookers.shutdown(wait=False, cancel_futures=True)
         if self._bridged is not None:
             self._bridged.close()
 
@@ -146,7 +143,7 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
             named(lambda: bridged.make_so(wanted, self.kept_links), "NetworksUnavailable")
 
         try:
-            await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            await self._turns.beside(work)
         except DriverError as error:
             if error.error == "NetworksUnavailable":
                 # What failed may be one router of many networks; what fails of them now is said already.
@@ -556,12 +553,7 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
 
     async def _work(self, instance: InstanceUuid, work: Callable[[], T], *, failure: str = "InternalError") -> T:
         """Do something with a server, after what is being done with it."""
-
-        def in_turn() -> T:
-            with self._turns.turn(instance):
-                return named(work, failure)
-
-        return await asyncio.get_running_loop().run_in_executor(self._workers, in_turn)
+        return await self._turns.run(instance, lambda: named(work, failure))
 
     async def _look(self, look: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(
