@@ -254,6 +254,18 @@ async def test_a_target_that_dies_leaves_the_guest_where_it_was(hosts: Hosts) ->
     await hosts.goes_on_here()
 
 
+async def test_a_guest_that_has_left_goes_on_though_its_last_words_cannot_be_handed_on(
+    daemons: tuple[LibvirtDaemon, LibvirtDaemon], tmp_path: Path
+) -> None:
+    """It can go on nowhere else."""
+    async with with_a_guest(Hosts(daemons, tmp_path, shared=True, options={})) as two:
+        (two.place / "console.log").mkdir()
+        await two.source.copy_guest(two.server.uuid, 1, two.place, Copying())
+        for _ in range(2):
+            await two.source.hand_over(two.server.uuid, 1, two.place)
+        await two.went()
+
+
 async def test_a_target_without_the_cpu_is_refused_by_name(daemons: tuple[LibvirtDaemon, LibvirtDaemon]) -> None:
     import libvirt
 

@@ -46,6 +46,21 @@ def trim(path: Path, keep: int) -> None:
         os.close(file)
 
 
+def copy_end(path: Path, to: Path, most: int) -> None:
+    """Make a file of the last bytes of another, for the host that a guest goes to. Raises OSError."""
+    to.write_bytes(end_of(path, most))
+
+
+def go_on_writing(before: Path, console: Path) -> None:
+    """Write what a guest said elsewhere into its console, unless something is there. Raises OSError."""
+    file = os.open(console, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        if not os.fstat(file).st_size and before.exists():
+            os.write(file, before.read_bytes())
+    finally:
+        os.close(file)
+
+
 class ConsoleTrimmer:
     """Looks at the files now and then, in a thread of its own."""
 

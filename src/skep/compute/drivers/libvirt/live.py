@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -36,7 +35,7 @@ from skep.compute.drivers.libvirt.arrivals import (
 )
 from skep.compute.drivers.libvirt.bridged.awaited import AWAITED, awaited, forget_awaited, note_awaited
 from skep.compute.drivers.libvirt.connection import KEEP_ALIVE
-from skep.compute.drivers.libvirt.consoles import end_of
+from skep.compute.drivers.libvirt.consoles import copy_end, go_on_writing
 from skep.compute.drivers.libvirt.disks import (
     CONSOLE,
     DISK,
@@ -280,7 +279,10 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             # On shared storage the end of the source's guest has left its files root's.
             self._own(domain, attempt)
             self._disks.settle_drive(uuid, attempt, domain.XMLDesc())
-            guarded(lambda: _go_on_writing(place / CONSOLE, self._disks.console(uuid, attempt)))
+            try:
+                go_on_writing(place / CONSOLE, self._disks.console(uuid, attempt))
+            except OSError as error:
+                log.warning("what guest %s wrote to its console elsewhere is lost: %s", uuid, error)
             open_disks(domain, start=start)
             mark_whole(domain, label)
             self._end_awaiting(uuid, attempt)
@@ -456,21 +458,28 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         return None
 
     def _leave(self, instance: InstanceUuid, attempt: int, place: Path) -> None:
-        """Give the target what the guest wrote to its console, and say that the guest is the target's."""
-        if not guarded((place / HANDED_OVER).exists):
-            written = guarded(lambda: end_of(self._disks.console(instance, attempt), self._options.console_kib << 10))
-            guarded(lambda: (place / CONSOLE).write_bytes(written))
+        """Give the target what the guest wrote to its console, let go of what it had here, and say whose it is.
+
+        It can go on on the target alone, which needs none of that: what cannot be done is logged.
+        """
+
+        def unplug() -> None:
             if self._bridged is not None:
                 self._bridged.unplug(tuple(_arrival(place).links.values()))
-            self._leave_volumes(instance, attempt)
-            guarded((place / HANDED_OVER).touch)
 
-    def _leave_volumes(self, instance: InstanceUuid, attempt: int) -> None:
-        """Let go of the volumes of a guest that has left. What cannot be is let go of when its attempt is undone."""
-        try:
-            self._volumes.let_go(instance, attempt)
-        except DriverError as error:
-            log.warning("volumes of %s stay until its attempt %d is undone: %s", instance, attempt, error.message)
+        console, most = self._disks.console(instance, attempt), self._options.console_kib << 10
+        parts = (
+            lambda: copy_end(console, place / CONSOLE, most),
+            unplug,
+            lambda: self._volumes.let_go(instance, attempt),
+            (place / HANDED_OVER).touch,
+        )
+        for part in parts:
+            try:
+                if not guarded((place / HANDED_OVER).exists):
+                    guarded(part)
+            except DriverError as error:
+                log.warning("attempt %d of %s, which has left, is not all let go of: %s", attempt, instance, error)
 
     def _shares(self, arrival: Arrival) -> bool:
         """Tell whether this host sees the files of the target."""
@@ -582,16 +591,6 @@ def _make_disks(
 def _pools(connection: libvirt.virConnect, name: str) -> list[libvirt.virStoragePool]:
     """Return the pool of this name, if there is one."""
     return [pool for pool in connection.listAllStoragePools() if pool.name() == name]
-
-
-def _go_on_writing(before: Path, console: Path) -> None:
-    """Write what a guest said elsewhere into its console, unless something is there. Raises OSError."""
-    file = os.open(console, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        if not os.fstat(file).st_size and before.exists():
-            os.write(file, before.read_bytes())
-    finally:
-        os.close(file)
 
 
 def _in_the_way(label: GuestLabel) -> DriverError:
