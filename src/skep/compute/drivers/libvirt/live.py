@@ -284,8 +284,10 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             except OSError as error:
                 log.warning("what guest %s wrote to its console elsewhere is lost: %s", uuid, error)
             open_disks(domain, start=start)
-            mark_whole(domain, label)
+            # Nothing is asked of the driver once the guest is whole.
             self._end_awaiting(uuid, attempt)
+            mark_whole(domain, label)
+            guarded(lambda: (self._disks.place(uuid, attempt) / SEEN).unlink(missing_ok=True))
             return state_of(domain)
 
         return await self._work(uuid, work)
@@ -509,7 +511,6 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         if self._bridged is not None and links:
             self._bridged.unplug(tuple(links - self._domains.taps()))
             guarded(lambda: forget_awaited(place))
-        guarded(lambda: (place / SEEN).unlink(missing_ok=True))
 
 
 def check_links(label: GuestLabel | None, domain: str, arrival: Arrival) -> None:
