@@ -35,6 +35,7 @@ from skep.domain.images import Image
 from skep.domain.instances import Instance, PowerState
 from skep.processes.rights import NAMES, SELINUX
 from tests.support.agents import instance
+from tests.support.boot_sectors import bootable
 from tests.support.libvirt_hosts import PARTS, host_directory, is_root, libvirt_driver, other_directory
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
@@ -191,6 +192,40 @@ async def test_the_console_has_what_the_guest_wrote_and_so_has_the_serial_line(
     reading = asyncio.create_task(line.read())
     os.kill(qemu(host_directory(), server.uuid), signal.SIGKILL)
     assert await reading == b"", "the line ends with the guest"
+    await line.close()
+
+
+WRITES_MUCH = bytes.fromhex(
+    "fa b03e e81a00"  # cli; put ">"
+    "bafd03 ec a801 74fb"  # wait until something is typed
+    "66b900000200 b078 e80700 6649 75f9 f4 ebfd"  # put "x" 2**17 times; stand still
+    "88c4 bafd03 ec a820 74fb 88e0 baf803 ee c3"  # put: when the serial line is ready, out
+)
+
+
+async def test_a_guest_goes_on_writing_to_a_serial_line_that_is_open_and_not_read(
+    driver: Driver, server: Instance, tmp_path: Path
+) -> None:
+    assert isinstance(driver, ConsoleOutputDriver)
+    assert isinstance(driver, SerialConsoleDriver)
+    assert isinstance(driver, ImageDriver)
+    server = msgspec.structs.replace(server, image=Image(id=new_uuid(), disk_format="raw"))
+    image = tmp_path / "writes.raw"
+    image.write_bytes(bootable(WRITES_MUCH))
+    [disk] = driver.plan(server, 1)
+    await driver.prepare_from(server, 1, disk, image)
+    await driver.spawn(server, 1, server.flavor.resources())
+
+    async def shows(end: bytes, what: str) -> None:
+        async def so() -> bool:
+            return (await driver.console_output(server.uuid, len(end))) == end
+
+        await eventually(so, what)
+
+    await shows(b">", "the guest waits for a key")
+    line = await driver.serial_line(server.uuid)
+    await line.write(b"\r")
+    await shows(b"x" * (1 << 17), "the guest has written all")
     await line.close()
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import tty
 from pathlib import Path
 
 import pytest
 
 from skep.compute.drivers.libvirt.consoles import end_of, trim
-from skep.compute.drivers.libvirt.serials import BEFORE, piece_of, terminal_of
+from skep.compute.drivers.libvirt.serials import BEFORE, SerialLine, piece_of, terminal_of
+from skep.contracts.eventually import eventually
+from skep.domain.ids import InstanceUuid, new_uuid
 
 
 @pytest.fixture
@@ -56,3 +60,39 @@ def test_the_terminal_is_that_of_the_serial_line() -> None:
     serial = "<domain><devices><serial type='pty'><source path='/dev/pts/3'/></serial></devices></domain>"
     assert terminal_of(serial) == "/dev/pts/3"
     assert terminal_of("<domain><devices/></domain>") is None
+
+
+async def test_lines_that_are_open_leave_the_terminal_empty(console: Path) -> None:
+    """However much is written, and read or not; one that was given back, or whose guest ended, takes nothing."""
+
+    async def look(path: Path, at: int) -> tuple[int, bytes]:
+        return piece_of(path, at)
+
+    async def runs() -> bool:
+        return False
+
+    guest, terminal = os.openpty()
+    tty.setraw(terminal)
+    os.set_blocking(guest, False)
+    instance = InstanceUuid(new_uuid())
+    first, second = (SerialLine(instance, console, os.ttyname(terminal), look, runs) for _ in range(2))
+    left = 100_000
+
+    async def written() -> bool:
+        nonlocal left
+        try:
+            while left:
+                left -= os.write(guest, bytes(left))
+        except BlockingIOError:
+            return False
+        return True
+
+    await eventually(written, "all is taken")
+    await first.close()
+    left = 100_000
+    await eventually(written, "all is taken by the other line")
+    os.close(terminal)
+    os.close(guest)
+    assert await second.read() == b"0123456789"
+    assert await second.read() == b"", "the line has ended"
+    await second.close()

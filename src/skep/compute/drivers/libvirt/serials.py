@@ -1,5 +1,6 @@
 """Connections to the serial line of a guest: what it sends is read from its console file, so any number may listen, and
-each sees the last lines first; what is typed goes to the terminal that QEMU made for it."""
+each sees the last lines first; what is typed goes to the terminal that QEMU made for it. What the guest sends comes
+there, too, and a terminal that is open and full stops the guest's line: it is taken off and thrown away."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def terminal_of(domain: str) -> str | None:
 
 
 class SerialLine:
-    """One connection. Opening it opens the terminal: raises OSError."""
+    """One connection. Opening it, in the event loop, opens the terminal: raises OSError."""
 
     def __init__(
         self,
@@ -47,7 +48,9 @@ class SerialLine:
         self._runs = runs
         self._at = -BEFORE
         self._closed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._terminal = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._loop.add_reader(self._terminal, self._empty)
 
     async def read(self) -> bytes:
         """Return what the guest sent; empty when it is off, or the line was given back."""
@@ -77,7 +80,19 @@ class SerialLine:
         """Give the line back."""
         if not self._closed.is_set():
             self._closed.set()
+            self._loop.remove_reader(self._terminal)
             os.close(self._terminal)
+
+    def _empty(self) -> None:
+        """Take off the terminal what the guest sent, however slowly this connection is read."""
+        try:
+            there = os.read(self._terminal, MOST)
+        except BlockingIOError:
+            return  # another connection took it
+        except OSError:
+            there = b""
+        if not there:  # QEMU has ended: `read` and `write` find that out
+            self._loop.remove_reader(self._terminal)
 
     async def _pause(self, seconds: float) -> None:
         try:
