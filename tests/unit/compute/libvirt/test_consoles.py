@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.compute.drivers.libvirt.consoles import end_of, trim
+from skep.compute.drivers.libvirt.consoles import ConsoleTrimmer, end_of, trim
 from skep.compute.drivers.libvirt.serials import BEFORE, SerialLine, piece_of, terminal_of
 from skep.contracts.eventually import eventually
 from skep.domain.ids import InstanceUuid, new_uuid
@@ -42,6 +42,29 @@ def test_a_file_is_cut_once_it_is_twice_as_large(console: Path) -> None:
         trim(console, 4)
         guest.write(b"ab")
     assert console.read_bytes() == b"6789ab"
+
+
+def test_a_file_that_cannot_be_cut_is_told_of_once_and_keeps_no_other_uncut(
+    console: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, gone = console.with_name("a link"), console.with_name("a guest that ended")
+    first.symlink_to(console)
+    trimmer = ConsoleTrimmer(lambda: (first, gone, console), 4, lambda: None)
+    try:
+        for written in (b"6789", b"cdef"):
+            trimmer.cut()
+            assert console.read_bytes() == written
+            console.write_bytes(b"0123456789abcdef")
+        assert [record.getMessage() for record in caplog.records if "cannot be cut" in record.getMessage()] == [
+            f"the console of a guest cannot be cut: [Errno 40] Too many levels of symbolic links: '{first}'"
+        ]
+        first.unlink()
+        trimmer.cut()
+        first.symlink_to(console)
+        trimmer.cut()
+        assert caplog.text.count("cannot be cut") == 2, "it could be meanwhile"
+    finally:
+        trimmer.close()
 
 
 def test_a_reader_goes_on_where_it_was(console: Path) -> None:

@@ -69,6 +69,8 @@ class ConsoleTrimmer:
         self._files = files
         self._keep = keep
         self._prune = prune
+        self._uncut: frozenset[Path] = frozenset()
+        """Which could not be cut when they were looked at last."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="libvirt-consoles", daemon=True)
         self._thread.start()
@@ -78,15 +80,26 @@ class ConsoleTrimmer:
         self._ended.set()
         self._thread.join()
 
-    def _run(self) -> None:
-        while not self._ended.wait(LOOK):
+    def cut(self) -> None:
+        """Look at all files once. One that cannot be cut is told of once, and keeps no other from it."""
+        uncut = set()
+        for path in self._files():
             try:
-                for path in self._files():
-                    trim(path, self._keep)
+                trim(path, self._keep)
             except FileNotFoundError:
                 log.debug("a guest ended while the consoles were looked at")
             except OSError as error:
-                log.warning("the console of a guest cannot be cut: %s", error)
+                uncut.add(path)
+                if path not in self._uncut:
+                    log.warning("the console of a guest cannot be cut: %s", error)
+        self._uncut = frozenset(uncut)
+
+    def _run(self) -> None:
+        while not self._ended.wait(LOOK):
+            try:
+                self.cut()
+            except OSError as error:
+                log.warning("the consoles of guests cannot be looked at: %s", error)
             try:
                 self._prune()
             except OSError as error:
