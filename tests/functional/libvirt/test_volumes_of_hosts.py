@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -221,3 +222,26 @@ async def test_what_the_host_did_not_let_go_of_is_let_go_of_by_a_repeat(host: Br
             await driver.take_up(one, 1, one.flavor.resources(), start=False)
     await driver.undo(one.uuid, 1, PLAN)
     assert host.connected() == []
+
+
+async def test_a_full_disk_keeps_no_guest_with_volumes_from_its_end(
+    host: BrickHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that the host does not let go of are named as before, for a repeat."""
+    one, driver = server(), host.driver
+    await host.of_volumes.connect_volumes(one.uuid, 1, (volume("first"), volume("second")))
+    await driver.spawn(one, 1, one.flavor.resources())
+    written = host_directory() / "guests" / f"{one.uuid}_1" / "volumes"
+    before = written.read_bytes()
+
+    def full(path: Path, _content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("skep.compute.drivers.libvirt.volumes.write_whole", full)
+    host.bricks.stuck = True
+    with pytest.raises(DriverError, match="busy"):
+        await driver.destroy(one.uuid)
+    assert written.read_bytes() == before
+    host.bricks.stuck = False
+    await driver.destroy(one.uuid)
+    assert (await driver.guests(), host.connected(), written.parent.exists()) == ((), [], False)

@@ -232,9 +232,12 @@ class GuestVolumes:
             self.drop(instance, attempt, found)
 
     def let_go(self, instance: InstanceUuid, attempt: int) -> None:
-        """Let go of all volumes of an attempt. Raises DriverError."""
+        """Let go of all volumes of an attempt. Raises DriverError; the file names all of them as before then.
+
+        The file is not written but removed: this has to work where the disk is full.
+        """
         for one in self.of(instance, attempt):
-            self.drop(instance, attempt, one)
+            self._disconnect(instance, attempt, one)
         guarded(lambda: self._path(instance, attempt).unlink(missing_ok=True))
 
     def _disconnect(self, instance: InstanceUuid, attempt: int, kept: VolumeAtHost) -> None:
