@@ -18,3 +18,18 @@ def write_whole(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+
+
+def settle_file(path: Path) -> None:
+    """Wait until a file, or what a directory itself says, is on the disk. Raises OSError."""
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def settle_directory(directory: Path) -> None:
+    """Wait until the files of a directory, and their names and its own, are on the disk. Raises OSError."""
+    for path in (*filter(Path.is_file, directory.iterdir()), directory, directory.parent):
+        settle_file(path)

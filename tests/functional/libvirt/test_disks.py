@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import pwd
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from skep.compute.drivers.base import DriverError, NamedResource
+from skep.compute.drivers.base import DriverError, MoveDriver, NamedResource, PreserveDriver
 from skep.compute.drivers.libvirt.commands import Owner, run
 from skep.compute.drivers.libvirt.disk_room import RoomSettings
 from skep.compute.drivers.libvirt.formats import write_qcow2
@@ -22,7 +23,7 @@ from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
 from tests.support.agents import instance
-from tests.support.libvirt_hosts import PARTS, is_root
+from tests.support.libvirt_hosts import PARTS, is_root, libvirt_driver
 
 pytestmark = [*PARTS]
 
@@ -141,6 +142,61 @@ def test_servers_of_one_image_share_its_bytes(disks, directory: Path, kind: str)
     for one, _ in places:
         disks.remove(one.uuid, 1)
     assert len(list((directory / "bases").iterdir())) == 1, "it stays for the next server"
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> set[Hashable]:
+    """Return what was on the disk at some time: files and directories, and how they were."""
+    found: set[Hashable] = set()
+    waited = os.fsync
+
+    def wait(file: int) -> None:
+        waited(file)
+        found.add(state(os.fstat(file)))
+
+    monkeypatch.setattr(os, "fsync", wait)
+    return found
+
+
+def state(about: os.stat_result) -> Hashable:
+    """Return what changes with what is in a file or a directory."""
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+@pytest.mark.parametrize("form", ["overlay", "raw"])
+def test_what_is_under_a_disk_outlives_a_loss_of_power(directory: Path, form: DiskForm, settled: set[Hashable]) -> None:
+    file = directory / "raw"
+    file.write_bytes(b"boot" * 1000)
+    one, disks = server(Image(id="image", disk_format="raw")), disks_of(directory, form)
+    disks.make_from_image(one, 1, file)
+    place = disks.place(one.uuid, 1)
+    written = (place / "base.raw", *place.glob("disk.raw"))
+    assert {state(path.stat()) for path in written} <= settled
+
+
+async def test_what_was_received_outlives_a_loss_of_power(directory: Path, settled: set[Hashable]) -> None:
+    file = directory / "raw"
+    file.write_bytes(b"boot" * 1000)
+    driver = libvirt_driver(directory)
+    assert isinstance(driver, MoveDriver)
+    assert isinstance(driver, PreserveDriver)
+    try:
+        one = server(Image(id="image", disk_format="raw"), ephemeral_gb=1)
+        disks = disks_of(directory, "overlay")
+        disks.make_from_image(one, 1, file)
+        disks.make_missing(one, 1, EPHEMERAL)
+        flavor = msgspec.structs.replace(one.flavor, root_gb=3, ephemeral_gb=2, swap_mb=16)
+        place = disks.place(one.uuid, 2)
+        settled.clear()
+        await driver.receive(msgspec.structs.replace(one, flavor=flavor), 2, await driver.kept(one.uuid, 1))
+        made = {path.name for path in place.iterdir()}
+        assert made == {"base.raw", "disk", "ephemeral", "swap"}
+        assert {state(path.stat()) for path in (*place.iterdir(), place, place.parent)} <= settled
+        await driver.preserve(one, 3, 2)
+        kept = disks.place(one.uuid, 3)
+        assert {state(path.stat()) for path in (kept / "ephemeral", kept, kept.parent)} <= settled
+    finally:
+        driver.close()
 
 
 def test_an_image_larger_than_the_flavor_is_refused(disks, directory: Path) -> None:  # type: ignore[no-untyped-def]

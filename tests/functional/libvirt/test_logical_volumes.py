@@ -38,6 +38,8 @@ class TwinOfLvm:
         self.volumes = directory / "volumes"
         self.volumes.mkdir()
         self.asked: list[tuple[str, ...]] = []
+        self.copied: list[tuple[str, ...]] = []
+        """What programs that copy disks were asked."""
         self.fails = ""
         """The program that fails."""
 
@@ -46,6 +48,7 @@ class TwinOfLvm:
     ) -> bytes:
         program, *words = arguments
         if program not in {"lvcreate", "lvremove", "lvs", "vgs", "blkdiscard"}:
+            self.copied.append(tuple(arguments))
             here = [word.replace("host_device", "file").replace(f"/dev/{GROUP}", str(self.volumes)) for word in words]
             return commands.run([program, *here], directory, owner, seconds=seconds)
         self.asked.append(tuple(arguments))
@@ -129,6 +132,8 @@ class TestWithATwin:
         assert start_of(out) == BYTES
         larger = msgspec.structs.replace(one, flavor=msgspec.structs.replace(one.flavor, root_gb=2))
         disks.receive(larger, 2, disks.kept(one.uuid, 1))
+        filled = [words for words in lvm.copied if words[-1].startswith(f"/dev/{GROUP}/")]
+        assert [words[words.index("-t") + 1] for words in filled] == ["writeback"] * 2, "it outlives a loss of power"
         grown = lvm.volumes / f"{one.uuid}_2"
         assert start_of(grown) == BYTES
         assert grown.stat().st_size == 2 * GIB

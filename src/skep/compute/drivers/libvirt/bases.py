@@ -19,6 +19,7 @@ import msgspec
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.formats import FORMATS
+from skep.compute.whole_file import settle_file
 from skep.domain.images import Image
 from skep.neighbours.images.checked import differs_on_disk
 
@@ -75,6 +76,8 @@ class ImageBases:
         if (difference := differs_on_disk(new, image)) is not None:
             new.unlink()
             raise DriverError("StorageUnavailable", f"the disk does not give back what was written: {difference}")
+        # What guests write later is worth nothing without what is under it.
+        settle_file(new)
         with self._linking:
             self._checked.add(shared.name)
             if not shared.exists():

@@ -40,6 +40,7 @@ from skep.compute.drivers.libvirt.logical_volumes import LogicalVolumes, device_
 from skep.compute.drivers.libvirt.means import is_q35
 from skep.compute.drivers.libvirt.options import DiskForm
 from skep.compute.drivers.libvirt.properties import Wishes
+from skep.compute.whole_file import settle_directory, settle_file
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
@@ -387,6 +388,7 @@ class GuestDisks:
             self._make_directory(place)
             self._copy(kept, place / f"{EPHEMERAL}{NEW}")
             guarded(lambda: (place / f"{EPHEMERAL}{NEW}").replace(place / EPHEMERAL))
+            guarded(lambda: settle_directory(place))
 
     def copy_out(self, instance: InstanceUuid, attempt: int, disk_format: str, file: Path) -> None:
         """Write the root disk of a guest that is off into a file. Raises DriverError."""
@@ -477,6 +479,7 @@ class GuestDisks:
                 seconds=LONG,
             )
         _grow(new, size)
+        settle_file(new)
         new.replace(place / RAW_DISK)
 
     def _make_volume(self, place: Path, size: int, base: Path | None, received: Path | None = None) -> None:

@@ -49,6 +49,7 @@ from skep.compute.drivers.libvirt.volume_snapshots import LibvirtVolumeSnapshots
 from skep.compute.drivers.libvirt.volume_swaps import LibvirtVolumeSwaps
 from skep.compute.drivers.libvirt.volumes import GuestVolumes
 from skep.compute.drivers.libvirt.way_out.ways import WayOut
+from skep.compute.whole_file import settle_directory
 from skep.domain.host_networks import HostNetworks
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
@@ -381,6 +382,8 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
         def work() -> None:
             self._disks.receive(instance, attempt, files)
             self._make_missing(instance, attempt, but_root=True)
+            # The other attempt's may be removed from now on.
+            settle_directory(self._disks.place(instance.uuid, attempt))
 
         await self._work(instance.uuid, work)
 

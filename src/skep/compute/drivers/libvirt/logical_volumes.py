@@ -56,7 +56,8 @@ class LogicalVolumes:
 
     def fill(self, name: str, kind: str, file: str, directory: Path, owner: Owner | None) -> None:
         """Write the bytes of a disk, a file of this format in a directory, into an empty volume. Raises DriverError."""
-        forms = ("-n", "--target-is-zero", "-f", kind, "-O", "raw")
+        # With the cache `writeback` it waits until they are on the disk, with its own choice it does not.
+        forms = ("-n", "--target-is-zero", "-t", "writeback", "-f", kind, "-O", "raw")
         self._run(("qemu-img", "convert", "-q", *forms, file, str(device_of(name))), directory, owner, seconds=LONG)
 
     def remove(self, name: str) -> None:
