@@ -269,7 +269,7 @@ async def test_a_guest_that_has_left_goes_on_though_its_last_words_cannot_be_han
 async def test_a_target_without_the_cpu_is_refused_by_name(daemons: tuple[LibvirtDaemon, LibvirtDaemon]) -> None:
     import libvirt
 
-    from skep.compute.drivers.libvirt.live import check_cpu  # it imports what may not be installed
+    from skep.compute.drivers.libvirt.live_targets import check_cpu  # it imports what may not be installed
 
     guest = "<domain type='qemu'><os><type arch='x86_64' machine='pc'>hvm</type></os><cpu mode='custom' match='exact'>"
     target = libvirt.open(daemons[1].uri)

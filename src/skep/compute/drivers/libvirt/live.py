@@ -12,8 +12,6 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +22,12 @@ from skep.compute.drivers.libvirt.arrivals import (
     Arrival,
     MovingDisk,
     arriving_xml,
-    cpu_of,
-    links_of,
     moving_disks,
     pool_name,
     pool_xml,
-    read_arrival,
-    volume_xml,
     write_arrival,
 )
 from skep.compute.drivers.libvirt.bridged.awaited import AWAITED, awaited, forget_awaited, note_awaited
-from skep.compute.drivers.libvirt.connection import KEEP_ALIVE
 from skep.compute.drivers.libvirt.consoles import copy_end, go_on_writing
 from skep.compute.drivers.libvirt.disks import (
     CONSOLE,
@@ -49,6 +42,17 @@ from skep.compute.drivers.libvirt.disks import (
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, mark_whole, state_of
 from skep.compute.drivers.libvirt.driver import LibvirtDriver, named
+from skep.compute.drivers.libvirt.live_targets import (
+    REFUSED,
+    arrival_in,
+    check_cpu,
+    check_links,
+    check_volumes,
+    has_arrived,
+    make_disks,
+    pools,
+    reached,
+)
 from skep.compute.drivers.libvirt.mediated_devices import held_mediated
 from skep.compute.drivers.libvirt.migration_jobs import abort_job, figures_of, is_leaving, job_of, open_disks, seen_of
 from skep.compute.drivers.libvirt.pci_devices import held_devices
@@ -72,7 +76,6 @@ SEEN = ".seen"
 """A file in the directory of the target's attempt: a source that finds it in its own directories shares the storage."""
 HANDED_OVER = "handed-over"
 """A file in the place of a migration: the guest is the target's."""
-REFUSED = "MigrationPreCheckError"
 NOT_CONNECTED = "VolumesNotConnected"
 FAILED = "MigrationError"
 MIGRATABLE = libvirt.VIR_DOMAIN_XML_MIGRATABLE | libvirt.VIR_DOMAIN_XML_SECURE
@@ -130,7 +133,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             if not seen.exists():
                 seen.write_text(new_uuid())
             name = pool_name(instance.uuid, attempt)
-            if not _pools(self._connection.get(), name):
+            if not pools(self._connection.get(), name):
                 self._connection.get().storagePoolCreateXML(pool_xml(name, directory))
             if self._bridged is not None:
                 guarded(lambda: note_awaited(directory, links.values()))
@@ -337,7 +340,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             elif aborted:
                 abort_job(found[0])
             elif copying.hurried and job and state_of(found[0]) is PowerState.RUNNING:
-                self._hurry(found[0], _arrival(place))
+                self._hurry(found[0], arrival_in(place))
 
         while not ended.done():
             try:
@@ -367,10 +370,10 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             raise DriverError("InstanceNotRunning", f"{domain.UUIDString()} does not run")
         if self._disks.in_volume(InstanceUuid(domain.UUIDString()), attempt):
             raise DriverError(REFUSED, "disks: a root disk in a logical volume does not go along while its guest runs")
-        arrival, described = _arrival(place), domain.XMLDesc(MIGRATABLE)
+        arrival, described = arrival_in(place), domain.XMLDesc(MIGRATABLE)
         check_links(label_of(domain), described, arrival)
         check_volumes(self._volumes.ids(arrival.label.instance, attempt), arrival)
-        with _reached(arrival) as target:
+        with reached(arrival) as target:
             check_cpu(target, described)
         disks = () if self._shares(arrival) else self._moving(domain, attempt)
         sizes = sum(domain.blockInfo(disk.target)[0] for disk in disks)
@@ -397,7 +400,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
 
     def _send(self, domain: libvirt.virDomain, attempt: int, place: Path) -> None:
         instance = InstanceUuid(domain.UUIDString())
-        arrival = _arrival(place)
+        arrival = arrival_in(place)
         if is_halved(domain):
             ways: dict[str, Any] = {libvirt.VIR_MIGRATE_PARAM_URI: f"tcp:{arrival.address}"}
             domain.migrateToURI3(arrival.uri, ways, self._flags(arrival, post_copy=True) | RESUMED)
@@ -407,8 +410,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         if shared:
             self._disks.lend(instance, attempt, arrival.label.attempt)
         else:
-            with _reached(arrival) as target:
-                _make_disks(target, arrival.pool, domain, disks)
+            with reached(arrival) as target:
+                make_disks(target, arrival.pool, domain, disks)
         here = self._disks.place(instance, attempt)
         parameters: dict[str, Any] = {
             libvirt.VIR_MIGRATE_PARAM_URI: f"tcp:{arrival.address}",
@@ -453,9 +456,9 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         if found is not None and found[1].attempt == attempt and found[1].whole:
             return found[0]
         if not guarded((place / HANDED_OVER).exists):
-            arrival = _arrival(place)
-            with _reached(arrival) as target:
-                if not _has_arrived(target, arrival):
+            arrival = arrival_in(place)
+            with reached(arrival) as target:
+                if not has_arrived(target, arrival):
                     raise DriverError("InstanceNotFound", f"there is no guest {instance} of attempt {attempt}")
         return None
 
@@ -467,7 +470,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
 
         def unplug() -> None:
             if self._bridged is not None:
-                self._bridged.unplug(tuple(_arrival(place).links.values()))
+                self._bridged.unplug(tuple(arrival_in(place).links.values()))
 
         console, most = self._disks.console(instance, attempt), self._options.console_kib << 10
         parts = (
@@ -504,94 +507,13 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         self._volumes.own(instance, attempt, domain.XMLDesc())
 
     def _end_awaiting(self, instance: InstanceUuid, attempt: int) -> None:
-        for pool in _pools(self._connection.get(), pool_name(instance, attempt)):
+        for pool in pools(self._connection.get(), pool_name(instance, attempt)):
             pool.destroy()
         place = self._disks.place(instance, attempt)
         links = guarded(lambda: awaited(place))
         if self._bridged is not None and links:
             self._bridged.unplug(tuple(links - self._domains.taps()))
             guarded(lambda: forget_awaited(place))
-
-
-def check_links(label: GuestLabel | None, domain: str, arrival: Arrival) -> None:
-    """Raise DriverError where a target has not made the links for the interfaces in the XML of a domain."""
-    if label is None or label.ssh_port is not None or set(links_of(domain)) != set(arrival.links):
-        raise DriverError(REFUSED, "networks: the interfaces of the guest are others than those that its target has")
-
-
-def check_volumes(has: set[str], arrival: Arrival) -> None:
-    """Raise DriverError where a target has not connected the volumes that a guest has, by their ids."""
-    if has != {one.volume_id for one in arrival.volumes}:
-        raise DriverError(REFUSED, "volumes: those of the guest are others than those that its target has")
-
-
-def check_cpu(target: libvirt.virConnect, domain: str) -> None:
-    """Raise DriverError `InvalidCPUInfo` where a host cannot run the CPU in the XML of a domain."""
-    architecture, machine, kind, cpu = cpu_of(domain)
-    try:
-        fits = target.compareHypervisorCPU(None, architecture, machine, kind, cpu, 0)
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_SUPPORT:
-            return
-        raise DriverError("InvalidCPUInfo", f"the target cannot run the guest: {error}") from error
-    if fits <= libvirt.VIR_CPU_COMPARE_INCOMPATIBLE:
-        raise DriverError("InvalidCPUInfo", "the target has not the CPU that the guest needs")
-
-
-def _arrival(place: Path) -> Arrival:
-    try:
-        found = read_arrival(place)
-    except (OSError, ValueError) as error:
-        raise DriverError("StorageUnavailable", str(error)) from error
-    if found is None:
-        raise DriverError("InstanceNotFound", "no host awaits the guest")
-    return found
-
-
-@contextmanager
-def _reached(arrival: Arrival) -> Iterator[libvirt.virConnect]:
-    """Give a connection to the libvirtd of the target. Raises DriverError where it is not reached."""
-    try:
-        opened = libvirt.open(arrival.uri)
-        opened.setKeepAlive(*KEEP_ALIVE)
-    except libvirt.libvirtError as error:
-        raise DriverError(REFUSED, f"the libvirtd of the target is not reached at {arrival.uri}: {error}") from error
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
-def _has_arrived(target: libvirt.virConnect, arrival: Arrival) -> bool:
-    """Tell whether a guest is whole in the hypervisor of the target; one that is arriving is transient there."""
-    try:
-        domain = target.lookupByUUIDString(arrival.label.instance)
-        label = label_of(domain)
-        return label is not None and label.attempt == arrival.label.attempt and bool(domain.isPersistent())
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
-            return False
-        raise
-
-
-def _make_disks(
-    target: libvirt.virConnect, name: str, domain: libvirt.virDomain, disks: tuple[MovingDisk, ...]
-) -> None:
-    """Make empty disks on the target, as large as those of the guest, in place of those that are there."""
-    for pool in _pools(target, name):
-        pool.refresh(0)
-        there = {volume.name(): volume for volume in pool.listAllVolumes()}
-        for disk in disks:
-            if disk.name in there:
-                there[disk.name].delete(0)
-            pool.createXML(volume_xml(disk.name, disk.format, domain.blockInfo(disk.target)[0]), 0)
-        return
-    raise DriverError(REFUSED, "the target awaits the guest no more")
-
-
-def _pools(connection: libvirt.virConnect, name: str) -> list[libvirt.virStoragePool]:
-    """Return the pool of this name, if there is one."""
-    return [pool for pool in connection.listAllStoragePools() if pool.name() == name]
 
 
 def _in_the_way(label: GuestLabel) -> DriverError:
