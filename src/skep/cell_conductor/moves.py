@@ -60,8 +60,8 @@ log = get_logger(__name__)
 BATCH = 50
 MEETING = frozenset({"prepare", "put_aside"})
 """The steps by which hosts of different cells find out whether they see one exchange."""
-BINDING = frozenset({second_bindings.COPYING, "live_take_up", None})
-"""Steps of a live migration, and its end, before or with which a super conductor binds the ports of the server."""
+BINDING = frozenset({second_bindings.SELECTING, "live_take_up", None})
+"""Steps of a live migration, and its end, with which a super conductor binds the ports of the server anew."""
 WISH_OF_TIMEOUT = {"abort": "abort", "force_complete": "complete"}
 """What the setting for live migrations that take too long wishes of their copying."""
 SILENT = BuildFailure(kind=FailureKind.RESCHEDULE, error=move_steps.SILENT, message="The host did not answer")
@@ -180,6 +180,9 @@ class Moves:
         if placed:
             self._notify(known.row.name, known, chosen.work.instance, "start")
             self.ordering.nudge()
+            if is_live:
+                # Its target waits until the ports are bound there, too.
+                await parts.tell_above()
         if is_anothers:
             # Its host may have counted the attempt long ago, so that this claim is a second one for it.
             await parts.transport.cast(compute(parts.cell.uuid, decision.host), ReportHostNow())
@@ -209,7 +212,7 @@ class Moves:
         return self._parts.clock.now() - begun > self._parts.settings.not_ready_deadline * SECOND
 
     def _await_no_bindings(self, connection: Connection) -> int:
-        """Have guests copied for whose ports no super conductor does anything: none knows of second bindings.
+        """Have live migrations go on for whose ports no super conductor does anything: none knows of second bindings.
 
         One that asks for them ends the migration itself after `not_ready_deadline`.
         """

@@ -117,6 +117,14 @@ class VifDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The switch behind the socket is an Open vSwitch."""
 
 
+class VifBeside(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a port is plugged on a host to which it is bound besides that of its server: it may go there live."""
+
+    host: str
+    type: str = "tap"
+    details: VifDetails | None = None
+
+
 class Vif(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An interface of a server: a port, and what was true of its network when it was last looked at."""
 
@@ -141,6 +149,8 @@ class Vif(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     leaving: bool = False
     """Whether it is taken from the server: the row has decided it, and the network service has yet to release the
     port."""
+    beside: VifBeside | None = None
+    """On the target of the latest live migration; None: the network service has not said it."""
 
     @property
     def device_name(self) -> str:
@@ -157,6 +167,16 @@ class PlugInterface(msgspec.Struct, frozen=True, kw_only=True):
 def staying(vifs: tuple[Vif, ...]) -> tuple[Vif, ...]:
     """Return the interfaces that a server has as its users see it: without those that leave it."""
     return tuple(one for one in vifs if not one.leaving) if any(one.leaving for one in vifs) else vifs
+
+
+def vifs_at(vifs: tuple[Vif, ...], host: str) -> tuple[Vif, ...]:
+    """Return interfaces as they are plugged on a host to which they may be bound besides; others are as they were."""
+    return tuple(
+        msgspec.structs.replace(vif, type=vif.beside.type, details=vif.beside.details)
+        if vif.beside is not None and vif.beside.host == host
+        else vif
+        for vif in vifs
+    )
 
 
 class Unwired(msgspec.Struct, frozen=True, omit_defaults=True):

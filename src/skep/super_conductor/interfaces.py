@@ -22,6 +22,7 @@ from skep.domain.actions import Over
 from skep.domain.clock import SECOND
 from skep.domain.errors import SkepError
 from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.vifs import VifBeside
 from skep.neighbours.at_once import at_once
 from skep.neighbours.networks.base import ProvidersOfServers
 from skep.super_conductor.parts import CellAccess, Parts
@@ -213,17 +214,19 @@ class Interfaces:
         return partial(interfaces.tell_bound, hosts=hosts, vifs=vifs, known=known, now=now)
 
     async def _bind_beside(self, access: CellAccess) -> None:
-        """Bind the ports of servers that are to be copied to their targets, too, and let the copying begin."""
+        """Bind the ports of servers that migrate live to their targets, too, and have those told of it."""
         parts = self._parts
         waiting = await access.write(partial(second_bindings.take, limit=BATCH))
         if not waiting:
             return
         outcomes = await at_once(self._bound_beside(one) for one in waiting)
-        bound = [one.move for one, why in zip(waiting, outcomes, strict=True) if why == ""]
-        refused = [(one, why) for one, why in zip(waiting, outcomes, strict=True) if why]
+        found = list(zip(waiting, outcomes, strict=True))
+        bound = [one.move for one, outcome in found if isinstance(outcome, Mapping)]
+        beside = {one.instance: outcome for one, outcome in found if isinstance(outcome, Mapping)}
+        refused = [(one, outcome) for one, outcome in found if isinstance(outcome, str)]
 
         def unit(connection: Connection) -> list[Over]:
-            second_bindings.made(connection, bound)
+            second_bindings.made(connection, bound, beside)
             ended = (live_moves.refuse_binding(connection, one.move, why, parts.clock.now()) for one, why in refused)
             return [over for overs in ended for over in overs]
 
@@ -232,16 +235,20 @@ class Interfaces:
             log.warning("live migration ended: its ports cannot be bound", instance=one.instance, error=why)
         await parts.nudge(access.cell.uuid, "steps", "deletes")
 
-    async def _bound_beside(self, wanted: SecondBinding) -> str | None:
-        """Bind the ports of one server; return why not, None where that is not known yet, and empty once it is done."""
+    async def _bound_beside(self, wanted: SecondBinding) -> Mapping[str, VifBeside] | str | None:
+        """Bind the ports of one server; return how they are plugged there, why not, or None where that is not known
+        yet."""
+        networks, instance = self._parts.networks, wanted.instance
         try:
-            providers = {wanted.instance: wanted.providers}
-            refused = await self._parts.networks.bind_beside({wanted.instance: wanted.host}, providers)
+            providers = {instance: wanted.providers}
+            refused = await networks.bind_beside({instance: wanted.host}, providers)
+            if instance in refused:
+                return refused[instance]
+            return (await networks.plugged_beside({instance: wanted.host})).get(instance, {})
         except SkepError as error:
-            log.warning("ports not bound to a target yet", instance=wanted.instance, error=str(error))
+            log.warning("ports not bound to a target yet", instance=instance, error=str(error))
             since = wanted.since + int(self._parts.settings.not_ready_deadline * SECOND)
             return str(error) if self._parts.clock.now() > since else None
-        return refused.get(wanted.instance, "")
 
 
 def _noted(connection: Connection) -> tuple[bool, bool]:

@@ -21,7 +21,7 @@ from skep.database.api import port_holders
 from skep.database.api.holders import FIRST_LOOK
 from skep.domain.errors import BadRequest, Unauthenticated, Unavailable
 from skep.domain.ids import InstanceUuid, ProjectId, new_uuid
-from skep.domain.vifs import RequestedNetwork
+from skep.domain.vifs import RequestedNetwork, VifBeside, VifDetails
 from skep.neighbours.at_once import AT_ONCE
 from skep.neighbours.networks.base import GroupChange, PortsAwaited, PortsRefused, WantedInterface, WantedPorts
 from skep.neighbours.networks.neutron import interfaces, ports, service
@@ -362,6 +362,7 @@ class TestOtherNeutrons(OverTransport):
         transport.answers = lambda _method, path: (404, absent) if "/extensions/" in path else None
         server, port = await self._bound(world)
         assert await world.networks.bind_beside({server: OTHER_HOST}) == {}
+        assert await world.networks.plugged_beside({server: OTHER_HOST}) == {}
         assert await world.bindings(port) == {HOST: "ACTIVE"}
         await world.networks.bind({server: OTHER_HOST})
         assert await world.bindings(port) == {OTHER_HOST: "ACTIVE"}
@@ -406,6 +407,21 @@ class TestOtherNeutrons(OverTransport):
         server, port = await self._bound(world)
         refused = await world.networks.bind_beside({server: OTHER_HOST})
         assert refused == {server: f"port {port} cannot be bound to host {OTHER_HOST}: binding_failed"}
+
+    async def test_a_host_that_plugs_it_otherwise(self, world: NetworksWorld, transport: Differing) -> None:
+        """What is said of the port itself is of the host that has its server."""
+        server, port = await self._bound(world)
+        await world.networks.bind_beside({server: OTHER_HOST})
+        said = {"bridge_name": "brq-there", "connectivity": "l2"}
+        there = {"host": OTHER_HOST, "status": "INACTIVE", "vif_type": "bridge", "vif_details": said}
+        here = {"host": HOST, "status": "ACTIVE", "vif_type": "ovs", "vif_details": {}}
+        transport.answers = lambda _method, path: (
+            (200, {"bindings": [here, there]}) if path.endswith("/bindings") else None
+        )
+        plugged = VifBeside(host=OTHER_HOST, type="bridge", details=VifDetails(bridge_name="brq-there"))
+        assert await world.networks.plugged_beside({server: OTHER_HOST}) == {server: {port: plugged}}
+        [vif] = (await world.networks.of_servers([server]))[server]
+        assert vif.type == "tap"
 
     async def test_an_activation_that_is_refused_deletes_nothing(
         self, world: NetworksWorld, transport: Differing

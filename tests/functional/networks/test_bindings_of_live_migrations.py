@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from skep.compute.drivers.live import LiveMigrationDriver
 from skep.config.compute import FakeFailure
 from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import ComputeSession, http_config, serving_cloud, signed_in
+from skep.database.cell import interfaces
+from skep.database.stored import load
+from skep.domain.instances import Instance
+from skep.domain.vifs import Vif, VifDetails
 from skep_lab.faulty_service import Mishap
 from tests.functional.neighbours.test_neutron import BesideNeutron
 from tests.functional.networks.test_servers_with_addresses import NEWEST, Tenant
@@ -97,6 +103,46 @@ async def test_ports_are_bound_to_both_hosts_while_the_guest_is_copied(tmp_path:
         await demo.no_differences()
 
 
+def in_a_bridge(_method: str, path: str, answer: Any) -> Any:
+    """Have ports be in a bridge of the host that may get them."""
+    if path.endswith("/bindings") and isinstance(answer, dict):
+        for one in answer.get("bindings", ()):
+            if one["status"] == "INACTIVE":
+                one |= {"vif_type": "bridge", "vif_details": {"bridge_name": "brq-there"}}
+    return answer
+
+
+async def test_the_target_is_told_how_ports_are_plugged_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it makes anything; the row of the server says it no more once the migration is over."""
+    told: list[tuple[Vif, ...]] = []
+
+    async with beside_neutron(tmp_path, NEVER_DONE) as (demo, mover):
+
+        async def noted(awaiting: Any, instance: Instance, *more: Any) -> None:
+            told.append(instance.vifs)
+            await awaiting(instance, *more)
+
+        for driver in demo.cloud.plane.drivers.values():
+            assert isinstance(driver, LiveMigrationDriver)
+            monkeypatch.setattr(driver, "await_guest", partial(noted, driver.await_guest))
+        demo.neutron.reworded = in_a_bridge
+        await mover.begin()
+        target = await mover.copying()
+        [vifs] = told
+        details = VifDetails(bridge_name="brq-there")
+        assert [(one.type, one.details) for one in vifs] == [("bridge", details)] * 2
+        assert {one.beside.host for one in vifs if one.beside is not None} == {target}
+        await mover.force()
+        await mover.ends_as("completed")
+        await mover.bound_to(target)
+        cell = demo.cloud.plane.databases.cells["cell1"]
+        [(_, after)] = (await cell.read(partial(interfaces.stored, uuids=[mover.uuid]))).items()
+        assert after is not None
+        said: tuple[Vif, ...] = load(after, tuple[Vif, ...])
+        assert [(one.type, one.beside) for one in said] == [("tap", None)] * 2
+        await demo.no_differences()
+
+
 async def test_the_embedded_network_service(tmp_path: Path) -> None:
     async with (
         serving_cloud(http_config(tmp_path, failures=[NEVER_DONE]), cells=1, hosts=2) as cloud,
@@ -171,16 +217,16 @@ async def test_a_neutron_without_second_bindings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", [Mishap.ERROR, Mishap.LOST, Mishap.REFUSES], ids=lambda fault: fault.name)
 async def test_the_conductor_is_replaced_while_bindings_are_made(tmp_path: Path, fault: Mishap) -> None:
-    """The copying waits for Neutron; the next conductor goes on, whatever the one before has made."""
+    """The target waits for Neutron; the next conductor goes on, whatever the one before has made."""
     async with beside_neutron(tmp_path) as (demo, mover):
         source = await mover.host()
         await demo.neutron.fail(fault, binds_beside)
         await mover.begin()
 
         async def waits() -> bool:
-            return str((await mover.migration())["status"]) == "running"
+            return str((await mover.migration())["status"]) == "preparing"
 
-        await eventually(waits, "the target is ready")
+        await eventually(waits, "the target is chosen")
         if fault is not Mishap.REFUSES:
             await demo.neutron.meeting.wait()
         assert await mover.host() == source

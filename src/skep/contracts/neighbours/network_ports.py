@@ -13,7 +13,7 @@ from skep.contracts.neighbours.networks_base import NetworksContractBase
 from skep.contracts.neighbours.networks_world import HOST, OTHER_HOST, THEIRS, NetworksWorld, addresses
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.subnet_addresses import eui64
-from skep.domain.vifs import RequestedNetwork, Vif, addresses_of
+from skep.domain.vifs import RequestedNetwork, Vif, VifBeside, addresses_of
 from skep.neighbours.networks.base import PortsRefused
 
 
@@ -262,6 +262,11 @@ class NetworkPortsContract(NetworksContractBase, abc.ABC):
             for vif in vifs:
                 assert await world.bindings(vif.id) == {HOST: "ACTIVE", OTHER_HOST: "INACTIVE"}
             assert {one["binding:host_id"] for one in await world.ports_of(server)} == {HOST}
+        there = {vif.id: VifBeside(host=OTHER_HOST, type=vif.type, details=vif.details) for vif in vifs}
+        assert await world.networks.plugged_beside({server: OTHER_HOST, other: OTHER_HOST}) == {
+            server: there,
+            other: {},
+        }
         await world.networks.bind({server: HOST}, {server: OTHER_HOST})
         assert await world.bindings(vifs[0].id) == {HOST: "ACTIVE", OTHER_HOST: "INACTIVE"}
         for _ in range(2):

@@ -12,7 +12,18 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database import leases as lease_rows
-from skep.database.cell import actions, agents, asked, attempts, builds, move_statements, numbers, resting, tasks
+from skep.database.cell import (
+    actions,
+    agents,
+    asked,
+    attempts,
+    builds,
+    move_statements,
+    numbers,
+    resting,
+    second_bindings,
+    tasks,
+)
 from skep.database.cell.attempts import NewAttempt
 from skep.database.cell.builds import Work
 from skep.database.cell.endings import with_instances
@@ -403,6 +414,8 @@ def placed(connection: sa.Connection, chosen: WaitingMove, decision: Placed, now
         # Of a target before this one.
         "error": None,
     }
+    if follows == second_bindings.PREPARING:
+        values["dest_binding"] = second_bindings.wanted(connection, known.instance)
     mine = {"of_move": known.uuid, "at_step": known.step, "of_attempt": chosen.attempt}
     if not connection.execute(_PLACED, {**mine, **values}).rowcount:
         return False

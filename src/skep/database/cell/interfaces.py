@@ -1,7 +1,8 @@
 """What a cell's rows say of the interfaces of their servers, and the host that their ports are bound to.
 
 An interface that leaves its server (`Vif.leaving`) stays in the row until the network service has released its port,
-and whoever tells the row meanwhile does not change that. Such a row is among the `misbound` ones.
+and whoever tells the row meanwhile does not change that. Such a row is among the `misbound` ones. Nor does that change
+what is said of an interface on the target of a live migration (`Vif.beside`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from skep.database.stored import dump, load
 from skep.domain.ids import InstanceUuid
 from skep.domain.providers import Allocation
 from skep.domain.server_migrations import MigrationType
-from skep.domain.vifs import Unwired, Vif, staying, unwired
+from skep.domain.vifs import Unwired, Vif, VifBeside, staying, unwired
 
 row = instances.c
 
@@ -27,7 +28,7 @@ def tell(connection: sa.Connection, vifs: Mapping[InstanceUuid, Sequence[Vif]], 
     """Write the interfaces of servers into their rows, but for builds that wait for new ports."""
     before = stored(connection, list(vifs))
     for uuid, found in vifs.items():
-        connection.execute(_telling(uuid, _still_leaving(found, before.get(uuid)), now))
+        connection.execute(_telling(uuid, _as_before(found, before.get(uuid)), now))
 
 
 def lose(connection: sa.Connection, uuid: InstanceUuid, port_id: str, now: int) -> None:
@@ -128,7 +129,7 @@ def _told_unchanged(
     now: int,
 ) -> tuple[list[InstanceUuid], set[InstanceUuid]]:
     """Write interfaces as `tell_unchanged` does; return what it returns, and the servers that have a port more now."""
-    vifs = {uuid: _still_leaving(vifs[uuid], before) for uuid, before in known.items()}
+    vifs = {uuid: _as_before(vifs[uuid], before) for uuid, before in known.items()}
     same = {uuid for uuid, before in known.items() if columns(vifs[uuid])["vifs"] == before}
     left = [uuid for uuid, said in stored(connection, sorted(same)).items() if said != known[uuid]]
     changed = {uuid: before for uuid, before in known.items() if uuid not in same}
@@ -172,9 +173,23 @@ def told(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, 
     Left out are builds that wait for new ports: what they have changes.
     """
     return {
-        uuid: tuple(msgspec.structs.replace(vif, leaving=False) if vif.leaving else vif for vif in vifs)
+        uuid: tuple(
+            msgspec.structs.replace(vif, leaving=False, beside=None) if vif.leaving or vif.beside else vif
+            for vif in vifs
+        )
         for uuid, vifs in _said(connection, uuids).items()
     }
+
+
+def note_beside(connection: sa.Connection, beside: Mapping[InstanceUuid, Mapping[str, VifBeside]]) -> None:
+    """Write how ports of servers, by their ids, are plugged on the hosts to which they are bound besides; of others it
+    is not known any more."""
+    for uuid, said in stored(connection, list(beside)).items():
+        vifs, there = _read(said), beside[uuid]
+        changed = [msgspec.structs.replace(vif, beside=there.get(vif.id)) for vif in vifs]
+        if changed != list(vifs):
+            noting = instances.update().where(row.uuid == uuid, row.deleted_at.is_(None))
+            connection.execute(noting.values(**columns(changed, has_more=False)))
 
 
 def _said(connection: sa.Connection, uuids: Sequence[str]) -> dict[InstanceUuid, tuple[Vif, ...]]:
@@ -290,10 +305,15 @@ def note_bound(connection: sa.Connection, hosts: Mapping[InstanceUuid, str]) -> 
         connection.execute(changed.values(bound_to=right))
 
 
-def _still_leaving(vifs: Sequence[Vif], before: bytes | None) -> tuple[Vif, ...]:
-    """Return interfaces of which those leave that left by what the row said before."""
-    ports = {vif.id for vif in _read(before) if vif.leaving}
-    return tuple(msgspec.structs.replace(vif, leaving=True) if vif.id in ports else vif for vif in vifs)
+def _as_before(vifs: Sequence[Vif], before: bytes | None) -> tuple[Vif, ...]:
+    """Return interfaces with what the row said of them before, and the network service does not say."""
+    said = {vif.id: vif for vif in _read(before) if vif.leaving or vif.beside is not None}
+    return tuple(
+        msgspec.structs.replace(vif, leaving=said[vif.id].leaving, beside=said[vif.id].beside)
+        if vif.id in said
+        else vif
+        for vif in vifs
+    )
 
 
 def _read(said: bytes | None) -> tuple[Vif, ...]:

@@ -31,8 +31,8 @@ move = migrations.c
 attempt = attempt_rows.c
 
 COPYING = second_bindings.COPYING
-PREPARING = "live_prepare"
-WAITING = ("live_select", PREPARING)
+PREPARING = second_bindings.PREPARING
+WAITING = (second_bindings.SELECTING, PREPARING)
 """Steps that touch no guest: a conductor ends them by itself."""
 
 LEAST_GIB = 2

@@ -65,6 +65,7 @@ from skep.domain.moves import (
     Side,
 )
 from skep.domain.server_migrations import QUEUED
+from skep.domain.vifs import vifs_at
 from skep.messages.to_scheduler import Slot
 
 row = instances.c
@@ -196,6 +197,8 @@ def _order(connection: sa.Connection, known: Move, home: CellUuid) -> DueStep | 
     if server.state is State.AWAY:
         # Agents know nothing of cells.
         server = msgspec.structs.replace(server, state=State(known.was))
+    if known.step == second_bindings.PREPARING:
+        server = msgspec.structs.replace(server, vifs=vifs_at(server.vifs, host))
     due_step = DueStep(
         move=known,
         instance=known.sized(side, server),
@@ -274,8 +277,6 @@ def done(
     values: dict[str, Any] = {**anew(now), "step": follows}
     if after is not None:
         values["status"] = after.status
-    if follows == second_bindings.COPYING:
-        values["dest_binding"] = second_bindings.wanted(connection, known.instance)
     change(connection, known, values)
     _write_event(connection, known, host, None, now)
     changed: dict[str, Any] = {"step_at": now, "changed_at": now, "updated_at": now}

@@ -1,39 +1,46 @@
-"""Ports of servers that are migrated live: bound to the target, too, before the guest is copied.
+"""Ports of servers that are migrated live: bound to the target, too, before that is told of the guest.
 
 A cell reaches no network service. So its row says what is wanted, and a super conductor does it. `dest_binding`:
 
-- `wanted`: the target is ready, and the copying waits for the bindings.
+- `wanted`: the target is chosen, and waits for the bindings.
 - `asked`: a super conductor asks for them. There may be some from here on.
-- `made`: they are there, and the copying goes on. So it does where none that was asked for was heard of for too long.
+- `made`: they are there, and the row of the server says how its ports are plugged on the target (`Vif.beside`), which
+  is told now. So it is where none that was asked for was heard of for too long.
 
-Whatever becomes of the migration, a row that is over says so until the ports of its server are looked at once more:
-they are bound to the host that has the server then, and to no other.
+Whatever becomes of the migration, a row that is over, or waits for another target, says so until the ports of its
+server are looked at once more: they are bound to the host that has the server then, and to no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import sqlalchemy as sa
 
+from skep.database.cell import interfaces
 from skep.database.cell.instances import UNKNOWN
 from skep.database.cell.tables import attempts, instances, migrations
+from skep.database.constants import constants
 from skep.database.stored import load
 from skep.domain.ids import InstanceUuid
 from skep.domain.providers import Allocation
+from skep.domain.vifs import VifBeside
 
 row = instances.c
 move = migrations.c
 
 WANTED, ASKED, MADE = "wanted", "asked", "made"
 
-COPYING = "live_copy"
+SELECTING, PREPARING, COPYING = "live_select", "live_prepare", "live_copy"
 
-PENDING = sa.and_(move.step == COPYING, move.dest_binding.in_((WANTED, ASKED)))
-"""Says of a move that its copying waits for bindings: no host is told of it."""
+_BEFORE_SWITCH = move.step.in_(constants((PREPARING, COPYING)))
+"""Says of a move that its server may be bound to two hosts. Releases before 0.11.0 ask for that before the copying."""
 
-MAY_BE_TOLD = sa.or_(move.step != COPYING, move.dest_binding.is_(None), move.dest_binding == MADE)
+PENDING = sa.and_(_BEFORE_SWITCH, move.dest_binding.in_((WANTED, ASKED)))
+"""Says of a move that it waits for bindings: no host is told of its step."""
+
+MAY_BE_TOLD = sa.or_(~_BEFORE_SWITCH, move.dest_binding.is_(None), move.dest_binding == MADE)
 """Says of a move under way that it does not wait so."""
 
 
@@ -50,7 +57,7 @@ class SecondBinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wanted(connection: sa.Connection, instance: InstanceUuid) -> str | None:
-    """Return what a migration says of the bindings of a server whose target is ready; None: it has no ports."""
+    """Return what a migration says of the bindings of a server whose target is chosen; None: it has no ports."""
     has_ports = sa.select(row.uuid).where(row.uuid == instance, row.vifs.is_not(None))
     return None if connection.execute(has_ports).first() is None else WANTED
 
@@ -89,13 +96,17 @@ _HELD = sa.select(attempts.c.allocation).where(
 )
 
 
-def made(connection: sa.Connection, uuids: Sequence[str]) -> None:
-    """Have guests copied whose ports are bound to both hosts."""
-    connection.execute(migrations.update().where(move.uuid.in_(uuids), PENDING).values(dest_binding=MADE))
+def made(
+    connection: sa.Connection, uuids: Sequence[str], beside: Mapping[InstanceUuid, Mapping[str, VifBeside]]
+) -> None:
+    """Have migrations go on whose ports are bound to both hosts; `beside`: how they are plugged on the targets."""
+    going_on = migrations.update().where(move.uuid.in_(uuids), PENDING).values(dest_binding=MADE)
+    servers = [InstanceUuid(one) for one in connection.scalars(going_on.returning(move.instance))]
+    interfaces.note_beside(connection, {one: beside.get(one, {}) for one in servers})
 
 
 def go_on_without(connection: sa.Connection, before: int, asked_before: int) -> int:
-    """Have guests copied for whose ports nobody has asked since `before`: no super conductor knows how.
+    """Have migrations go on for whose ports nobody has asked since `before`: no super conductor knows how.
 
     Also those that are `asked` for and wait since a time before `asked_before`, which has to be so long ago that a
     super conductor that knows how would have ended the migration: the one that asked is gone, and none came after it.
@@ -103,26 +114,31 @@ def go_on_without(connection: sa.Connection, before: int, asked_before: int) -> 
 
     Their ports follow them after the switch. Return how many.
     """
-    unheard = sa.and_(move.step == COPYING, move.dest_binding == WANTED, move.step_at < before)
+    unheard = sa.and_(_BEFORE_SWITCH, move.dest_binding == WANTED, move.step_at < before)
     number = connection.execute(migrations.update().where(unheard).values(dest_binding=None)).rowcount
-    left = sa.and_(move.step == COPYING, move.dest_binding == ASKED, move.step_at < asked_before)
+    left = sa.and_(_BEFORE_SWITCH, move.dest_binding == ASKED, move.step_at < asked_before)
     return number + connection.execute(migrations.update().where(left).values(dest_binding=MADE)).rowcount
 
 
 def beside(connection: sa.Connection, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, str]:
     """Return to which hosts the ports of servers are bound besides, for the migrations that are under way."""
-    noted = sa.and_(move.dest_binding.is_not(None), move.step == COPYING)
+    noted = sa.and_(move.dest_binding.is_not(None), _BEFORE_SWITCH)
     query = sa.select(move.instance, move.dest_host).where(noted, move.instance.in_(servers))
     return {InstanceUuid(one.instance): one.dest_host for one in connection.execute(query) if one.dest_host}
 
 
 def look_again(connection: sa.Connection, limit: int) -> int:
-    """Have the ports of servers bound anew whose migration is over, however it ended. Return how many."""
-    over = sa.select(move.uuid, move.instance).where(move.dest_binding.is_not(None), move.step.is_(None)).limit(limit)
-    found = connection.execute(over).all()
+    """Have the ports of servers bound anew whose migration is over, however it ended, or has lost its target.
+
+    Return how many.
+    """
+    over = sa.or_(move.step.is_(None), move.step == SELECTING)
+    noted = sa.select(move.uuid, move.instance).where(move.dest_binding.is_not(None), over).limit(limit)
+    found = connection.execute(noted).all()
     if found:
+        interfaces.note_beside(connection, {InstanceUuid(one.instance): {} for one in found})
         loose = instances.update().where(row.uuid.in_([one.instance for one in found]), row.bound_to.is_not(None))
         connection.execute(loose.values(bound_to=UNKNOWN))
-        done = migrations.update().where(move.uuid.in_([one.uuid for one in found]), move.step.is_(None))
+        done = migrations.update().where(move.uuid.in_([one.uuid for one in found]), over)
         connection.execute(done.values(dest_binding=None))
     return len(found)

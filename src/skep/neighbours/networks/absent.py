@@ -9,7 +9,7 @@ from skep.domain.errors import BadRequest, NotFound
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 from skep.domain.invalid_input import invalid_field
-from skep.domain.vifs import Vif
+from skep.domain.vifs import Vif, VifBeside
 from skep.neighbours.networks.base import (
     NO_PROVIDERS_OF_SERVERS,
     NOT_BESIDE,
@@ -193,6 +193,10 @@ class NoNetworks(BroughtByOthers, NoProxies):
     async def bind_beside(
         self, _hosts: Mapping[InstanceUuid, str], _providers: ProvidersOfServers = NO_PROVIDERS_OF_SERVERS
     ) -> dict[InstanceUuid, str]:
+        """There are no ports."""
+        return {}
+
+    async def plugged_beside(self, _hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, dict[str, VifBeside]]:
         """There are no ports."""
         return {}
 

@@ -16,7 +16,7 @@ from skep.domain.invalid_input import invalid_field
 from skep.domain.nested.wanted import PortsWanted
 from skep.domain.networking import EtherType, SecurityGroupRule
 from skep.domain.subnet_addresses import BadSubnet, block_of
-from skep.domain.vifs import RequestedNetwork, Vif
+from skep.domain.vifs import RequestedNetwork, Vif, VifBeside
 from skep.neighbours.networks.hosts import NetworksOfHosts
 
 NOT_BESIDE: Mapping[InstanceUuid, str] = MappingProxyType({})
@@ -464,6 +464,13 @@ class NetworkPorts(NetworksOfHosts, Protocol):
         Return why not, of those servers of which it is refused. A service that binds a port to one host only does
         nothing. What was made stays until `bind`; a repeat changes nothing. `providers`: as `bind`, of the hosts that
         are named here. Raises Unavailable when the service does not answer: then there may be such bindings.
+        """
+        ...
+
+    async def plugged_beside(self, hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, dict[str, VifBeside]]:
+        """Return how ports of servers, by their ids, are plugged on hosts to which `bind_beside` has bound them.
+
+        Those that are not bound there are left out. Raises Unavailable when the service does not answer.
         """
         ...
 

@@ -16,7 +16,7 @@ from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from skep.domain.host_networks import HostLook, HostNetworkChanges
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import Instance
-from skep.domain.vifs import Vif
+from skep.domain.vifs import Vif, VifBeside
 from skep.neighbours.networks.base import (
     NO_PROVIDERS_OF_SERVERS,
     NOT_BESIDE,
@@ -137,6 +137,14 @@ class EmbeddedNetworks(EmbeddedProxies):
         """Bind the ports of servers to one more host."""
         await self._database.write(partial(server_ports.bind_beside, hosts=hosts, now=self._clock.now()))
         return {}
+
+    async def plugged_beside(self, hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, dict[str, VifBeside]]:
+        """Return how ports of servers are plugged on hosts that may get them: as on all hosts."""
+        bound = await self.bound_to(list(hosts), hosts)
+        return {
+            one: {port: VifBeside(host=hosts[one]) for port, of_port in ports.items() if hosts[one] in of_port}
+            for one, ports in bound.items()
+        }
 
     async def bound_to(
         self, servers: Sequence[InstanceUuid], several: Collection[InstanceUuid]

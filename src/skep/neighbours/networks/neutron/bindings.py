@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from skep.domain.errors import Unavailable
+from skep.domain.vifs import VifBeside
 from skep.neighbours.networks.base import NO_PROVIDERS
 from skep.neighbours.networks.neutron.calls import NeutronCalls, NeutronRefused, read
-from skep.neighbours.networks.neutron.forms import NeutronPort
+from skep.neighbours.networks.neutron.forms import UNBOUND, NeutronPort, details_of
 from skep.neighbours.networks.neutron.ports import ServerPorts
 from skep.neighbours.networks.neutron.resource_requests import has_allocation, moved_allocation
 
@@ -29,7 +31,8 @@ class NeutronBinding(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str
     status: str = ACTIVE
-    vif_type: str = "unbound"
+    vif_type: str = UNBOUND
+    vif_details: dict[str, Any] | None = None
 
 
 class PortBindings:
@@ -102,6 +105,16 @@ class PortBindings:
         if made is not None and made.vif_type == FAILED:
             return f"port {port.id} cannot be bound to host {host}: {FAILED}"
         return None
+
+    async def plugged(self, port: NeutronPort, host: str) -> VifBeside | None:
+        """Return how a port is plugged on a host to which it is bound; None: it is not bound there.
+
+        Raises NeutronRefused, Unavailable.
+        """
+        found = next((one for one in await self._of(port) or () if one.host == host), None)
+        if found is None:
+            return None
+        return VifBeside(host=host, type=found.vif_type, details=details_of(found.vif_details))
 
     async def hosts(self, port: NeutronPort) -> tuple[str, ...]:
         """Return to which hosts a port is bound, first the one that has it; empty: none.

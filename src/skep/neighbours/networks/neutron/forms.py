@@ -21,6 +21,15 @@ UNBOUND = "unbound"
 """How a port is plugged that no host has yet."""
 
 
+def details_of(said: dict[str, Any] | None) -> VifDetails | None:
+    """Return what a host reads of a binding; None: nothing that a host could read."""
+    try:
+        found = convert(said or {}, VifDetails)
+    except msgspec.ValidationError:
+        return None
+    return None if found == VifDetails() else found
+
+
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
     """What all have."""
 
@@ -113,11 +122,7 @@ class NeutronPort(LabelledPort, frozen=True, kw_only=True):
     @property
     def details(self) -> VifDetails | None:
         """What a host reads of how it is plugged; None: nothing that a host could read."""
-        try:
-            found = convert(self.vif_details or {}, VifDetails)
-        except msgspec.ValidationError:
-            return None
-        return None if found == VifDetails() else found
+        return details_of(self.vif_details)
 
     @property
     def wiring(self) -> Wiring:

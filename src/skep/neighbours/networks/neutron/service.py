@@ -12,7 +12,7 @@ import structlog
 from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, Unavailable
 from skep.domain.ids import InstanceUuid
-from skep.domain.vifs import Vif
+from skep.domain.vifs import Vif, VifBeside
 from skep.neighbours.answers import NETWORKS as SERVICE
 from skep.neighbours.at_once import at_once
 from skep.neighbours.networks.base import (
@@ -204,6 +204,20 @@ class NeutronNetworks(BroughtByOthers, NeutronProxies):
             )
             refused = await at_once(binding)
         return {one: why for (one, _), why in zip(pairs, refused, strict=True) if why is not None}
+
+    async def plugged_beside(self, hosts: Mapping[InstanceUuid, str]) -> dict[InstanceUuid, dict[str, VifBeside]]:
+        """Return how ports of servers are plugged on hosts that may get them."""
+        with _told_to_skep():
+            found = await interfaces.ports_of(self.skep, list(hosts))
+            pairs = [(one, port) for one, ports in found.items() for port in ports]
+            if not pairs or not await self._bindings.are_many():
+                return {}
+            plugged = await at_once(self._bindings.plugged(port, hosts[one]) for one, port in pairs)
+        beside: dict[InstanceUuid, dict[str, VifBeside]] = {one: {} for one in found}
+        for (one, port), there in zip(pairs, plugged, strict=True):
+            if there is not None:
+                beside[one][port.id] = there
+        return beside
 
     async def bound_to(
         self, servers: Sequence[InstanceUuid], several: Collection[InstanceUuid]
