@@ -72,27 +72,32 @@ def write_certificates(directory: Path) -> None:
 
 
 @contextmanager
-def two_agents(tmp_path: Path) -> Iterator[tuple[tuple[BridgedHost, Agent], tuple[BridgedHost, Agent]]]:
-    """Have two hosts, joined by a cable, each with a libvirtd and an agent."""
+def two_hosts(tmp_path: Path) -> Iterator[list[tuple[BridgedHost, LibvirtDaemon]]]:
+    """Have two hosts, joined by a cable, each with a libvirtd."""
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="skep-", dir="/tmp"))
         directory = Path(name)
         directory.chmod(0o711)
         write_certificates(directory)
-        hosts = [
-            stack.enter_context(
-                bridged_host(tmp_path / address, BridgeOptions(transit=TRANSIT, tunnel_address=address))
-            )
-            for address in ADDRESSES
-        ]
+        options = (BridgeOptions(transit=TRANSIT, tunnel_address=address) for address in ADDRESSES)
+        hosts = [stack.enter_context(bridged_host(tmp_path / str(one.tunnel_address), one)) for one in options]
         join(*hosts)
-        agents, cache = [], None
+        daemons: list[LibvirtDaemon] = []
         for number, host in enumerate(hosts):
-            its = stack.enter_context(daemon(host, directory, number, cache))
-            cache = its.root / "cache"
-            bridged = {"networks": "bridge", "tunnel_address": ADDRESSES[number], "transit": str(TRANSIT)}
-            agents.append(stack.enter_context(agent(host, {**its.options, **bridged})))
-        first, second = zip(hosts, agents, strict=True)
+            cache = daemons[0].root / "cache" if daemons else None
+            daemons.append(stack.enter_context(daemon(host, directory, number, cache)))
+        yield list(zip(hosts, daemons, strict=True))
+
+
+@contextmanager
+def two_agents(tmp_path: Path) -> Iterator[tuple[tuple[BridgedHost, Agent], tuple[BridgedHost, Agent]]]:
+    """Have two hosts, each with an agent that brings networks."""
+    with two_hosts(tmp_path) as hosts, ExitStack() as stack:
+        agents = []
+        for (host, its), address in zip(hosts, ADDRESSES, strict=True):
+            bridged = {"networks": "bridge", "tunnel_address": address, "transit": str(TRANSIT)}
+            agents.append((host, stack.enter_context(agent(host, {**its.options, **bridged}))))
+        first, second = agents
         yield first, second
 
 

@@ -55,29 +55,49 @@ class Agent:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def do(self, do: str, vif: Vif | None = None) -> None:
+    def do(self, do: str, vif: Vif | None = None, **more: Any) -> str:
+        """Have a task done; return the last line that the driver said before."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(PortTask(do=do, vif=vif)).decode() + "\n")
+        self._process.stdin.write(msgspec.json.encode(PortTask(do=do, vif=vif, **more)).decode() + "\n")
         self._process.stdin.flush()
         # Before that the driver may have said what it logs.
-        assert "done\n" in self._process.stdout
+        said = [""]
+        for line in self._process.stdout:
+            if line == "done\n":
+                return said[-1].strip()
+            said.append(line)
+        raise AssertionError(f"the driver ended: {said}")
+
+    def end(self) -> int:
+        """End it in order; return its status."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return self._process.wait(timeout=60)
+
+    def kill(self) -> None:
+        """End it as it stands."""
+        self._process.kill()
 
 
 @contextmanager
-def agent(host: BridgedHost, **options: str) -> Iterator[Agent]:
+def agent(host: BridgedHost, **options: Any) -> Iterator[Agent]:
     """Have the driver on the host; the guest ends with it."""
-    with other_directory() as directory:
-        said = json.dumps({"networks": "neutron", **options})
-        command = host.command(sys.executable, "-m", "tests.support.plugged_guest", directory, tiny_image(), said)
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                yield Agent(process)
-            finally:
-                assert process.stdin is not None
-                process.stdin.close()
-                status = process.wait(timeout=60)
-            assert status == 0
+    with other_directory() as directory, agent_in(directory, host, **options) as one:
+        try:
+            yield one
+        finally:
+            status = one.end()
+        assert status == 0
+
+
+@contextmanager
+def agent_in(directory: Path, host: BridgedHost, **options: Any) -> Iterator[Agent]:
+    """Have the driver on the host, with the directory of an earlier one perhaps, until it is ended."""
+    said = json.dumps({"networks": "neutron", **options})
+    command = host.command(sys.executable, "-m", "tests.support.plugged_guest", directory, tiny_image(), said)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield Agent(process)
 
 
 @contextmanager

@@ -11,8 +11,10 @@ import pytest
 from skep.compute.drivers.libvirt.arrivals import (
     Arrival,
     arriving_xml,
+    links_of,
     moving_disks,
     read_arrival,
+    tapless,
     write_arrival,
 )
 from skep.compute.drivers.libvirt.domain import LABEL, NAMESPACE, GuestLabel
@@ -39,6 +41,19 @@ GUEST = f"""<domain>
       <auth username="cinder"><secret type="ceph" uuid="here"/></auth>
       <source protocol="rbd" name="volumes/ceph"><host name="10.0.0.1" port="6789"/></source>
       <target dev="vdd" bus="virtio"/><serial>ceph</serial></disk>
+  </devices>
+</domain>"""
+
+
+INTERFACES = """<domain>
+  <metadata><skep:guest xmlns:skep="urn:skep:guest:1">old</skep:guest></metadata>
+  <devices>
+    <interface type="ethernet"><mac address="fa:16:3e:00:00:01"/><target dev="tap-one" managed="no"/>
+      <model type="e1000e"/><bandwidth><inbound average="1000"/></bandwidth><mtu size="1400"/><alias name="net0"/>
+      <rom enabled="no"/><address type="pci" domain="0x0000" bus="0x00" slot="0x03" function="0x0"/></interface>
+    <interface type="ethernet"><mac address="fa:16:3e:00:00:02"/><target dev="tap-two" managed="no"/>
+      <model type="virtio"/><driver queues="2" packed="on"/><mtu size="1500"/><rom enabled="no"/></interface>
+    {more}
   </devices>
 </domain>"""
 
@@ -119,3 +134,24 @@ def test_what_a_target_says_is_read_by_the_source(tmp_path: Path) -> None:
     before = {name: value for name, value in msgspec.json.decode(file.read_bytes()).items() if name != "volumes"}
     file.write_bytes(msgspec.json.encode(before))
     assert read_arrival(tmp_path) == arrival()
+
+
+def test_an_interface_ends_in_the_tap_of_the_target_and_is_else_as_it_was() -> None:
+    """How the tap is plugged there is the target's matter: the guest is told of none of it."""
+    guest = INTERFACES.format(more="")
+    assert links_of(guest) == {"fa:16:3e:00:00:01": "tap-one", "fa:16:3e:00:00:02": "tap-two"}
+    links = {"fa:16:3e:00:00:01": "tap-three", "fa:16:3e:00:00:02": "tap-two"}
+    there = arriving_xml(guest, HERE, msgspec.structs.replace(arrival(), links=links), shared=True)
+    assert links_of(there) == links
+    before, after = (ET.fromstring(one).findall("devices/interface") for one in (guest, there))
+    for one, other in zip(before, after, strict=True):
+        for element in (one, other):
+            element.remove(*element.findall("target"))
+        assert ET.tostring(one) == ET.tostring(other)
+
+
+@pytest.mark.parametrize("kind", ["direct", "vhostuser", "hostdev"])
+def test_an_interface_without_a_tap_is_found(kind: str) -> None:
+    one = f'<interface type="{kind}"><mac address="fa:16:3e:00:00:03"/><target dev="macvtap0"/></interface>'
+    assert tapless(INTERFACES.format(more=one)) == (kind,)
+    assert tapless(INTERFACES.format(more="")) == ()

@@ -22,7 +22,14 @@ from skep.compute.drivers.libvirt.guest_interfaces import (
     shares_memory,
 )
 from skep.compute.drivers.libvirt.options import Options
-from skep.compute.drivers.libvirt.plugged.kinds import KINDS, Plug, interface_of, kind_of, plugs_of
+from skep.compute.drivers.libvirt.plugged.kinds import (
+    KINDS,
+    Plug,
+    check_arriving,
+    interface_of,
+    kind_of,
+    plugs_of,
+)
 from skep.compute.drivers.libvirt.plugged.plugging import PLUGGING
 from skep.compute.drivers.libvirt.plugged.ports import GuestPorts, PortsAtHost
 from skep.compute.drivers.libvirt.plugged.switches import OsVif
@@ -30,7 +37,7 @@ from skep.compute.drivers.libvirt.properties import Wishes, wishes
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
-from skep.domain.vifs import Vif, VifDetails
+from skep.domain.vifs import Vif, VifBeside, VifDetails, vifs_at
 from skep.neighbours.networks.neutron.forms import NeutronPort
 from tests.support.agents import instance
 
@@ -235,6 +242,33 @@ def test_every_kind_is_plugged_somehow_and_stands_in_the_documentation() -> None
     waits = {kind.name for kind in KINDS if kind.early}
     assert waits == PLUGGING.keys() - {"macvtap"}, "its link is made by the start of its guest"
     assert not kind_of(vif("macvtap")).early
+
+
+LIVE = {"bridge", "bridge that is not named", "switch", "switch of another name", "switch behind a bridge", "tap"}
+
+
+@pytest.mark.parametrize("case", BOUND)
+def test_what_ends_in_a_tap_goes_to_another_host_live(case: str) -> None:
+    """As it is bound to the target: how it is plugged on the source is all the same."""
+    kind, details, _ = BOUND[case]
+    beside = VifBeside(host="there", type=kind, details=details)
+    vifs = vifs_at((msgspec.structs.replace(vif("macvtap"), beside=beside),), "there")
+    assert (vifs[0].type, vifs[0].details) == (kind, details)
+    if case in LIVE:
+        check_arriving(vifs, "there")
+    else:
+        with pytest.raises(DriverError, match=f"{PORT}: {kind} does not go along") as refused:
+            check_arriving(vifs, "there")
+        assert refused.value.error == "MigrationPreCheckError"
+
+
+@pytest.mark.parametrize("beside", [None, VifBeside(host="another")])
+def test_a_port_of_which_only_the_source_is_known_does_not_go_live(beside: VifBeside | None) -> None:
+    """Of an older conductor, or of a Neutron that binds to one host only."""
+    vifs = vifs_at((msgspec.structs.replace(vif("tap"), beside=beside),), "there")
+    with pytest.raises(DriverError, match=f"{PORT}: the network service has not bound it to host there") as refused:
+        check_arriving(vifs, "there")
+    assert refused.value.error == "MigrationPreCheckError"
 
 
 class NotedLibrary:

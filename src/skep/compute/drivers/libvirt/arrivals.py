@@ -10,11 +10,14 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from skep.compute.drivers.libvirt.domain import LABEL, NAMESPACE, GuestLabel, label_text
+from skep.compute.drivers.libvirt.guest_interfaces import TAP, interfaces_of
 from skep.compute.drivers.libvirt.options import MigrationWay
 from skep.compute.drivers.libvirt.volume_disks import VolumeDisk, arrive
 from skep.domain.decoding import json_decoder
 
 ARRIVAL = "target.json"
+REFUSED = "MigrationPreCheckError"
+"""The error of a guest that cannot go, and was not touched."""
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,8 +148,14 @@ def links_of(domain: str) -> dict[str, str]:
     return {mac: target.get("dev", "") for mac, target in _plugged(ET.fromstring(domain))}  # noqa: S314 - of libvirt
 
 
+def tapless(domain: str) -> tuple[str, ...]:
+    """Return libvirt's types of the interfaces in the XML of a domain that end in no tap."""
+    types = (interface.get("type", "") for interface in interfaces_of(domain))
+    return tuple(sorted({one for one in types if one != TAP}))
+
+
 def _plugged(root: ET.Element) -> Iterator[tuple[str, ET.Element]]:
-    for interface in root.iterfind("devices/interface[@type='ethernet']"):
+    for interface in root.iterfind(f"devices/interface[@type='{TAP}']"):
         mac, target = interface.find("mac"), interface.find("target")
         if mac is not None and target is not None:
             yield mac.get("address", ""), target

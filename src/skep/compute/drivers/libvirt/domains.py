@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from skep.compute.drivers.base import DriverError, Guest
-from skep.compute.drivers.libvirt.bridged.interfaces import tap_interfaces
+from skep.compute.drivers.libvirt.bridged.interfaces import TapInterface, tap_interfaces
 from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
 from skep.compute.drivers.libvirt.connection import LibvirtConnection
 from skep.compute.drivers.libvirt.disks import GuestDisks
@@ -170,10 +170,8 @@ class GuestDomains:
 
     def links(self, instance: Instance) -> dict[str, str]:
         """Return the links here that a server's interfaces are plugged into, by MAC address. Raises DriverError."""
-        if self._bridged is None:
-            return {}
-        found = tap_interfaces(instance.vifs, wishes(instance, self._options).vif_model)
-        return {one.mac: one.device for one in found}
+        found = self.interfaces(instance)
+        return {one.mac: one.device for one in found if isinstance(one, TapInterface)}
 
     def taps(self) -> frozenset[str]:
         """Return the links of all guests, whole or not. Raises libvirt.libvirtError."""

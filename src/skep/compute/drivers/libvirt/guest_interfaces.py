@@ -10,6 +10,9 @@ import msgspec
 from skep.compute.drivers.libvirt.bridged.interfaces import Bandwidth, TapInterface
 from skep.domain.vifs import Vif
 
+TAP = "ethernet"
+"""libvirt's type of interfaces that end in a tap which others have made."""
+
 
 class LinkInterface(msgspec.Struct, frozen=True, kw_only=True):
     """A link of its guest's own (macvtap), on a link of the host. It has the MTU of that."""
@@ -60,7 +63,7 @@ def found_interface(domain: str, vif: Vif) -> ET.Element | None:
         address, target = element.find("mac"), element.find("target")
         device = None if target is None else target.get("dev")
         is_same = address is not None and address.get("address", "").lower() == vif.mac_address.lower()
-        if is_same and (element.get("type") != "ethernet" or device == vif.device_name):
+        if is_same and (element.get("type") != TAP or device == vif.device_name):
             return element
     return None
 
@@ -108,7 +111,7 @@ def _add_bandwidth(element: ET.Element, bandwidth: Bandwidth) -> None:
 
 def _add_tap(devices: ET.Element, tap: TapInterface) -> None:
     """Add an interface that ends in a link which is there before the guest is."""
-    element = _interface(devices, "ethernet", tap.mac)
+    element = _interface(devices, TAP, tap.mac)
     ET.SubElement(element, "target", dev=tap.device, managed="no")
     _add_driver(element, tap.model, packed=tap.packed, queues=tap.queues)
     _add_bandwidth(element, tap.bandwidth)

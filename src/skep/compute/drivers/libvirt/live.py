@@ -19,6 +19,7 @@ import libvirt
 
 from skep.compute.drivers.base import DriverError, NamedResource
 from skep.compute.drivers.libvirt.arrivals import (
+    REFUSED,
     Arrival,
     MovingDisk,
     arriving_xml,
@@ -43,7 +44,6 @@ from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, mark_whole, state_of
 from skep.compute.drivers.libvirt.driver import LibvirtDriver, named
 from skep.compute.drivers.libvirt.live_targets import (
-    REFUSED,
     arrival_in,
     check_cpu,
     check_links,
@@ -56,6 +56,7 @@ from skep.compute.drivers.libvirt.live_targets import (
 from skep.compute.drivers.libvirt.mediated_devices import held_mediated
 from skep.compute.drivers.libvirt.migration_jobs import abort_job, figures_of, is_leaving, job_of, open_disks, seen_of
 from skep.compute.drivers.libvirt.pci_devices import held_devices
+from skep.compute.drivers.libvirt.plugged.kinds import check_arriving
 from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid, new_uuid
@@ -114,11 +115,11 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         if allocation is not None and (allocation.cells or held_devices(allocation) or held_mediated(allocation)):
             # Its XML names parts of the source.
             raise DriverError(REFUSED, "NUMA cells, own CPUs and devices do not go to another host while a guest runs")
-        if instance.vifs and self._bridged is None:
-            # In user mode its loopback port is the source's, and may be another's there; QEMU would not start with it.
-            raise DriverError(
-                REFUSED, "networks: only interfaces in bridges of the host go to another while a guest runs"
-            )
+        if instance.vifs and self._options.networks == "user":
+            # Its loopback port is the source's, and may be another's there; QEMU would not start with it.
+            raise DriverError(REFUSED, "networks: interfaces in user mode do not go to another host while a guest runs")
+        if self._ports is not None:
+            check_arriving(instance.vifs, self._host)
         links = self._domains.links(instance)
 
         def work() -> None:
@@ -138,6 +139,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             if self._bridged is not None:
                 guarded(lambda: note_awaited(directory, links.values()))
                 self._bridged.plug(tuple(links.values()))
+            self._plug(instance, attempt)
             arrival = Arrival(
                 label=label,
                 uri=self._options.migration_uri,
@@ -471,6 +473,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         def unplug() -> None:
             if self._bridged is not None:
                 self._bridged.unplug(tuple(arrival_in(place).links.values()))
+            if self._ports is not None:
+                self._ports.let_go(instance, attempt)
 
         console, most = self._disks.console(instance, attempt), self._options.console_kib << 10
         parts = (

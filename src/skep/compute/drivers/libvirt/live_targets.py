@@ -9,16 +9,27 @@ from pathlib import Path
 import libvirt
 
 from skep.compute.drivers.base import DriverError
-from skep.compute.drivers.libvirt.arrivals import Arrival, MovingDisk, cpu_of, links_of, read_arrival, volume_xml
+from skep.compute.drivers.libvirt.arrivals import (
+    REFUSED,
+    Arrival,
+    MovingDisk,
+    cpu_of,
+    links_of,
+    read_arrival,
+    tapless,
+    volume_xml,
+)
 from skep.compute.drivers.libvirt.connection import KEEP_ALIVE
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import label_of
 
-REFUSED = "MigrationPreCheckError"
-
 
 def check_links(label: GuestLabel | None, domain: str, arrival: Arrival) -> None:
     """Raise DriverError where a target has not made the links for the interfaces in the XML of a domain."""
+    kinds = tapless(domain)
+    if kinds:
+        # The device, or the socket, is the source's.
+        raise DriverError(REFUSED, f"networks: interfaces of libvirt's type {', '.join(kinds)} do not go along")
     if label is None or label.ssh_port is not None or set(links_of(domain)) != set(arrival.links):
         raise DriverError(REFUSED, "networks: the interfaces of the guest are others than those that its target has")
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.arrivals import REFUSED
 from skep.compute.drivers.libvirt.bridged.interfaces import MOST, VIRTIO, Bandwidth, TapInterface
 from skep.compute.drivers.libvirt.bridged.names import mac, tap, uid
 from skep.compute.drivers.libvirt.guest_interfaces import GuestInterface, LinkInterface, SocketInterface
@@ -69,6 +70,8 @@ class PlugKind(NamedTuple):
     """Which bindings of the type it is for: of two rows with one type, the first that fits."""
     early: bool = True
     """Its link is there before its guest: builds wait until Neutron has wired it."""
+    live: bool = True
+    """Its guest can go to another host while it runs."""
 
 
 def plugs_of(vifs: Sequence[Vif], queues: int = 1) -> tuple[Plug, ...]:
@@ -87,6 +90,20 @@ def kind_of(vif: Vif) -> PlugKind:
                 return kind
     known = ", ".join(dict.fromkeys(kind.vif_type for kind in KINDS))
     raise _refused(vif, f"{vif.type} ({vif.vnic_type}): the driver libvirt plugs {known} ({NORMAL}) of Neutron's")
+
+
+def check_arriving(vifs: Sequence[Vif], host: str) -> None:
+    """Look whether a guest with these interfaces can come to a host live: they are told as the host has them.
+
+    Raises DriverError that names the port: `InstanceUnacceptable`, `MigrationPreCheckError`.
+    """
+    for vif in vifs:
+        if vif.beside is None or vif.beside.host != host:
+            # What is told of it is of the source.
+            raise DriverError(REFUSED, f"port {vif.id}: the network service has not bound it to host {host} yet")
+        kind = kind_of(vif)
+        if not kind.live:
+            raise DriverError(REFUSED, f"port {vif.id}: {kind.vif_type} does not go along while a guest runs")
 
 
 def interface_of(plug: Plug, model: str, *, packed: bool = False, bandwidth: Bandwidth = ()) -> GuestInterface:
@@ -210,8 +227,13 @@ KINDS: tuple[PlugKind, ...] = (
         "a link of its own on `macvtap_source`, which its guest's start makes",
         _macvtap,
         early=False,
+        live=False,
     ),
     PlugKind(
-        "vhostuser", "vhostuser", "the socket `vhostuser_socket`; the guest's memory is shared with the switch", _socket
+        "vhostuser",
+        "vhostuser",
+        "the socket `vhostuser_socket`; the guest's memory is shared with the switch",
+        _socket,
+        live=False,
     ),
 )
