@@ -105,10 +105,14 @@ class Hosts:
     async def connect(self, attempt: int) -> None:
         """Connect what the guest of an attempt needs of other services."""
 
+    def said(self, attempt: int) -> bytes:
+        """Return what the console of an attempt has."""
+        home = self.directories[attempt - 1] / "guests" / f"{self.server.uuid}_{attempt}"
+        return (home / "console.log").read_bytes()
+
     def counted(self, attempt: int) -> int:
         """Return how far the guest of an attempt has counted."""
-        home = self.directories[attempt - 1] / "guests" / f"{self.server.uuid}_{attempt}"
-        return counted((home / "console.log").read_bytes())
+        return counted(self.said(attempt))
 
     async def counts_on(self, attempt: int, before: int) -> None:
         """Wait until the guest has gone on counting behind a number."""
@@ -142,13 +146,17 @@ class Hosts:
         await remove(self.target, self.server, 2)
         assert self.left(1) == ([], [])
 
-    async def went(self) -> None:
-        """See that the guest goes on on the target, and that nothing is left on the source."""
-        at = self.counted(1)
+    async def went(self, *, anew: bool = False) -> None:
+        """See that the guest goes on on the target, and that nothing is left on the source.
+
+        What it said before went with it; `anew`: its console begins anew.
+        """
+        at, before = self.counted(1), self.said(1)
         assert await self.target.take_over(self.server, 2, HAS, None, self.place, start=True) is PowerState.RUNNING
         await remove(self.source, self.server, 1)
         assert self.left(0) == ([], [])
         await self.counts_on(2, at)
+        assert self.said(2).startswith(before) is not anew
 
     def left(self, number: int) -> tuple[list[str], list[str]]:
         """Return the domains and pools of a host, and the files of its attempt."""
@@ -263,7 +271,7 @@ async def test_a_guest_that_has_left_goes_on_though_its_last_words_cannot_be_han
         await two.source.copy_guest(two.server.uuid, 1, two.place, Copying())
         for _ in range(2):
             await two.source.hand_over(two.server.uuid, 1, two.place)
-        await two.went()
+        await two.went(anew=True)
 
 
 async def test_a_target_without_the_cpu_is_refused_by_name(daemons: tuple[LibvirtDaemon, LibvirtDaemon]) -> None:
@@ -298,7 +306,7 @@ async def test_with_post_copy_the_guest_goes_on_before_all_is_there(
         # It has no way back any more.
         copying.wish("abort")
         await going
-        await two.went()
+        await two.went(anew=True)
 
 
 async def test_a_guest_that_writes_much_is_slowed_down_where_that_is_set(
