@@ -143,6 +143,8 @@ class GuestDomains:
     def there(self, instance: InstanceUuid, attempt: int) -> PowerState | None:
         """Return the state of the whole guest of an attempt; remove one that is not whole; None: there is none.
 
+        One that runs and is not noted as whole yet is whole now: to boot it once more would cut its first boot.
+
         Raises DriverError `InstanceExists` where a guest of another attempt is in the way.
         """
         found = self.find(instance)
@@ -151,10 +153,12 @@ class GuestDomains:
         domain, label = found
         if label.attempt != attempt:
             raise DriverError("InstanceExists", f"{instance} is there already, made by attempt {label.attempt}")
-        if label.whole:
-            return state_of(domain)
-        self.remove(domain)
-        return None
+        if not label.whole and state_of(domain) is PowerState.RUNNING:
+            mark_whole(domain, label)
+        elif not label.whole:
+            self.remove(domain)
+            return None
+        return state_of(domain)
 
     def check_interfaces(self, instance: Instance) -> None:
         """Look whether a server can have its interfaces here. Raises DriverError `InstanceUnacceptable`."""
