@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         """A cloud that is started, greeted and stopped."""
 
 
+LIBVIRT = "libvirt"
+
 cells_option = click.option(
     "--cells",
     type=click.IntRange(1, 100),
@@ -52,9 +54,9 @@ processes_option = click.option(
 
 driver_option = click.option(
     "--driver",
-    type=click.Choice(["fake", "libvirt"]),
-    help="Driver of all hosts, in place of the configured one. With `libvirt` guests are virtual machines of QEMU, one "
-    "host for each new cell; needs --processes.",
+    type=click.Choice(["fake", LIBVIRT]),
+    help="Driver of all hosts, in place of the configured one, or else of the one that they had before. With `libvirt` "
+    "guests are virtual machines of QEMU, one host for each new cell; needs --processes.",
 )
 
 
@@ -128,8 +130,6 @@ def up(
 
         numbers = ProcessNumbers(apis, super_conductors, schedulers, cell_conductors)
         config, cloud = processes_of(config_file, options, numbers)
-    elif driver == "libvirt":
-        raise click.UsageError("--driver libvirt needs --processes: each of its hosts is a process of its own")
     else:
         config, cloud = cloud_of(config_file, options)
         trace(config, "all-in-one")
@@ -139,7 +139,7 @@ def up(
     if not verbose and config.log.level != "debug":
         output.hold()
 
-    logs_in = processes and config.compute.driver == "libvirt"
+    logs_in = processes and config.compute.driver == LIBVIRT
 
     async def say_hello() -> None:
         await greet(cloud, first_server=not no_first_server, logs_in=logs_in)
@@ -158,7 +158,7 @@ def cloud_of(config_file: Path | None, options: StartOptions) -> tuple[Config, A
     """Return the configuration and a cloud of one process that has not started."""
     from skep.processes.all_in_one import make_cloud
 
-    config, hosts = _read(config_file, options)
+    config, hosts = _read(config_file, options, alone=True)
     return config, make_cloud(config, cells=options.cells, hosts=hosts)
 
 
@@ -168,13 +168,14 @@ def processes_of(
     """Return the configuration and a cloud of many processes that has not started."""
     from skep.processes.supervisor.cloud import SupervisedCloud
 
-    config, hosts = _read(config_file, options)
+    config, hosts = _read(config_file, options, alone=False)
     return config, SupervisedCloud(config, numbers, cells=options.cells, hosts=hosts, config_file=config_file)
 
 
-def _read(config_file: Path | None, options: StartOptions) -> tuple[Config, int | None]:
-    """Return the configuration, and how many fake hosts each cell is asked to have."""
+def _read(config_file: Path | None, options: StartOptions, *, alone: bool) -> tuple[Config, int | None]:
+    """Return the configuration, and how many fake hosts each cell is asked to have; `alone`: of a single process."""
     from skep.config import load
+    from skep.processes.directory import driver_of_hosts
 
     loaded = load(config_file, os.environ)
     config = loaded.config
@@ -184,8 +185,16 @@ def _read(config_file: Path | None, options: StartOptions) -> tuple[Config, int 
             for name in ("api", "identity", "images", "networks", "metadata")
         }
         config = replace(config, **sections)
-    if options.driver is not None:
-        config = replace(config, compute=replace(config.compute, driver=options.driver))
+    driver = options.driver
+    if driver is None and "compute.driver" not in loaded.sources:
+        driver = driver_of_hosts(Path(config.state.directory))
+    if driver == LIBVIRT and alone:
+        whose = (
+            "--driver libvirt" if options.driver else f"libvirt, the driver of the hosts in {config.state.directory},"
+        )
+        raise click.UsageError(f"{whose} needs --processes: each of its hosts is a process of its own")
+    if driver is not None:
+        config = replace(config, compute=replace(config.compute, driver=driver))
     hosts = options.hosts
     if hosts is None and "compute.fake.hosts" in loaded.sources:
         hosts = config.compute.fake.hosts

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
+from skep.compute.identity import IDENTITY_FILE, load
 from skep.config.compute import ComputeSettings
 from skep.domain.errors import Misconfigured
 from skep.processes import privacy
@@ -47,6 +48,16 @@ OURS = (
 """What we write there: all of it is for its owner only."""
 
 log = get_logger(__name__)
+
+
+def driver_of_hosts(root: Path) -> str | None:
+    """Return the driver that the hosts of the state directory had last; None: they had none, or not the same.
+
+    Raises Misconfigured for a damaged file.
+    """
+    found = [load(file.parent) for file in sorted((root / "hosts").glob(f"*/*/{IDENTITY_FILE}"))]
+    drivers = {one.driver for one in found if one is not None}
+    return drivers.pop() or None if len(drivers) == 1 else None
 
 
 class InUse(Misconfigured):
