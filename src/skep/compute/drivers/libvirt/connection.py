@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from skep.compute.drivers.base import DriverError
-from skep.compute.drivers.libvirt.cut_starts import clear_cut_starts
+from skep.compute.drivers.libvirt.guest_notes import clear_guest_notes
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ def _embedded_connection(uri: str) -> libvirt.virConnect:
     """Return the connection to the libvirt inside this process; a new one is given time to take up its guests."""
     with _starting:
         if uri not in _embedded:
-            clear_cut_starts(Path(unquote(uri.partition("root=")[2])))
+            clear_guest_notes(Path(unquote(uri.partition("root=")[2])))
             _embedded[uri] = libvirt.open(uri)
             if _embedded[uri].listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE):
                 time.sleep(ADOPTION)
