@@ -274,6 +274,41 @@ async def test_a_guest_that_has_left_goes_on_though_its_last_words_cannot_be_han
         await two.went(anew=True)
 
 
+@pytest.mark.parametrize("heard", [True, False], ids=["heard", "not heard"])
+async def test_a_guest_that_has_come_is_the_targets_though_its_libvirtd_ends(
+    daemons: tuple[LibvirtDaemon, LibvirtDaemon],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    heard: bool,
+) -> None:
+    """Where the source has not heard whether it has come, it waits until it can ask."""
+    import libvirt
+
+    async with with_a_guest(Hosts(daemons, tmp_path, shared=True, options={})) as two:
+        send = two.source._send
+
+        def send_last(*about: Any) -> None:
+            send(*about)
+            daemons[1].kill()
+            if not heard:
+                raise libvirt.libvirtError("the connection is lost")
+
+        async def waits() -> bool:
+            return going.done() or "is tried anew" in caplog.text
+
+        await two.source.copy_guest(two.server.uuid, 1, two.place, Copying())
+        monkeypatch.setattr(two.source, "_send", send_last)
+        going = asyncio.create_task(two.source.hand_over(two.server.uuid, 1, two.place))
+        try:
+            await eventually(waits, "the guest is sent")
+            assert going.done() is heard
+        finally:
+            daemons[1].start()
+        await going
+        await two.went()
+
+
 async def test_a_target_without_the_cpu_is_refused_by_name(daemons: tuple[LibvirtDaemon, LibvirtDaemon]) -> None:
     import libvirt
 

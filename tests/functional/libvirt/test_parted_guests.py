@@ -1,4 +1,4 @@
-"""Guests in two halves whose hosts have lost each other in the middle of post-copy."""
+"""Guests whose source has lost the target: in the middle of post-copy, or when they had left."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.domain import GuestLabel
+from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid, new_uuid
 from tests.support.libvirt_hosts import PARTS
@@ -84,7 +85,7 @@ async def test_an_agent_that_starts_joins_them_though_an_end_was_wished(
     monkeypatch.setattr(LiveMigratingLibvirtDriver, "_begin", lambda *_: None)
     monkeypatch.setattr(LiveMigratingLibvirtDriver, "_leaving", lambda *_: parted)
     driver = object.__new__(LiveMigratingLibvirtDriver)
-    driver._copyings, driver._halved, driver._domains = {}, set(), Domains()  # type: ignore[assignment]
+    driver._copyings, driver._left, driver._domains = {}, set(), Domains()  # type: ignore[assignment]
     copying = Copying()
     copying.wish("abort")
     await driver.copy_guest(server, 1, tmp_path, copying)
@@ -93,3 +94,42 @@ async def test_an_agent_that_starts_joins_them_though_an_end_was_wished(
     with pytest.raises(DriverError, match="not reached"):
         await driver.hand_over(server, 1, tmp_path)
     assert (tried, Domains.removed) == ([server], [parted])
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["its libvirtd answers", "its libvirtd has ended, too"])
+@pytest.mark.parametrize("post_copy", [False, True])
+async def test_an_agent_that_starts_waits_for_the_target_of_a_guest_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, post_copy: bool, alone: bool
+) -> None:
+    """Until that is lost; where the guest may run there, the cell is told that nothing else is to end it."""
+    from skep.compute.drivers.libvirt import live  # it imports what may not be installed
+
+    server, copying = InstanceUuid(new_uuid()), Copying()
+    asked: list[str] = []
+
+    class Domains:
+        def find(self, _instance: InstanceUuid) -> None:
+            if alone and len(asked) > 1:
+                raise DriverError("HypervisorUnavailable", "the source is not reached")
+
+    def leaving(*_: object) -> None:
+        asked.append("whose is it")
+        if len(asked) == 4:
+            copying.wish("abort")
+        raise DriverError("MigrationPreCheckError", "the target is not reached")
+
+    async def work(driver: object, instance: InstanceUuid, what: Callable[[], object]) -> object:
+        return what()
+
+    monkeypatch.setattr(live, "JOIN_SECONDS", 0.0)
+    monkeypatch.setattr(live.LiveMigratingLibvirtDriver, "_work", work)
+    monkeypatch.setattr(live.LiveMigratingLibvirtDriver, "_leaving", leaving)
+    driver = object.__new__(live.LiveMigratingLibvirtDriver)
+    driver._copyings, driver._left, driver._domains = {}, set(), Domains()  # type: ignore[assignment]
+    driver._options = Options(virt_type="qemu", migration_post_copy=post_copy)
+    await driver.copy_guest(server, 1, tmp_path, copying)
+    with pytest.raises(DriverError, match="the target is not reached"):
+        await driver.hand_over(server, 1, tmp_path)
+    assert len(asked) == 4
+    assert copying.figures is not None
+    assert copying.figures.halved is post_copy

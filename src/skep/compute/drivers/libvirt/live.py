@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
+import msgspec
 
 from skep.compute.drivers.base import DriverError, NamedResource
 from skep.compute.drivers.libvirt.arrivals import (
@@ -101,8 +102,8 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         super().__init__(*arguments)
         self._copyings: dict[tuple[InstanceUuid, int], Copying] = {}
         """Of guests that were looked at and are not handed over yet."""
-        self._halved: set[tuple[InstanceUuid, int]] = set()
-        """Guests that were seen in two halves, and are not handed over yet."""
+        self._left: set[tuple[InstanceUuid, int]] = set()
+        """Guests that were seen in two halves, or gone, and are not handed over yet."""
 
     async def await_guest(
         self, instance: Instance, attempt: int, resources: Resources, allocation: Allocation | None, place: Path
@@ -185,7 +186,12 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             return None
 
         await self._check(instance, attempt, copying)
-        figures = await self._work(instance, work)
+        try:
+            figures = await self._work(instance, work)
+        except DriverError as error:
+            if not await self._is_kept(instance, attempt, copying, error):
+                raise
+            figures = copying.figures or CopyFigures()
         copying.figures = figures or copying.figures or CopyFigures()
         if figures is not None:
             self._copyings[instance, attempt] = copying
@@ -199,13 +205,14 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
                 leaves = await self._work(instance, lambda: self._leaving(instance, attempt, place)) is not None
                 if leaves:
                     await self._check(instance, attempt, copying)
-                    await self._watch(instance, attempt, place, copying, self._begin(instance, attempt, place))
+                    ended = self._begin(instance, attempt, place)
+                    leaves = not await self._watch(instance, attempt, place, copying, ended)
             except DriverError as error:
-                if not await self._is_kept_halved(instance, attempt, copying):
+                if not await self._is_kept(instance, attempt, copying, error):
                     raise
-                log.warning("guest %s is in two halves, and they are joined anew: %s", instance, error.message)
+                log.warning("guest %s can go on on its target alone, which is tried anew: %s", instance, error.message)
                 await asyncio.sleep(JOIN_SECONDS)
-        self._halved.discard((instance, attempt))
+        self._left.discard((instance, attempt))
         await self._work(instance, lambda: self._leave(instance, attempt, place))
 
     async def _check(self, instance: InstanceUuid, attempt: int, copying: Copying) -> None:
@@ -219,14 +226,21 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         if copying.aborted and not await self._work(instance, work):
             copying.check()
 
-    async def _is_kept_halved(self, instance: InstanceUuid, attempt: int, copying: Copying) -> bool:
-        """Tell whether a guest is in two halves that are still to be one: it cannot go on here.
+    async def _is_kept(self, instance: InstanceUuid, attempt: int, copying: Copying, error: DriverError) -> bool:
+        """Tell whether a guest of which something failed cannot go on here, and is still to go on on the target: its
+        halves are to be one, or it is gone, and the target could not be asked for it.
 
         Where that was given up, since the target is lost, the half that is here goes with it.
         """
 
         def work() -> bool:
             found = self._domains.find(instance)
+            if found is None and error.error != "InstanceNotFound":
+                self._left.add((instance, attempt))
+                if self._options.migration_post_copy:
+                    # It may run there: nothing but the loss of the target is to end the waiting.
+                    copying.figures = msgspec.structs.replace(copying.figures or CopyFigures(), halved=True)
+                return not copying.aborted
             if found is None or found[1].attempt != attempt or not is_halved(found[0]):
                 return False
             if copying.aborted:
@@ -236,7 +250,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         try:
             return await self._work(instance, work)
         except DriverError:
-            return (instance, attempt) in self._halved and not copying.aborted
+            return (instance, attempt) in self._left and not copying.aborted
 
     async def go_on(self, instance: InstanceUuid, attempt: int, *, start: bool) -> PowerState:
         """Let the guest go on that was not handed over; what is still being copied comes to nothing."""
@@ -257,6 +271,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             return state_of(domain)
 
         self._copyings.pop((instance, attempt), None)
+        self._left.discard((instance, attempt))
         return await self._work(instance, work)
 
     async def take_over(
@@ -297,27 +312,27 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
 
         return await self._work(uuid, work)
 
-    def _begin(self, instance: InstanceUuid, attempt: int, place: Path) -> asyncio.Future[None]:
-        """Begin to migrate, or to await the end of what an agent before this one began.
+    def _begin(self, instance: InstanceUuid, attempt: int, place: Path) -> asyncio.Future[bool]:
+        """Begin to migrate, or to await the end of what an agent before this one began: returns as `_migrate`.
 
         In a thread that the end of the process does not wait for.
         """
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
+        ended: asyncio.Future[bool] = loop.create_future()
 
-        def tell(error: BaseException | None) -> None:
+        def tell(end: bool | BaseException) -> None:
             if not ended.done():
-                ended.set_exception(error) if error is not None else ended.set_result(None)
+                ended.set_result(end) if isinstance(end, bool) else ended.set_exception(end)
 
         def work() -> None:
-            failed: BaseException | None = None
+            end: bool | BaseException
             try:
                 with self._turns.turn(instance):
-                    named(lambda: self._migrate(instance, attempt, place), FAILED)
+                    end = named(lambda: self._migrate(instance, attempt, place), FAILED)
             except BaseException as error:  # noqa: BLE001 - it is told to whom it concerns
-                failed = error
+                end = error
             if not loop.is_closed():
-                loop.call_soon_threadsafe(tell, failed)
+                loop.call_soon_threadsafe(tell, end)
 
         # An agent that is stopped awaits the end no more.
         ended.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -325,9 +340,12 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         return ended
 
     async def _watch(
-        self, instance: InstanceUuid, attempt: int, place: Path, copying: Copying, ended: asyncio.Future[None]
-    ) -> None:
-        """Tell how far a migration is, and do what is wished of it, until it has ended. Raises DriverError."""
+        self, instance: InstanceUuid, attempt: int, place: Path, copying: Copying, ended: asyncio.Future[bool]
+    ) -> bool:
+        """Tell how far a migration is, and do what is wished of it, until it has ended; return what it ended with.
+
+        Raises DriverError.
+        """
         aborted = False
 
         def look() -> None:
@@ -338,7 +356,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             if job:
                 copying.figures = figures_of(job, copying.figures, halved=halved)
             if halved:
-                self._halved.add((instance, attempt))
+                self._left.add((instance, attempt))
             elif aborted:
                 abort_job(found[0])
             elif copying.hurried and job and state_of(found[0]) is PowerState.RUNNING:
@@ -355,7 +373,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
                 log.warning("the migration of %s cannot be looked at: %s", instance, error.message)
             await asyncio.wait({ended}, timeout=LOOK)
         try:
-            ended.result()
+            return ended.result()
         except DriverError as error:
             if aborted and error.error == FAILED:
                 raise DriverError(ABORTED, "the copying was aborted") from error
@@ -382,23 +400,25 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         memory = domain.maxMemory() << 10
         return CopyFigures(memory, 0, memory, sizes, 0, sizes)
 
-    def _migrate(self, instance: InstanceUuid, attempt: int, place: Path) -> None:
-        """Send a guest to the target, or await the end of that. Whether it is there is to be looked at afterwards.
+    def _migrate(self, instance: InstanceUuid, attempt: int, place: Path) -> bool:
+        """Send a guest to the target, or await the end of that; tell whether it is there for sure.
 
-        Raises DriverError, libvirt.libvirtError.
+        Else that is to be looked at afterwards. Raises DriverError, libvirt.libvirtError.
         """
         domain = self._leaving(instance, attempt, place)
         if domain is None:
-            return
+            return True
         if is_leaving(domain):
             while is_leaving(domain):
                 time.sleep(LOOK)
-            return
+            return False
         try:
             self._send(domain, attempt, place)
         except libvirt.libvirtError:
             if domain_is_there(domain):
                 raise
+            return False
+        return True
 
     def _send(self, domain: libvirt.virDomain, attempt: int, place: Path) -> None:
         instance = InstanceUuid(domain.UUIDString())
