@@ -47,7 +47,9 @@ class LiveMigrationContract(abc.ABC):
             await driver.hand_over(small.uuid, 1, place)
             guest = await guest_of(driver, small)
             assert guest is None or not guest.whole
-        await driver.copy_guest(small.uuid, 1, place, Copying())
+        late = Copying()
+        late.wish("abort")
+        await driver.copy_guest(small.uuid, 1, place, late)
         for _ in range(2):
             assert await target.take_over(small, 2, has, None, place, start=True) is PowerState.RUNNING
         guest = await guest_of(target, small)

@@ -87,8 +87,8 @@ class LiveMigrationDriver(Protocol):
 
         It says in `copying.figures` how far it is, and does what is wished there: an abort raises DriverError
         `LiveMigrationAborted`. A guest that was paused is copied as it is. May be called anew after it was interrupted;
-        returns at once for a guest that is handed over. Raises DriverError; the guest is as it was then. Where the
-        hypervisor cannot be held before the end, it only sees that the guest can go.
+        returns at once for a guest that is handed over, for which an abort is too late. Raises DriverError; the guest
+        is as it was then. Where the hypervisor cannot be held before the end, it only sees that the guest can go.
         """
 
     async def hand_over(self, instance: InstanceUuid, attempt: int, place: Path) -> None:

@@ -216,14 +216,14 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         await self._work(instance, lambda: self._leave(instance, attempt, place))
 
     async def _check(self, instance: InstanceUuid, attempt: int, copying: Copying) -> None:
-        """Raise DriverError once a copying is to come to nothing, unless its guest is in two halves: these are joined,
-        or else the half that is here goes."""
+        """Raise DriverError once a copying is to come to nothing, unless its guest cannot go on here: its halves are
+        joined, or else the half that is here goes; one that is gone may be the target's."""
 
         def work() -> bool:
             found = self._domains.find(instance)
-            return found is not None and found[1].attempt == attempt and is_halved(found[0])
+            return found is not None and found[1].attempt == attempt and not is_halved(found[0])
 
-        if copying.aborted and not await self._work(instance, work):
+        if copying.aborted and await self._work(instance, work):
             copying.check()
 
     async def _is_kept(self, instance: InstanceUuid, attempt: int, copying: Copying, error: DriverError) -> bool:
