@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 import libvirt
 import msgspec
@@ -13,8 +10,8 @@ import msgspec
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.bridged.interfaces import MOST
 from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
-from skep.compute.drivers.libvirt.connection import LibvirtConnection
-from skep.compute.drivers.libvirt.domains import GuestDomains, state_of
+from skep.compute.drivers.libvirt.domains import state_of
+from skep.compute.drivers.libvirt.guest_calls import GuestCalls
 from skep.compute.drivers.libvirt.guest_devices import (
     CONFIG,
     LIVE,
@@ -32,32 +29,22 @@ from skep.compute.drivers.libvirt.guest_interfaces import (
     interfaces_of,
     shares_memory,
 )
-from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.plugged.ports import GuestPorts
 from skep.compute.drivers.libvirt.properties import wishes
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.vifs import Vif
 
-T = TypeVar("T")
-
 IN_USE = "InterfaceInUse"
 """The error of an interface of which its guest does not let go."""
 FAILED = "InterfaceAttachFailed"
 
 
-class LibvirtInterfaces(abc.ABC):
+class LibvirtInterfaces(GuestCalls):
     """The capability `attach_interface`, of hosts on which interfaces do not end inside QEMU."""
 
-    _connection: LibvirtConnection
-    _domains: GuestDomains
-    _options: Options
     _bridged: BridgedNetworks | None
     _ports: GuestPorts | None
-
-    @abc.abstractmethod
-    async def _work(self, instance: InstanceUuid, work: Callable[[], T], *, failure: str = "InternalError") -> T:
-        """Do something with a server, after what is being done with it."""
 
     @property
     def attaches_interfaces(self) -> bool:
@@ -67,7 +54,12 @@ class LibvirtInterfaces(abc.ABC):
     async def attach_interface(self, instance: Instance, attempt: int, vif: Vif) -> PowerState:
         """Make the link of an interface, and plug it into a guest."""
         server = msgspec.structs.replace(instance, vifs=(vif,))
-        return await self._work(instance.uuid, lambda: self._attach_vif(server, attempt, vif), failure=FAILED)
+        return await self._attached(
+            instance.uuid,
+            lambda: self._attach_vif(server, attempt, vif),
+            lambda: self._undo_attach_vif(instance.uuid, attempt, vif),
+            failure=FAILED,
+        )
 
     async def detach_interface(self, instance: InstanceUuid, attempt: int, vif: Vif) -> PowerState:
         """Have a guest let go of an interface, and remove its link."""
@@ -82,17 +74,24 @@ class LibvirtInterfaces(abc.ABC):
         if CONFIG in parts:
             _check(domain, interface)
         element = interface_element(interface)
-        try:
-            # The links of guests are theirs by what they are when they start next.
-            if CONFIG in parts:
-                domain.attachDeviceFlags(element, CONFIG)
-            self._plug_vif(server, attempt, vif, anew=CONFIG in parts)
-            if LIVE in parts:
-                domain.attachDeviceFlags(element, LIVE)
-        except (DriverError, libvirt.libvirtError):
-            self._detach_vif(server.uuid, attempt, vif)
-            raise
+        # The links of guests are theirs by what they are when they start next.
+        if CONFIG in parts:
+            domain.attachDeviceFlags(element, CONFIG)
+        self._plug_vif(server, attempt, vif, anew=CONFIG in parts)
+        if LIVE in parts:
+            domain.attachDeviceFlags(element, LIVE)
         return state_of(domain)
+
+    def _undo_attach_vif(self, instance: InstanceUuid, attempt: int, vif: Vif) -> PowerState | None:
+        """Take an interface from a guest; of one that runs and has it, so that it is plugged, return how it is.
+
+        Raises DriverError, libvirt.libvirtError.
+        """
+        domain = domain_of(self._domains, instance, attempt)
+        if domain.isActive() and not parts_without(domain, _device(vif)):
+            return state_of(domain)
+        self._detach_vif(instance, attempt, vif)
+        return None
 
     def _detach_vif(self, instance: InstanceUuid, attempt: int, vif: Vif) -> PowerState:
         domain = domain_of(self._domains, instance, attempt)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import abc
-import asyncio
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
 from xml.etree import ElementTree as ET
 
 import libvirt
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.buses import BUSES, DiskBus
-from skep.compute.drivers.libvirt.connection import LibvirtConnection
-from skep.compute.drivers.libvirt.domains import GuestDomains, state_of
+from skep.compute.drivers.libvirt.domains import state_of
+from skep.compute.drivers.libvirt.guest_calls import GuestCalls
 from skep.compute.drivers.libvirt.guest_devices import (
     CONFIG,
     GuestDevice,
@@ -24,7 +20,6 @@ from skep.compute.drivers.libvirt.guest_devices import (
     take_away,
     xml_of,
 )
-from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.volume_disks import (
     found_volume,
     free_target,
@@ -37,59 +32,18 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
 from skep.domain.volumes import ConnectedVolume, ExtendedVolume
 
-T = TypeVar("T")
-
-log = logging.getLogger(__name__)
-
 LOOK = 0.2
 """Seconds between two looks at what QEMU does with volumes."""
-AWAY = "HypervisorUnavailable"
 GIB = 1 << 30
+FAILED = "VolumeAttachFailed"
 IN_USE = "VolumeInUse"
 """The error of a volume of which its guest does not let go."""
 
 
-class LibvirtVolumes(abc.ABC):
+class LibvirtVolumes(GuestCalls):
     """The capabilities `attach_volume` and `extend_volume`."""
 
-    _connection: LibvirtConnection
-    _domains: GuestDomains
     _volumes: GuestVolumes
-    _options: Options
-
-    @abc.abstractmethod
-    async def _work(self, instance: InstanceUuid, work: Callable[[], T], *, failure: str = "InternalError") -> T:
-        """Do something with a server, after what is being done with it."""
-
-    @abc.abstractmethod
-    async def _look(self, look: Callable[[], T]) -> T:
-        """Look at something of a server, whatever is being done with it."""
-
-    async def _once_answered(self, instance: InstanceUuid, work: Callable[[], T], *, failure: str) -> T:
-        """Do something about a guest that a lost answer of libvirt has left in doubt, however long libvirt is away.
-
-        Raises DriverError for what libvirt refuses once it answers.
-        """
-        answers = False
-        while True:
-            try:
-                return await self._work(instance, work, failure=AWAY)
-            except DriverError as error:
-                if error.error != AWAY:
-                    raise
-                if answers:
-                    raise DriverError(failure, error.message) from error
-                log.warning("what became of a volume of %s is not known yet: %s", instance, error.message)
-            answers = await self._answers()
-
-    async def _answers(self) -> bool:
-        """Tell whether libvirt answers, a moment later where it does not."""
-        try:
-            await self._look(lambda: self._connection.get().getLibVersion())
-        except DriverError:
-            await asyncio.sleep(LOOK)
-            return False
-        return True
 
     async def connect_volumes(self, instance: InstanceUuid, attempt: int, volumes: Sequence[ConnectedVolume]) -> None:
         """Connect the volumes of an attempt whose guest is not there yet; one that is there keeps what it has."""
@@ -106,7 +60,12 @@ class LibvirtVolumes(abc.ABC):
 
     async def attach_volume(self, instance: InstanceUuid, attempt: int, volume: ConnectedVolume) -> PowerState:
         """Connect a volume and plug it into a guest."""
-        return await self._work(instance, lambda: self._attach(instance, attempt, volume), failure="VolumeAttachFailed")
+        return await self._attached(
+            instance,
+            lambda: self._attach(instance, attempt, volume),
+            lambda: self._undo_attach(instance, attempt, volume),
+            failure=FAILED,
+        )
 
     async def detach_volume(self, instance: InstanceUuid, attempt: int, volume_id: str) -> PowerState:
         """Have a guest let go of a volume, and let go of it."""
@@ -134,7 +93,7 @@ class LibvirtVolumes(abc.ABC):
         there = self._volumes.find(instance, attempt, volume.volume_id)
         if there is not None and there.came_as and there.volume.attachment_id != volume.attachment_id:
             raise DriverError(
-                "VolumeAttachFailed",
+                FAILED,
                 f"the guest has volume {there.came_as} as {volume.volume_id} until it is made anew",
             )
         parts = parts_without(domain, _device(volume.volume_id))
@@ -146,16 +105,25 @@ class LibvirtVolumes(abc.ABC):
         bus = _bus_of(disks)
         target = free_target(xml_of(domain, CONFIG), bus)
         if target is None:
-            raise DriverError("VolumeAttachFailed", f"{instance} has as many disks as it can have")
+            raise DriverError(FAILED, f"{instance} has as many disks as it can have")
         source = self._volumes.add(instance, attempt, volume)
         element = volume_element(disk_of(volume, source, bus), target)
-        try:
-            for part in parts:
-                domain.attachDeviceFlags(element, part)
-        except libvirt.libvirtError:
-            self._detach(instance, attempt, volume.volume_id)
-            raise
+        for part in parts:
+            domain.attachDeviceFlags(element, part)
         return state_of(domain)
+
+    def _undo_attach(self, instance: InstanceUuid, attempt: int, volume: ConnectedVolume) -> PowerState | None:
+        """Take a volume from a guest that has a part of it only; of one that has it whole return how it is.
+
+        A volume that no file names was not begun with. Raises DriverError, libvirt.libvirtError.
+        """
+        if self._volumes.by_attachment(instance, attempt, volume.attachment_id) is None:
+            return None
+        domain = domain_of(self._domains, instance, attempt)
+        if not parts_without(domain, _device(volume.volume_id)):
+            return state_of(domain)
+        self._detach(instance, attempt, volume.volume_id)
+        return None
 
     def _detach(self, instance: InstanceUuid, attempt: int, volume_id: str) -> PowerState:
         domain = domain_of(self._domains, instance, attempt)
