@@ -1,9 +1,11 @@
 """A process that has a libvirt of its own inside, as an agent does: `python -m tests.support.libvirt_agent ...`.
 
 It is confined as one. `spawn DIRECTORY UUID` makes a guest, says so and waits to be killed; `adopt DIRECTORY` says what
-guests it finds, stops and removes them; `swap DIRECTORY UUID` has a guest that boots from a volume go on with another
-one, and says when it is being copied and when that is done; `leave DIRECTORY UUID PLACE URI` hands a guest of a
-libvirtd over, which never ends, and says when its memory is being copied.
+guests it finds, stops and removes them; `copy DIRECTORY UUID` makes a guest, has QEMU begin a copy of its disk that
+never ends, and waits to be killed; `copy-again DIRECTORY UUID` makes an image of that guest, then undoes another such
+copy as an agent does that starts, and says what is left; `swap DIRECTORY UUID` has a guest that boots from a volume go
+on with another one, and says when it is being copied and when that is done; `leave DIRECTORY UUID PLACE URI` hands a
+guest of a libvirtd over, which never ends, and says when its memory is being copied.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import libvirt
 import msgspec
 
-from skep.compute.drivers.base import PowerDriver
+from skep.compute.drivers.base import PowerDriver, SnapshotDriver
 from skep.compute.drivers.libvirt.options import Options
 from skep.compute.drivers.libvirt.rights import kept_rights
 from skep.compute.drivers.live import Copying, LiveMigrationDriver
@@ -45,6 +48,52 @@ async def spawn(directory: Path, uuid: InstanceUuid) -> None:
     await driver.spawn(server, 7, {"VCPU": 1, "MEMORY_MB": 64})
     say("spawned")
     await asyncio.Event().wait()
+
+
+def copies(directory: Path) -> list[Path]:
+    """Return the copies of disks that are not whole."""
+    return list(directory.glob("guests/*/snapshot.new"))
+
+
+def begin_copy(directory: Path, uuid: InstanceUuid) -> libvirt.virDomain:
+    """Have QEMU copy a disk of a guest as an agent does, but for a reader who never comes; return the domain."""
+    root, place = directory / "libvirt", next(directory.glob(f"guests/{uuid}_*"))
+    socket = next((root / "lib" / "qemu").glob("domain-*")) / "reader"
+    (place / "snapshot.new").touch()
+    domain = libvirt.open(f"qemu:///embed?root={root}").lookupByUUIDString(uuid)
+    domain.backupBegin(
+        f"<domainbackup mode='pull'><server transport='unix' socket='{socket}'/><disks>"
+        f"<disk name='vda' backup='yes' type='file'><scratch file='{place}/scratch'/></disk></disks></domainbackup>",
+        None,
+    )
+    return domain
+
+
+async def copy(directory: Path, uuid: InstanceUuid) -> None:
+    """Make a guest, begin a copy of its disk, and wait."""
+    driver = libvirt_driver(directory)
+    server = msgspec.structs.replace(instance(), uuid=uuid, vifs=(), image=None)
+    await driver.spawn(server, 7, {"VCPU": 1, "MEMORY_MB": 64})
+    begin_copy(directory, uuid)
+    say("copying")
+    await asyncio.Event().wait()
+
+
+async def copy_again(directory: Path, uuid: InstanceUuid) -> None:
+    """Make an image where a copy was cut; then undo another one."""
+    driver = libvirt_driver(directory)
+    assert isinstance(driver, SnapshotDriver)
+    say((await driver.snapshot(uuid, "raw", directory / "image")).name)
+    domain = begin_copy(directory, uuid)
+    driver.on_change(lambda: None)
+
+    async def undone() -> bool:
+        return not copies(directory)
+
+    await eventually(undone, "the copy is undone")
+    say(str(domain.jobStats()["type"]))
+    await driver.destroy(uuid)
+    driver.close()
 
 
 async def adopt(directory: Path) -> None:
@@ -120,6 +169,8 @@ async def leave(directory: Path, uuid: InstanceUuid, place: Path, uri: str) -> N
 MODES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "spawn": spawn,
     "adopt": adopt,
+    "copy": copy,
+    "copy-again": copy_again,
     "leave": leave,
     "swap": swap,
 }

@@ -361,6 +361,20 @@ def test_a_guest_outlives_an_agent_that_is_killed(server: Instance) -> None:
         assert not Path(f"/proc/{number}").exists()
 
 
+def test_a_copy_of_a_disk_whose_agent_was_killed_is_ended_by_the_next_one(server: Instance) -> None:
+    program = [sys.executable, "-m", "tests.support.libvirt_agent"]
+    with other_directory() as directory:
+        with subprocess.Popen([*program, "copy", directory, server.uuid], cwd=ROOT, stdout=subprocess.PIPE) as agent:
+            assert agent.stdout is not None
+            assert agent.stdout.readline() == b"copying\n"
+            agent.kill()
+        again = subprocess.run(
+            [*program, "copy-again", directory, server.uuid], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True
+        )
+        assert again.stdout.splitlines() == ["RUNNING", "0"]
+        assert (directory / "image").stat().st_size > 0
+
+
 @pytest.mark.parametrize("noted", ["no process", "another"])
 def test_a_guest_without_its_qemu_is_off_whatever_process_libvirt_has_noted(
     server: Instance, another: int, noted: str

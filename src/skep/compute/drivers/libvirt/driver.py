@@ -14,7 +14,6 @@ import libvirt
 
 from skep.compute.drivers.base import DriverError, Guest, HostFacts, NamedResource
 from skep.compute.drivers.contents import GuestContents
-from skep.compute.drivers.libvirt.bases import NEW
 from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
 from skep.compute.drivers.libvirt.connection import LibvirtConnection
 from skep.compute.drivers.libvirt.consoles import ConsoleTrimmer, end_of
@@ -43,7 +42,7 @@ from skep.compute.drivers.libvirt.plugged.ports import GuestPorts
 from skep.compute.drivers.libvirt.properties import check, wishes
 from skep.compute.drivers.libvirt.screen_lines import ScreenLine, connect, screen_of
 from skep.compute.drivers.libvirt.serials import SerialLine, piece_of, terminal_of
-from skep.compute.drivers.libvirt.snapshots import copy_live
+from skep.compute.drivers.libvirt.snapshots import COPY, copy_live, undo_all_cut, undo_cut
 from skep.compute.drivers.libvirt.turns import ServerTurns
 from skep.compute.drivers.libvirt.volume_snapshots import LibvirtVolumeSnapshots
 from skep.compute.drivers.libvirt.volume_swaps import LibvirtVolumeSwaps
@@ -101,7 +100,10 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
         return self._disks.owed(directory)
 
     def on_change(self, told: Callable[[], None]) -> None:
-        """Call `told` in the event loop that runs now when a guest starts, stops, is paused or goes on."""
+        """Call `told` in the event loop that runs now when a guest starts, stops, is paused or goes on.
+
+        An agent that starts asks for this: what one that died has left of copies of disks is undone.
+        """
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -112,6 +114,7 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
                 loop.call_soon_threadsafe(told)
 
         self._connection.tell(tell)
+        undo_all_cut(self._disks, self._domains, self._turns)
 
     def close(self) -> None:
         """Let go of libvirt. The guests stay; what a thread is doing comes to its end."""
@@ -460,8 +463,8 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
             before = state_of(domain)
             place = self._disks.place(instance, label.attempt)
             if before in (PowerState.RUNNING, PowerState.PAUSED):
-                made = place / f"snapshot{NEW}"
-                made.unlink(missing_ok=True)
+                undo_cut(domain, place)
+                made = place / COPY
                 root = self._disks.root_path(instance, label.attempt)
                 copy_live(domain, root, disk_format, made, still(domain, label, before))
                 self._disks.hand_out(made, file)

@@ -13,16 +13,19 @@ from skep.domain.server_migrations import CopyFigures
 PARTS = ("total", "processed", "remaining")
 
 
-def job_of(domain: libvirt.virDomain) -> dict[str, Any]:
-    """Return what libvirt says of the migration of a domain that is under way; nothing: there is none."""
+def job_of(
+    domain: libvirt.virDomain, operation: int = libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT
+) -> dict[str, Any]:
+    """Return what libvirt says of the migration of a domain, or of another job, that is under way; nothing: there is
+    none."""
     try:
         stats: dict[str, Any] = domain.jobStats()
     except libvirt.libvirtError as error:
         if error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
             return {}
         raise
-    leaves = stats.get("operation") == libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT
-    return stats if leaves and stats.get("type") != libvirt.VIR_DOMAIN_JOB_NONE else {}
+    is_it = stats.get("operation") == operation
+    return stats if is_it and stats.get("type") != libvirt.VIR_DOMAIN_JOB_NONE else {}
 
 
 def seen_of(domain: libvirt.virDomain) -> tuple[dict[str, Any], bool]:
@@ -55,7 +58,7 @@ def figures_of(job: dict[str, Any], before: CopyFigures | None, *, halved: bool)
 
 
 def abort_job(domain: libvirt.virDomain) -> None:
-    """Have the migration of a domain come to nothing; there may be none yet, or none any more."""
+    """Have the job of a domain come to nothing; there may be none yet, or none any more."""
     try:
         domain.abortJob()
     except libvirt.libvirtError as error:

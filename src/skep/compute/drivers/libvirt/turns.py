@@ -37,12 +37,15 @@ class ServerTurns:
 
     async def run(self, name: str, work: Callable[[], T]) -> T:
         """Do something about a server once what is being done about it has ended."""
+        return await self.beside(lambda: self._in_turn(name, work))
 
-        def in_turn() -> T:
-            with self.turn(name):
-                return work()
+    def begin(self, name: str, work: Callable[[], None]) -> None:
+        """Do the same for no one who waits: `work` raises nothing."""
+        self._threads.submit(self._in_turn, name, work)
 
-        return await self.beside(in_turn)
+    def _in_turn(self, name: str, work: Callable[[], T]) -> T:
+        with self.turn(name):
+            return work()
 
     async def beside(self, work: Callable[[], T]) -> T:
         """Do something that is about no single server."""
