@@ -107,7 +107,8 @@ def leased(host: BridgedHost, *plug: str) -> Iterator[None]:
     host.run("ip", "link", "add", "cable", "type", "veth", "peer", "name", "eth0", "netns", "outside")
     host.run("ip", "link", "set", "cable", "up")
     host.run("ip", "address", "add", f"{OUTSIDE}/24", "dev", "eth0", guest="outside")
-    host.run("ip", "link", "set", "eth0", "up", guest="outside")
+    # The same on all hosts: a guest that goes from one to another knows it still.
+    host.run("ip", "link", "set", "eth0", "address", "fa:16:3e:ff:00:01", "up", guest="outside")
     host.run(sys.executable, "-c", WHOLE_SUMS, guest="outside")
     host.run(*plug)
     words = ("--keep-in-foreground", "--conf-file=/dev/null", "--no-hosts", "--no-resolv", "--port=0", "--pid-file")
