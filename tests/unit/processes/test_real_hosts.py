@@ -91,6 +91,9 @@ def test_guests_are_below_the_home_directory_where_the_state_directory_is_too_lo
     assert {place.parent for place in places} == {Path("/home/newcomer/.skep-guests")}
     assert where_guests_are(config(), state).startswith("guests are in /home/newcomer/.skep-guests, since")
     assert where_guests_are(config(directory="/d"), state) == ""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert where_guests_are(config(), state).startswith("guests are in /var/lib/skep/")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("HOME", f"/home/{'n' * 40}")
     with pytest.raises(Misconfigured, match=f"{state} is too long.*SKEP_STATE__DIRECTORY"):
         where_guests_are(config(), state)

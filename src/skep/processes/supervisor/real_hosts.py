@@ -91,16 +91,19 @@ def guests_directory(state: Path, host: str) -> Path:
 
 
 def where_guests_are(config: Config, state: Path) -> str:
-    """Return what is said of guests that are not below the state directory of a plain user; nothing of others.
+    """Return what is said of guests that are not below the state directory; nothing of others.
 
     Raises Misconfigured where they can be nowhere.
     """
-    if not has_real_hosts(config) or os.geteuid() == 0 or "directory" in config.compute.driver_options:
+    if not has_real_hosts(config) or "directory" in config.compute.driver_options:
         return ""
     place = guests_directory(state, FIRST_HOST)
     if place.is_relative_to(state / "guests"):
         return ""
-    return f"guests are in {place.parent}, since the path of the state directory is too long for libvirt"
+    why = (
+        "QEMU does not run as root" if os.geteuid() == 0 else "the path of the state directory is too long for libvirt"
+    )
+    return f"guests are in {place.parent}, since {why}"
 
 
 def _hashed(path: Path) -> str:
