@@ -297,6 +297,7 @@ class Agent:
             snapshots=self._snapshots,
             vendors=self._vendors,
             capabilities=capabilities,
+            boot=self._boot,
         )
         host.upcalls.on_stale = self._fence
         host.upcalls.saw(self._journal.attempts.latest)
@@ -314,7 +315,7 @@ class Agent:
         restart = Restart(host, builds, deletes, outcomes, guests)
         restart.count()
         restart.go_on()
-        boots = Boots(host, self._directory, self._boot)
+        boots = Boots(host, self._directory)
         guests_seen = Guests(host, actions, moves, boots)
         reports.on_guests_taken = guests_seen.changed
         handlers = conversation.taking(

@@ -37,10 +37,9 @@ def boot_id() -> str:
 class Boots:
     """Notices that the machine has booted."""
 
-    def __init__(self, host: Host, directory: Path, boot: str) -> None:
+    def __init__(self, host: Host, directory: Path) -> None:
         self._host = host
         self._path = directory / FILE
-        self._boot = boot
         self.looked_after = False
         """Whether nothing is left to do for this boot: until then no server may follow its guest."""
 
@@ -50,12 +49,12 @@ class Boots:
         It is done again where the agent dies meanwhile, and has to be asked for again where guests could not be looked
         at. One that cannot be started stays off, and its server follows.
         """
-        former = self._former()
-        if self._boot and former != self._boot:
+        former, boot = self._former(), self._host.boot
+        if boot and former != boot:
             if former and self._host.settings.resume_guests and not await self._start(mine):
                 return
             try:
-                write_whole(self._path, self._boot.encode())
+                write_whole(self._path, boot.encode())
             except OSError as error:
                 log.warning("boot of the machine not noted", host=self._host.name, error=str(error))
         self.looked_after = True
@@ -84,7 +83,13 @@ class Boots:
                 continue
             if not await host.upcalls.may_resume(*key):
                 continue
-            state = await host.calls.change("action", driver.power_on(guest.instance), guest.instance)
-            error = state.message if isinstance(state, BuildFailure) else None
-            log.info("guest started after a boot of the machine", host=host.name, instance=guest.instance, error=error)
+            await start_again(host, driver, guest.instance)
         return True
+
+
+async def start_again(host: Host, driver: PowerDriver, instance: InstanceUuid) -> PowerState | BuildFailure:
+    """Start a guest that a boot of the machine has ended; return how it is, or why it cannot be started."""
+    state = await host.calls.change("action", driver.power_on(instance), instance)
+    error = state.message if isinstance(state, BuildFailure) else None
+    log.info("guest started after a boot of the machine", host=host.name, instance=instance, error=error)
+    return state

@@ -73,6 +73,9 @@ class GuestBuilt(msgspec.Struct, frozen=True, kw_only=True, tag="built", tag_fie
     aside: str = ""
     """UUID of the migration for which the guest is put aside, or about to be: this host never starts it until it is
     taken back. Empty: the guest is there. A repeated entry of the attempt changes this."""
+    boot: str = ""
+    """Names the boot of the machine in which a guest that goes live was put aside. Agents of before 0.11.0 leave it
+    out."""
 
 
 class BuildFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="entry", omit_defaults=True):

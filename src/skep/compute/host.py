@@ -80,6 +80,8 @@ class Host:
     """How disks of cold moves come from the agents of other hosts; None: not at all."""
     snapshots: Snapshots | None = None
     """Where the disks of guests become images; None: the host may store none."""
+    boot: str = ""
+    """Names the boot of the machine that the agent runs after; empty: the system does not tell."""
     networks: Bringing | None = None
     """What brings the networks of its guests; None: the driver brings none."""
     vendors: VendorDataTargets | None = None

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import msgspec
+import structlog
 
 from skep.compute import config_drives, connections
-from skep.compute.drivers.base import MoveDriver
-from skep.compute.drivers.live import Copying, LiveMigrationDriver
+from skep.compute.boots import OFF, start_again
+from skep.compute.drivers.base import MoveDriver, PowerDriver
+from skep.compute.drivers.live import Copying, GuestsAhead, LiveMigrationDriver
 from skep.compute.entries import Acknowledged, GuestBuilt, SpawnGranted
 from skep.compute.host import Host
 from skep.compute.move_orders import GIVEN_UP, Result, built_of, exchange_of, made_of, no_guest, note_guest, opened_of
@@ -23,6 +25,8 @@ from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
 from skep.domain.server_migrations import CopyFigures
 from skep.messages.to_compute import MoveStep
+
+log = structlog.get_logger("skep.compute")
 
 Begin = Callable[[MoveStep], Awaitable[Result]]
 
@@ -98,7 +102,8 @@ class LiveMoves:
         copied = await host.calls.change("live_copy", going, instance)
         if isinstance(copied, BuildFailure):
             return copied
-        await note_guest(host, msgspec.structs.replace(built, aside=order.move, prepares=made_of(host, order, built)))
+        made = made_of(host, order, built)
+        await note_guest(host, msgspec.structs.replace(built, aside=order.move, boot=host.boot, prepares=made))
         # The yes shows that the cell knows of the guest: nobody need be told that it was built.
         host.journal.note(Acknowledged(instance=instance, outcome="built", attempt=order.attempt))
         host.guests.pop(instance, None)
@@ -159,11 +164,28 @@ class LiveMoves:
             power_state = await self._boot_again(order)
         if isinstance(power_state, BuildFailure):
             return power_state
+        if order.start and power_state in OFF:
+            power_state = await self._start_again(built, power_state)
         if built.aside:
-            await note_guest(host, msgspec.structs.replace(built, aside="", power_state=power_state))
+            await note_guest(host, msgspec.structs.replace(built, aside="", boot="", power_state=power_state))
             host.guests[instance] = order.attempt
         await exchange_of(host).withdraw(order.move)
         return power_state
+
+    async def _start_again(self, built: GuestBuilt, power_state: PowerState) -> PowerState:
+        """Start a guest that is off, where the machine has booted since it was put aside; return how it is then.
+
+        `Boots` left it alone, and its server has to follow it. One that may run on the target stays off.
+        """
+        host, driver = self._host, self._host.driver
+        has_booted = bool(built.aside and built.boot and host.boot) and built.boot != host.boot
+        if not has_booted or not host.settings.resume_guests or not isinstance(driver, PowerDriver):
+            return power_state
+        if isinstance(driver, GuestsAhead) and driver.guests_go_ahead:
+            log.warning("guest not started after a boot of the machine", host=host.name, instance=built.instance)
+            return power_state
+        started = await start_again(host, driver, built.instance)
+        return power_state if isinstance(started, BuildFailure) else started
 
     async def _boot_again(self, order: MoveStep) -> Result:
         host, driver = self._host, self._host.driver

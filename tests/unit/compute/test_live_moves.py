@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from skep.compute.drivers.fake import DISKS, GUESTS_FILE, FailureRule, FakeSettings
+from skep.compute.boots import FILE
+from skep.compute.drivers.fake import DISKS, GUESTS_FILE, FailureRule, FakeDriver, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.drivers.guest_log import memories, read_events
 from skep.compute.exchange import Exchange
+from skep.contracts.eventually import eventually
 from skep.domain.instances import PowerState
 from skep.domain.moves import ABORTED
 from skep.messages.to_cell_conductor import (
@@ -24,7 +27,7 @@ from skep.messages.to_cell_conductor import (
     ReportProgress,
     TaskDone,
 )
-from tests.support.agents import MOVE, AgentStage, HaltingSteps, uuid_of
+from tests.support.agents import HOST, MOVE, AgentStage, HaltingSteps, uuid_of
 
 OTHER_MOVE = MOVE.replace("a001", "a002")
 CONTENT = b"written by the guest"
@@ -162,6 +165,69 @@ async def test_a_paused_guest_stays_paused_when_it_is_taken_back(stages: tuple[A
     assert (await take(source, "live_copy", 1)).failure is not None
     told = await take(source, "live_take_back", 1, start=False)
     assert (told.failure, told.power_state) == (None, PowerState.PAUSED)
+
+
+class AheadDriver(FakeDriver):
+    """One whose guests may go on on the target before they are taken over."""
+
+    guests_go_ahead = True
+
+
+@pytest.mark.parametrize(
+    ("resume", "boot", "start", "ahead", "then"),
+    [
+        (True, "second", True, False, PowerState.RUNNING),
+        (True, "second", True, True, PowerState.SHUTDOWN),
+        (True, "second", False, False, PowerState.SHUTDOWN),
+        (False, "second", True, False, PowerState.SHUTDOWN),
+        (True, "first", True, False, PowerState.SHUTDOWN),
+        (True, "", True, False, PowerState.SHUTDOWN),
+    ],
+)
+async def test_a_guest_that_a_boot_of_the_source_has_ended_runs_again_when_it_is_taken_back(
+    stages: tuple[AgentStage, AgentStage], resume: bool, boot: str, start: bool, ahead: bool, then: PowerState
+) -> None:
+    source, target = stages
+    await take(target, "live_prepare", 2)
+    failing(source, "hand_over")
+    assert (await take(source, "live_copy", 1)).failure is not None
+    await source.crash()
+    await source.driver.power_off(uuid_of(1))
+    source.conductor.active = {uuid_of(1)}
+    source.settings = msgspec.structs.replace(source.settings, resume_guests=resume)
+    source.boot = boot
+    if ahead:
+        source.make_driver = lambda: AheadDriver(source.directory, HOST, source.fake, source.clock)
+    await source.start()
+
+    async def noted() -> bool:
+        return (source.directory / FILE).read_text() == boot or not boot
+
+    await eventually(noted, "the boot is noted")
+    assert await guests(source) == [(1, PowerState.SHUTDOWN)], "it is not known yet who has the guest"
+    for _ in range(2):
+        told = await take(source, "live_take_back", 1, start=start)
+        assert (told.failure, told.power_state) == (None, then)
+    assert await guests(source) == [(1, then)]
+    await source.driver.power_off(uuid_of(1))
+    assert (await take(source, "live_take_back", 1)).power_state is PowerState.SHUTDOWN, "what ends later stays so"
+
+
+async def test_a_guest_that_cannot_be_started_after_a_boot_is_taken_back_as_it_is(
+    stages: tuple[AgentStage, AgentStage],
+) -> None:
+    source, target = stages
+    await take(target, "live_prepare", 2)
+    failing(source, "hand_over")
+    assert (await take(source, "live_copy", 1)).failure is not None
+    await source.crash()
+    await source.driver.power_off(uuid_of(1))
+    source.settings = msgspec.structs.replace(source.settings, resume_guests=True)
+    source.boot = "second"
+    await source.start()
+    failing(source, "power_on")
+    told = await take(source, "live_take_back", 1)
+    assert (told.failure, told.power_state) == (None, PowerState.SHUTDOWN)
 
 
 async def test_an_abort_ends_the_copying(stages: tuple[AgentStage, AgentStage]) -> None:

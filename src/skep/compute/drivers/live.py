@@ -60,6 +60,15 @@ class Copying:
 
 
 @runtime_checkable
+class GuestsAhead(Protocol):
+    """What a driver with the capability `live_migrate` has besides whose guests may go on before `take_over`."""
+
+    @property
+    def guests_go_ahead(self) -> bool:
+        """Whether those of this host may now, as with post-copy: one that is off here may run on the target."""
+
+
+@runtime_checkable
 class LiveMigrationDriver(Protocol):
     """The capability `live_migrate`: a guest goes to another host without being stopped first.
 

@@ -252,6 +252,11 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         except DriverError:
             return (instance, attempt) in self._left and not copying.aborted
 
+    @property
+    def guests_go_ahead(self) -> bool:
+        """Whether guests of this host may go on on the target before they are taken over."""
+        return self._options.migration_post_copy
+
     async def go_on(self, instance: InstanceUuid, attempt: int, *, start: bool) -> PowerState:
         """Let the guest go on that was not handed over; what is still being copied comes to nothing."""
 
