@@ -17,6 +17,7 @@ from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, NotFound
 from skep.domain.ids import CellUuid, Incarnation, NodeUuid, ProjectId
+from skep.domain.instances import Instance
 from skep.domain.nested.aliases import DeviceAlias
 from skep.http.request_limits import RequestLimits, RequestLimitSettings
 from skep.neighbours.identity.base import IdentityService
@@ -31,6 +32,10 @@ CELL_SECONDS = 2.0
 
 def _nothing_missing() -> Sequence[str]:
     return ()
+
+
+def _nothing_keeps_it(_context: RequestContext, _server: Instance) -> str | None:
+    return None
 
 
 async def _none_runs_here(_cell: CellUuid) -> None:
@@ -91,6 +96,8 @@ class AdminServices:
     """Tells of actions that are over with a repair."""
     openapi: Callable[[], Mapping[str, Any]]
     """The document of the compute API."""
+    kept: Callable[[RequestContext, Instance], str | None] = _nothing_keeps_it
+    """The rule by which a cold move that this caller asks for keeps the server in its cell; None: none does."""
     missing: Callable[[], Sequence[str]] = _nothing_missing
     """Parts of this process that are not ready yet, each a sentence; for `/readyz`."""
     owner: Incarnation | None = None

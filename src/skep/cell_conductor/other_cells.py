@@ -7,6 +7,7 @@ from functools import partial
 from skep.cell_conductor.parts import Parts
 from skep.database.cell import agents
 from skep.domain.builds import Explanation, NoValidHost
+from skep.domain.leaving import cells_not_asked, kept_by
 
 ELSEWHERE = NoValidHost(explanation=Explanation(considered=0), reason="the requested host is in another cell")
 """The decision about a host that is none of the cell's: its schedulers would speak of its other properties."""
@@ -22,12 +23,7 @@ def not_asked(parts: Parts, why: str, *, allowed: bool, moves: bool) -> str:
 
     `allowed`: its caller passed the rule of the policy; `moves`: the server is on a host, and would be moved from it.
     """
-    if not allowed:
-        rule = "the request came without the leave of the policy `compute:servers:resize:cross_cell`"
-    elif parts.max_cells == 1:
-        rule = "`[scheduler] max_cells` is 1"
-    elif moves and not parts.settings.moves_between_cells:
-        rule = "`[conductor] moves_between_cells` is false"
-    else:
-        return why
-    return f"{why}. Other cells were not asked: {rule}"
+    rule = kept_by(
+        allowed=allowed, max_cells=parts.max_cells, moves_between_cells=not moves or parts.settings.moves_between_cells
+    )
+    return why if rule is None else cells_not_asked(why, rule)

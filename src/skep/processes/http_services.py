@@ -27,6 +27,7 @@ from skep.domain.cells import Cell
 from skep.domain.context import RequestContext
 from skep.domain.ids import CellUuid, NodeUuid, ProjectId
 from skep.domain.instances import Instance
+from skep.domain.leaving import CROSS_CELL, kept_by
 from skep.http.request_limits import RequestLimits
 from skep.neighbours.images.tickets import image_of
 from skep.processes import addresses, mapping, seeds
@@ -300,6 +301,7 @@ class HttpServices:
             clock=self.process.clock,
             identity=self.neighbours.identity,
             sees_server=self._sees_server,
+            kept=self._kept,
             metrics=self.process.metrics.exposition,
             ended=self._ended,
             openapi=partial(document, ROUTES),
@@ -321,6 +323,14 @@ class HttpServices:
 
     def _sees_server(self, context: RequestContext, project_id: ProjectId) -> bool:
         return self._policy.allows("os_compute_api:servers:show", context, project_id=project_id)
+
+    def _kept(self, context: RequestContext, server: Instance) -> str | None:
+        config = self.process.config
+        return kept_by(
+            allowed=self._policy.allows(CROSS_CELL, context, project_id=server.project_id, user_id=server.user_id),
+            max_cells=config.scheduler.max_cells,
+            moves_between_cells=config.conductor.moves_between_cells,
+        )
 
     async def _messaging(self, cell: Cell, node: NodeUuid, host: str) -> Messaging:
         """Return what a new host of a cell is told of its messaging."""

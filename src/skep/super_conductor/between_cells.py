@@ -35,6 +35,7 @@ from skep.domain.errors import SkepError, StorageUnavailable, Unavailable
 from skep.domain.event_types import NO_HOST_ERRORS
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import State
+from skep.domain.leaving import in_other_cells
 from skep.domain.moves import HANDING_OVER, SEEK
 from skep.domain.states import ENDS
 from skep.domain.timelines import Moment
@@ -239,7 +240,7 @@ class BetweenCells:
     async def _nowhere(self, access: CellAccess, sought: Sought, why: str) -> None:
         """No cell has a host: the move comes to nothing."""
         parts, known = self._parts, sought.move
-        said = f"{(known.error or '').rstrip('.')}. In other cells: {why}"
+        said = in_other_cells(known.error or "", why)
         if not any(uuid != access.cell.uuid and not one.cell.is_cell0 for uuid, one in parts.cells.items()):
             said = known.error or why
         await self._let_go(known.instance)

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from skep.cli.openstack_client import client_environment
 from skep.config.sections import QuotaSettings
@@ -108,6 +109,44 @@ async def test_what_cannot_move_says_why(cloud: AllInOneCloud, session: ComputeS
     assert (await plan(session, "cell1-host2"))["host"] == "cell1-host2"
     assert (await admin(session, "GET", "/hosts/nowhere/plan")).status_code == 404
     assert (await admin(session, "GET", f"/hosts/{LEFT}/plan?deep=1")).status_code == 400
+
+
+async def test_a_server_goes_to_another_cell_as_its_move_does(tmp_path: Path) -> None:
+    config = http_config(tmp_path, quota=QuotaSettings(cores=-1, ram=-1))
+    async with serving_cloud(config, cells=2, hosts=1) as cloud, signed_in(cloud) as session:
+        await create(cloud, session, "there", LARGE, "cell2-host1")
+        for name, flavor in (("goes", HUGE), ("stays", LARGE)):
+            await create(cloud, session, name, flavor, LEFT)
+        found = await plan(session)
+        one, other = sorted(found["servers"], key=lambda server: str(server["name"]))
+        assert (found["go"], found["stay"], one["goes_to"]) == (1, 1, "cell2-host1")
+        assert "closed" not in other["why_not"]
+        own, there = other["why_not"].split(". In other cells: ")
+        assert own.startswith("No valid host")
+        assert there.endswith("(1 more would be full by then of servers before it)")
+        assert await plan(session) == found, "nothing was held"
+        await act(session, one["server"], {"migrate": None}, "VERIFY_RESIZE")
+        assert [one["name"] for one in (await plan(session, "cell2-host1"))["servers"]] == ["there", "goes"]
+
+
+async def test_a_server_that_may_not_leave_its_cell_stays_by_that_rule(tmp_path: Path) -> None:
+    config = http_config(tmp_path)
+    config = replace(config, scheduler=replace(config.scheduler, max_cells=1))
+    async with serving_cloud(config, cells=2, hosts=1) as cloud, signed_in(cloud) as session:
+        uuid = await create(cloud, session, "one", LARGE, LEFT)
+        [one] = (await plan(session))["servers"]
+        assert one["goes_to"] is None
+        assert "it would fit in another cell" in one["why_not"]
+        assert one["why_not"].endswith(". Other cells were not asked: `[scheduler] max_cells` is 1")
+        assert (await admin(session, "PATCH", f"/hosts/{LEFT}", {"forced_down": True})).status_code == 200
+
+        async def is_down() -> bool:
+            return bool((await plan(session))["move"] == "evacuate")
+
+        await eventually(is_down, "the host is down")
+        [one] = (await plan(session))["servers"]
+        assert (one["server"], one["goes_to"]) == (uuid, None)
+        assert "Other cells" not in one["why_not"], "an evacuation stays in its cell"
 
 
 async def test_servers_of_a_host_that_is_down_would_be_evacuated(cloud: AllInOneCloud, session: ComputeSession) -> None:

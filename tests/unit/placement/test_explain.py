@@ -138,6 +138,12 @@ def test_closed_cells_are_said_to_be_so(world: Any, explained: Any) -> None:
     assert found.verdict == "not_now"
 
 
+def test_other_cells_of_a_request_that_is_limited_to_one_are_not_said_to_be_closed(world: Any, explained: Any) -> None:
+    world.host("a")
+    world.table.set_cell(CellUuid("cell-2"), known=True, disabled=False)
+    assert parts(explained(cell=CellUuid("cell-2"))) == [(("in another cell",), 1)]
+
+
 def test_changes_names_of_hosts_and_amounts_follow_what_happens(
     world: Any, spec: Any, flavor: Any, explained: Any
 ) -> None:

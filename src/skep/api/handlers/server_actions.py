@@ -31,7 +31,6 @@ from skep.api.handlers import (
 from skep.api.handlers.guest_secrets import SealedArguments
 from skep.api.handlers.server_images import PreparedImage
 from skep.api.handlers.server_lookup import PAUSE_SECONDS, TRIES, LocatedServer, find, refuse_if_locked
-from skep.api.handlers.server_moves import CROSS_CELL
 from skep.api.requests import Answer, ApiRequest, Handler
 from skep.database import Connection
 from skep.database.cell import agents, offloads, row_actions, tasks, unshelves
@@ -42,6 +41,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, Forbidden, OutcomeUnknown, SkepError, Unavailable, Withdrawn
 from skep.domain.ids import CellUuid
 from skep.domain.instances import Instance, State, Task
+from skep.domain.leaving import CROSS_CELL
 from skep.domain.moves import Size
 from skep.domain.states import task_state, vm_state
 from skep.messages.to_cell_conductor import InstancesChanged, Work

@@ -23,13 +23,13 @@ from skep.domain.errors import BadRequest, Conflict, Unavailable
 from skep.domain.flavors import Flavor
 from skep.domain.ids import CellUuid
 from skep.domain.instances import Instance
+from skep.domain.leaving import CROSS_CELL
 from skep.domain.moves import Size
 
 log = structlog.get_logger("skep.api.servers")
 
 TO_HOST = "os_compute_api:os-migrate-server:migrate:host"
 HOSTS_SINCE = 56
-CROSS_CELL = "compute:servers:resize:cross_cell"
 NOT_ALLOWED = f"the policy `{CROSS_CELL}` does not allow it"
 
 

@@ -11,7 +11,7 @@ from skep.api.awaited_images import BEGIN_SECONDS
 from skep.api.cells import write_cell
 from skep.api.handlers import server_images
 from skep.api.handlers.server_lookup import LocatedServer
-from skep.api.handlers.server_moves import CROSS_CELL, NOT_ALLOWED, check_within_reach
+from skep.api.handlers.server_moves import NOT_ALLOWED, check_within_reach
 from skep.api.requests import ApiRequest
 from skep.database import Connection
 from skep.database.api import aggregates, build_requests
@@ -22,6 +22,7 @@ from skep.domain.errors import BadRequest, Conflict, NotFound, Unavailable
 from skep.domain.ids import CellUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance, State
+from skep.domain.leaving import CROSS_CELL
 
 TO_HOST = "os_compute_api:os-shelve:unshelve_to_host"
 ZONES_SINCE = 77

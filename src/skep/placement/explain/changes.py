@@ -127,6 +127,11 @@ def _said(words: str) -> Relaxing:
     return lambda _table, _request, rows: Part((words,), len(rows))
 
 
+def _in_a_cell(_table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part:
+    """Tell a request that is limited to a cell, which says nothing of the others, from cells that are closed."""
+    return Part(("in another cell" if request.cell is not None else "in a cell that is closed to it",), len(rows))
+
+
 def _less(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part | None:
     """Ask for what the nearest host has, of those that are enough for a server then."""
     for row in rows.tolist():
@@ -212,7 +217,7 @@ _RELAXING: dict[str, Relaxing] = {
     "AvailabilityZoneFilter": _elsewhere,
     "TraitsFilter": _traits,
     "ComputeFilter": _said("on a host that is down or disabled"),
-    "CellFilter": _said("in a cell that is closed to it"),
+    "CellFilter": _in_a_cell,
     "IgnoredHostsFilter": _said("on a host that was tried"),
     **{part: _leaving_out(part) for part in INSIDE},
     "ReportsFilter": lambda _table, _request, _rows: None,
