@@ -14,7 +14,7 @@ from skep.contracts.http_cloud import serving_cloud, signed_in
 from tests.functional.libvirt.test_cloud import with_qemu
 from tests.functional.libvirt.test_networks import Guests
 from tests.support import tiny_guests
-from tests.support.libvirt_hosts import PARTS
+from tests.support.libvirt_hosts import PARTS, host_directory
 from tests.support.tiny_guests import make_key, run, ssh_command, tiny_image
 
 pytestmark = [*PARTS, *tiny_guests.PARTS, pytest.mark.timeout(600)]
@@ -30,6 +30,37 @@ def asked(directory: Path, password: str) -> tuple[str, ...]:
 
 CRASHES = "#!/bin/sh\necho 1 >/proc/sys/kernel/unknown_nmi_panic\n"
 """A script after which the kernel crashes by an interrupt that no device explains."""
+
+
+def is_noted(place: Path) -> bool:
+    """Tell whether the next agent finds that file systems stand still."""
+    return (place / ".frozen").exists()
+
+
+async def goes_on_though_its_agent_died(guests: Guests, uuid: str) -> None:
+    """See that file systems do not stay still that an agent has frozen before it died."""
+    import libvirt
+
+    from skep.compute.drivers.libvirt.guest_agents import frozen
+
+    domain = libvirt.open(f"qemu:///embed?root={host_directory()}/libvirt").lookupByUUIDString(uuid)
+    place = host_directory() / "guests" / f"{uuid}_1"
+    before = (await guests.console(uuid)).count("TINY-FREEZE thaw")
+    dead = frozen(domain, place, required=True)
+    dead.__enter__()
+    assert is_noted(place)
+    plane = guests.cloud.plane
+    [host] = plane.agents
+    [cell] = (one for one in plane.cells.values() if not one.is_cell0)
+    await plane.agents.pop(host).stop()
+    plane.drivers.pop(host).close()
+    await plane.start_agent(cell, host)
+
+    async def goes_on() -> bool:
+        return (await guests.console(uuid)).count("TINY-FREEZE thaw") > before and not is_noted(place)
+
+    await eventually(goes_on, "the file systems go on")
+    dead.__exit__(None, None, None)
 
 
 async def test_an_agent_does_what_it_is_told_and_a_guest_crashes_when_it_is_to(tmp_path: Path) -> None:
@@ -64,6 +95,7 @@ async def test_an_agent_does_what_it_is_told_and_a_guest_crashes_when_it_is_to(t
             assert await guests.results(uuid) == [("compute_snapshot_instance", "Success")]
             said = await guests.console(uuid)
             assert (said.count("TINY-FREEZE freeze"), said.count("TINY-FREEZE thaw")) == (times, times)
+        await goes_on_though_its_agent_died(guests, uuid)
         await guests.says(uuid, "TINY-USER-DATA status=0")
         await guests.act(uuid, {"trigger_crash_dump": None}, version="2.17")
         await guests.says(uuid, "Kernel panic - not syncing: NMI")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 import libvirt
 
@@ -21,6 +22,8 @@ SILENT = "GuestAgentUnavailable"
 """Name of the error where an agent does not answer, or refuses."""
 ABSENT = "InstanceAgentNotEnabled"
 """Name of the error where a guest has none (Nova's)."""
+FROZEN = ".frozen"
+"""Beside the disks of a guest: there from before its file systems are to stand still until they go on."""
 
 
 def set_password(domain: libvirt.virDomain, user: str, password: str) -> None:
@@ -35,16 +38,18 @@ def set_password(domain: libvirt.virDomain, user: str, password: str) -> None:
 
 
 @contextmanager
-def frozen(domain: libvirt.virDomain, *, required: bool) -> Iterator[None]:
-    """Have the file systems of a guest written out and still meanwhile.
+def frozen(domain: libvirt.virDomain, place: Path, *, required: bool) -> Iterator[None]:
+    """Have the file systems of a guest, whose files are in `place`, written out and still meanwhile.
 
     Raises DriverError where that is required and the agent does not do it; else its disk is as after a loss of power.
+    Raises OSError where it cannot be noted for the next agent.
     """
+    (place / FROZEN).touch(mode=0o600)
     try:
         domain.agentSetResponseTimeout(SECONDS)
         domain.fsFreeze()
     except libvirt.libvirtError as error:
-        _thaw(domain)
+        _thaw(domain, place)
         if required:
             raise _refused(error) from error
         log.info("file systems of %s are not frozen: %s", domain.UUIDString(), error)
@@ -53,24 +58,39 @@ def frozen(domain: libvirt.virDomain, *, required: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        _thaw(domain)
+        _thaw(domain, place)
 
 
-def still(domain: libvirt.virDomain, label: GuestLabel, state: PowerState) -> AbstractContextManager[None]:
+def still(domain: libvirt.virDomain, label: GuestLabel, state: PowerState, place: Path) -> AbstractContextManager[None]:
     """Return what keeps the file systems of a guest still, as far as it has an agent and runs. Raises DriverError."""
     if label.administrator and state is PowerState.RUNNING:
-        return frozen(domain, required=label.quiesce)
+        return frozen(domain, place, required=label.quiesce)
     if label.quiesce and not label.administrator:
         raise DriverError(ABSENT, "os_require_quiesce: the image has no hw_qemu_guest_agent that could do it")
     return nullcontext()
 
 
-def _thaw(domain: libvirt.virDomain) -> None:
+def thaw_left(domain: libvirt.virDomain, place: Path) -> None:
+    """Let file systems go on that an agent which died has left standing still, if it has. Raises libvirt.libvirtError,
+    OSError."""
+    if not (place / FROZEN).exists():
+        return
+    if not domain.isActive():
+        (place / FROZEN).unlink()
+        return
+    log.warning("file systems of %s were left frozen, and are to go on", domain.UUIDString())
+    domain.agentSetResponseTimeout(SECONDS)
+    _thaw(domain, place)
+
+
+def _thaw(domain: libvirt.virDomain, place: Path) -> None:
     """Let the file systems go on; also after a freeze that was not answered, which may have been done all the same."""
     try:
         domain.fsThaw()
     except libvirt.libvirtError as error:
         log.warning("file systems of %s may still be frozen: %s", domain.UUIDString(), error)
+        return
+    (place / FROZEN).unlink(missing_ok=True)
 
 
 def _refused(error: libvirt.libvirtError) -> DriverError:

@@ -1,7 +1,7 @@
 """The disk of a guest as it is at one moment, copied while the guest goes on.
 
-QEMU copies on when the agent has died. What is left so is undone by the next agent when it starts, and before another
-copy: a guest has one such job at a time.
+QEMU copies on when the agent has died, and file systems that stood still in that moment stay so. What is left so is
+undone by the next agent when it starts, and before another copy: a guest has one such job at a time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from skep.compute.drivers.libvirt.bases import NEW
 from skep.compute.drivers.libvirt.disks import GuestDisks
 from skep.compute.drivers.libvirt.domain import target_of
 from skep.compute.drivers.libvirt.domains import GuestDomains
+from skep.compute.drivers.libvirt.guest_agents import FROZEN, thaw_left
 from skep.compute.drivers.libvirt.migration_jobs import abort_job, job_of
 from skep.compute.drivers.libvirt.turns import ServerTurns
 from skep.domain.ids import InstanceUuid
@@ -68,6 +69,7 @@ def undo_cut(domain: libvirt.virDomain, place: Path) -> None:
 
     Raises DriverError, libvirt.libvirtError, OSError.
     """
+    thaw_left(domain, place)
     if _is_copied(domain):
         log.warning("a copy of a disk of %s was cut, and is ended", domain.UUIDString())
         abort_job(domain)
@@ -81,8 +83,8 @@ def undo_cut(domain: libvirt.virDomain, place: Path) -> None:
 
 def undo_all_cut(disks: GuestDisks, domains: GuestDomains, turns: ServerTurns) -> None:
     """Begin to undo what an agent that died has left of copies; it goes on beside what is asked of other servers."""
-    for copy in disks.files_of(COPY):
-        instance = InstanceUuid(copy.parent.name.rpartition("_")[0])
+    for place in {path.parent for name in (COPY, FROZEN) for path in disks.files_of(name)}:
+        instance = InstanceUuid(place.name.rpartition("_")[0])
         turns.begin(instance, partial(_undo_of, domains, disks, instance))
 
 

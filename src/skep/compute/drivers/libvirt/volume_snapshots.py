@@ -14,8 +14,10 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.disks import GuestDisks
 from skep.compute.drivers.libvirt.domains import INACTIVE, state_of
 from skep.compute.drivers.libvirt.guest_agents import still
+from skep.compute.drivers.libvirt.snapshots import undo_cut
 from skep.compute.drivers.libvirt.volume_calls import LOOK, LibvirtVolumes, bus_of
 from skep.compute.drivers.libvirt.volume_disks import (
     FileSource,
@@ -75,6 +77,8 @@ class _VolumeFile(NamedTuple):
 class LibvirtVolumeSnapshots(LibvirtVolumes):
     """The capability `assisted_snapshot`."""
 
+    _disks: GuestDisks
+
     async def create_volume_snapshot(self, instance: InstanceUuid, snapshot: AssistSnapshot) -> PowerState:
         """Have a guest write to the new file, now and when it starts next."""
         try:
@@ -104,7 +108,9 @@ class LibvirtVolumeSnapshots(LibvirtVolumes):
         source = FileSource(str(new))
         disk = disk_of(in_file(used.kept.volume, source.path), source, bus_of(used.target_element))
         if domain.isActive() and not has_source(domain.XMLDesc(), used.volume_id, source):
-            with still(domain, label, state_of(domain)):
+            place = self._disks.place(instance, label.attempt)
+            undo_cut(domain, place)
+            with still(domain, label, state_of(domain), place):
                 domain.snapshotCreateXML(_snapshot(domain.XMLDesc(), used.target, str(new)), SNAPSHOT)
         if domain.hasManagedSaveImage(0):
             domain.managedSaveDefineXML(with_volume(domain.managedSaveGetXMLDesc(), disk))
