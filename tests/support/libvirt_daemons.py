@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,10 @@ from tests.support.libvirt_hosts import OPTIONS, PARTS, is_root, libvirt_driver
 DAEMON_PARTS = (*PARTS, *(pytest.mark.needs_part(part) for part in ("libvirtd", *(("unshare",) if is_root() else ()))))
 """What tests with daemons need: `make install-libvirt`."""
 HOSTS = ("cell1-host1", "cell1-host2")
+LOWEST, PORTS, PAIRS = 61_000, 40, 56
+"""Of migrations: the first port, ports of each daemon, and pairs of daemons that may have others. libvirt looks for one
+that is free, and QEMU takes it later: daemons of tests beside this one would look in the same. Connections of Linux
+have lower ports."""
 
 
 @contextmanager
@@ -31,9 +36,11 @@ def two_daemons(*certificates: Path) -> Iterator[tuple[LibvirtDaemon, LibvirtDae
         root = Path(name)
         root.chmod(0o711)
         made: list[LibvirtDaemon] = []
-        for number, ports in enumerate((range(49300, 49340), range(49340, 49380))):
+        first = LOWEST + 2 * PORTS * secrets.randbelow(PAIRS)
+        for number in range(2):
             home = root / f"h{number}"
             make_passable(home)
+            ports = range(first + number * PORTS, first + (number + 1) * PORTS)
             daemon = LibvirtDaemon(home, ports, certificates[number] if certificates else None)
             if made:
                 shutil.copytree(made[0].root / "cache", home / "cache", dirs_exist_ok=True)

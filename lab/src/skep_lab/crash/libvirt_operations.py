@@ -32,7 +32,7 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     "unpause": ("virDomainResume",),
     "suspend": ("virDomainManagedSave",),
     "resume": ("virDomainCreateWithFlags",),
-    "create-image": ("virDomainBackupBegin",),
+    "create-image": ("virDomainBackupBegin", "os.remove snapshot.new"),
     "rescue": (
         "run prlimit",
         "os.rename rescue",
@@ -70,7 +70,7 @@ CALLS: Mapping[str, tuple[str, ...]] = {
         *_FILES,
     ),
     "confirm-resize": _FILES,
-    "shelve": ("virDomainDestroy", "run prlimit", *_ENDED, *_FILES),
+    "shelve": ("virDomainDestroy", "run prlimit", "os.remove snapshot.new", *_ENDED, *_FILES),
     "unshelve": (*_LINKED, "run prlimit", "os.rename base.qcow2", "os.rename disk", *_MADE),
     "force-delete": (*_ENDED, *_FILES),
 }
