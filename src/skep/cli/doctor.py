@@ -228,7 +228,7 @@ def _audit(form: Format, cloud: str | None, config_file: Path | None) -> None:
             print_rows([{**one, "where": where(one["evidence"])} for one in audit["differences"]], DIFFERENCES, form)
     if audit["differences"] or audit["unread"]:
         total = sum(audit["counts"].values())
-        raise Failed(f"{total} differences" if total else "not everything could be read")
+        raise Failed(counted(total, "difference") if total else "not everything could be read")
 
 
 def _repair(form: Format, cloud: str | None, config_file: Path | None, *, dry_run: bool) -> None:
@@ -246,7 +246,7 @@ def _repair(form: Format, cloud: str | None, config_file: Path | None, *, dry_ru
             click.echo("Nothing was changed; --yes repairs what can be repaired.")
     left = sum(repair["counts"].values()) - repair["mended"]
     if left or repair["unread"]:
-        raise Failed(f"{left} differences left" if left else "not everything could be read")
+        raise Failed(f"{counted(left, 'difference')} left" if left else "not everything could be read")
 
 
 def where(evidence: Mapping[str, Any]) -> str:
