@@ -48,8 +48,11 @@ class Listener:
         limits: HttpSettings | None = None,
         metrics: Metrics | None = None,
         websockets: bool = False,
+        zero: str = "0 takes a free port",
     ) -> None:
         """Bind the port; 0 takes a free one. Without `limits` those of the defaults hold.
+
+        `zero`: what 0 means to who sets the port.
 
         `websockets`: whether clients may begin a websocket at the paths of consoles.
 
@@ -66,7 +69,7 @@ class Listener:
         except OSError as error:
             self._socket.close()
             raise Misconfigured(
-                f"cannot listen on {host}:{port}: {error.strerror} (setting `{setting}`; 0 takes a free port)"
+                f"cannot listen on {host}:{port}: {error.strerror} (setting `{setting}`; {zero})"
             ) from error
         self.host = host
         self.port: int = self._socket.getsockname()[1]

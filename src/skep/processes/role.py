@@ -107,6 +107,7 @@ class Role(ABC):
             self._setting,
             limits=self.config.http,
             metrics=self.process.metrics,
+            zero="0: none; one port for each process of a machine or network namespace",
         )
         self._on_stop("health", listener.stop)
         await listener.start(health_app(self.reasons, self.process.metrics.exposition))

@@ -123,6 +123,18 @@ class Telling(Waiting):
     notifies = True
 
 
+async def test_a_second_process_with_the_same_health_port_says_what_to_set() -> None:
+    (port,) = free_ports(LOOPBACK, 1)
+    first, second = Waiting(health_port=port), Waiting(health_port=port)
+    first.here = second.here = True
+    await first.start()
+    try:
+        with pytest.raises(Misconfigured, match=r"`waiting\.health_port`; 0: none; one port for each process"):
+            await second.start()
+    finally:
+        await first.stop()
+
+
 async def test_a_broker_that_cannot_be_used_is_refused_by_roles_that_need_it() -> None:
     wrong = Config(notifications=NotificationsSettings(transport_url="rabbit://skep:secret@host:0/"))
     telling, waiting = Telling(wrong), Waiting(wrong)
