@@ -30,6 +30,7 @@ from skep_lab.libvirt_daemons import LibvirtDaemon
 from tests.support.agents import instance
 from tests.support.libvirt_daemons import DAEMON_PARTS, daemon_driver, two_daemons
 from tests.support.libvirt_hosts import is_root
+from tests.support.lost_answers import FINISH, losing
 
 if TYPE_CHECKING:
     from skep.compute.drivers.libvirt.live import LiveMigratingLibvirtDriver
@@ -307,6 +308,33 @@ async def test_a_guest_that_has_come_is_the_targets_though_its_libvirtd_ends(
             daemons[1].start()
         await going
         await two.went()
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("shared", [False, True], ids=["own disks", "shared storage"])
+async def test_a_guest_that_goes_on_at_once_runs_once_though_its_source_has_not_heard_so(
+    daemons: tuple[LibvirtDaemon, LibvirtDaemon], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    """As with post-copy, which few machines let QEMU have: libvirt has the guest of the source go on as well."""
+    import libvirt
+
+    from skep.compute.drivers.libvirt import live as module  # it imports what may not be installed
+    from skep.compute.drivers.libvirt.arrivals import read_arrival, write_arrival
+
+    monkeypatch.setattr(module, "FLAGS", module.FLAGS & ~libvirt.VIR_MIGRATE_PAUSED)
+    async with with_a_guest(Hosts(daemons, tmp_path, shared=shared, options={})) as two:
+        arrival = read_arrival(two.place)
+        assert arrival is not None
+        write_arrival(two.place, msgspec.structs.replace(arrival, uri=f"{arrival.uri}.lossy"))
+        way = Path(arrival.uri.partition("socket=")[2])
+        with losing(way.with_name(f"{way.name}.lossy"), way, FINISH):
+            await two.source.copy_guest(two.server.uuid, 1, two.place, Copying())
+            monkeypatch.setattr(two.source, "_is_post_copy", lambda _: True)
+            flags = two.source._flags
+            monkeypatch.setattr(two.source, "_flags", lambda arrival, **_: flags(arrival, post_copy=False))
+            await two.source.hand_over(two.server.uuid, 1, two.place)
+        assert two.left(0)[0] == []
+        await two.went(anew=True)
 
 
 async def test_a_target_without_the_cpu_is_refused_by_name(daemons: tuple[LibvirtDaemon, LibvirtDaemon]) -> None:

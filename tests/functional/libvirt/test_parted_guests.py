@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,6 +12,7 @@ import pytest
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.turns import ServerTurns
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid, new_uuid
 from tests.support.libvirt_hosts import PARTS
@@ -133,3 +135,89 @@ async def test_an_agent_that_starts_waits_for_the_target_of_a_guest_that_is_gone
     assert len(asked) == 4
     assert copying.figures is not None
     assert copying.figures.halved is post_copy
+
+
+class StoppedDomain:
+    """A domain that libvirt lets go on here at the end: it has not heard whether its guest goes on on the target."""
+
+    sent = paused = False
+
+    def state(self) -> list[int]:
+        import libvirt
+
+        if self.paused:
+            return [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER]
+        reason = libvirt.VIR_DOMAIN_RUNNING_MIGRATION_CANCELED if self.sent else libvirt.VIR_DOMAIN_RUNNING_BOOTED
+        return [libvirt.VIR_DOMAIN_RUNNING, reason]
+
+    def suspend(self) -> None:
+        self.paused = True
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["the target is lost", "it is reached again"])
+async def test_a_guest_that_may_run_on_the_target_stands_still_until_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """Else two might run."""
+    import libvirt
+
+    from skep.compute.drivers.libvirt import live  # it imports what may not be installed
+
+    server, copying, here = InstanceUuid(new_uuid()), Copying(), StoppedDomain()
+    asked: list[str] = []
+    removed: list[object] = []
+
+    class Domains:
+        def find(self, instance: InstanceUuid) -> tuple[object, GuestLabel] | None:
+            return None if removed else (here, GuestLabel(instance=instance, attempt=1, name="one", resources={}))
+
+        def remove(self, domain: object) -> None:
+            removed.append(domain)
+
+    @contextmanager
+    def reached(_: object) -> Iterator[None]:
+        asked.append("has it come")
+        if len(asked) == 3:
+            if again:
+                yield
+                return
+            copying.wish("abort")
+        raise DriverError("MigrationPreCheckError", "the target is not reached")
+
+    async def work(driver: object, instance: InstanceUuid, what: Callable[[], object]) -> object:
+        return what()
+
+    def send(*_: object) -> None:
+        here.sent = True
+        raise libvirt.libvirtError("the connection is lost")
+
+    async def look(driver: object, what: Callable[[], object]) -> None:
+        """What is shown of it is not looked at."""
+
+    driver = object.__new__(live.LiveMigratingLibvirtDriver)
+    of_module = {
+        "JOIN_SECONDS": 0.0,
+        "LOOK": 0.01,
+        "reached": reached,
+        "has_arrived": lambda *_: True,
+        "arrival_in": lambda _: None,
+        "is_leaving": lambda _: False,
+    }
+    of_driver = {
+        "_work": work,
+        "_look": look,
+        "_send": send,
+        "_leave": lambda *_: None,
+        "_leaving": lambda *_: None if removed else here,
+        "_is_post_copy": lambda *_: True,
+    }
+    for place, twins in ((live, of_module), (live.LiveMigratingLibvirtDriver, of_driver)):
+        for name, twin in twins.items():
+            monkeypatch.setattr(place, name, twin)
+    driver._copyings, driver._left, driver._domains = {(server, 1): copying}, set(), Domains()  # type: ignore[assignment]
+    driver._turns, driver._options = ServerTurns(), Options(virt_type="qemu", migration_post_copy=True)
+    with nullcontext() if again else pytest.raises(DriverError, match="connection is lost"):
+        await driver.hand_over(server, 1, tmp_path)
+    assert (len(asked), here.paused, removed) == (3, True, [here] if again else [])
+    assert copying.figures is not None
+    assert copying.figures.halved, "an abort of a user's would have it go on here"

@@ -58,7 +58,7 @@ from skep.compute.drivers.libvirt.mediated_devices import held_mediated
 from skep.compute.drivers.libvirt.migration_jobs import abort_job, figures_of, is_leaving, job_of, open_disks, seen_of
 from skep.compute.drivers.libvirt.pci_devices import held_devices
 from skep.compute.drivers.libvirt.plugged.kinds import check_arriving
-from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved
+from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved, was_stopped
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.instances import Instance, PowerState
@@ -103,7 +103,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         self._copyings: dict[tuple[InstanceUuid, int], Copying] = {}
         """Of guests that were looked at and are not handed over yet."""
         self._left: set[tuple[InstanceUuid, int]] = set()
-        """Guests that were seen in two halves, or gone, and are not handed over yet."""
+        """Guests that were seen in two halves, gone, or stopped for the target, and are not handed over yet."""
 
     async def await_guest(
         self, instance: Instance, attempt: int, resources: Resources, allocation: Allocation | None, place: Path
@@ -189,7 +189,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         try:
             figures = await self._work(instance, work)
         except DriverError as error:
-            if not await self._is_kept(instance, attempt, copying, error):
+            if not await self._is_kept(instance, attempt, place, copying, error):
                 raise
             figures = copying.figures or CopyFigures()
         copying.figures = figures or copying.figures or CopyFigures()
@@ -208,7 +208,7 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
                     ended = self._begin(instance, attempt, place)
                     leaves = not await self._watch(instance, attempt, place, copying, ended)
             except DriverError as error:
-                if not await self._is_kept(instance, attempt, copying, error):
+                if not await self._is_kept(instance, attempt, place, copying, error):
                     raise
                 log.warning("guest %s can go on on its target alone, which is tried anew: %s", instance, error.message)
                 await asyncio.sleep(JOIN_SECONDS)
@@ -226,26 +226,34 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
         if copying.aborted and await self._work(instance, work):
             copying.check()
 
-    async def _is_kept(self, instance: InstanceUuid, attempt: int, copying: Copying, error: DriverError) -> bool:
+    async def _is_kept(
+        self, instance: InstanceUuid, attempt: int, place: Path, copying: Copying, error: DriverError
+    ) -> bool:
         """Tell whether a guest of which something failed cannot go on here, and is still to go on on the target: its
-        halves are to be one, or it is gone, and the target could not be asked for it.
+        halves are to be one, or it runs there, or the target could not be asked whether it does.
 
         Where that was given up, since the target is lost, the half that is here goes with it.
         """
 
         def work() -> bool:
             found = self._domains.find(instance)
-            if found is None and error.error != "InstanceNotFound":
-                self._left.add((instance, attempt))
-                if self._options.migration_post_copy:
-                    # It may run there: nothing but the loss of the target is to end the waiting.
-                    copying.figures = msgspec.structs.replace(copying.figures or CopyFigures(), halved=True)
-                return not copying.aborted
-            if found is None or found[1].attempt != attempt or not is_halved(found[0]):
-                return False
-            if copying.aborted:
-                self._domains.remove(found[0])
-            return not copying.aborted
+            if found is None:
+                kept = error.error != "InstanceNotFound"
+                if kept:
+                    self._left.add((instance, attempt))
+            elif found[1].attempt != attempt:
+                kept = False
+            elif not is_halved(found[0]):
+                doubted = (instance, attempt) in self._left and not copying.aborted
+                kept = doubted and self._runs_there(found[0], arrival_in(place))
+            else:
+                kept = True
+                if copying.aborted:
+                    self._domains.remove(found[0])
+            if kept and not copying.aborted and self._options.migration_post_copy:
+                # It may run there: nothing but the loss of the target is to end the waiting.
+                copying.figures = msgspec.structs.replace(copying.figures or CopyFigures(), halved=True)
+            return kept and not copying.aborted
 
         try:
             return await self._work(instance, work)
@@ -256,6 +264,25 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
     def guests_go_ahead(self) -> bool:
         """Whether guests of this host may go on on the target before they are taken over."""
         return self._options.migration_post_copy
+
+    def _runs_there(self, domain: libvirt.virDomain, arrival: Arrival) -> bool:
+        """Tell whether a guest that is here runs on the target, or may: with post-copy it goes on there at once, and
+        where libvirt has not heard that it does, it has it go on here as well.
+
+        Then the one that is here ends. While the target is not reached it stands still.
+        """
+        if not self._is_post_copy(arrival):
+            return False
+        try:
+            with reached(arrival) as target:
+                there = has_arrived(target, arrival)
+        except (DriverError, libvirt.libvirtError):
+            if state_of(domain) is PowerState.RUNNING:
+                domain.suspend()
+            return True
+        if there:
+            self._domains.remove(domain)
+        return there
 
     async def go_on(self, instance: InstanceUuid, attempt: int, *, start: bool) -> PowerState:
         """Let the guest go on that was not handed over; what is still being copied comes to nothing."""
@@ -417,12 +444,15 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             while is_leaving(domain):
                 time.sleep(LOOK)
             return False
+        before = domain.state()
         try:
             self._send(domain, attempt, place)
         except libvirt.libvirtError:
-            if domain_is_there(domain):
-                raise
-            return False
+            if not domain_is_there(domain):
+                return False
+            if was_stopped(domain) and domain.state() != before:
+                self._left.add((instance, attempt))
+            raise
         return True
 
     def _send(self, domain: libvirt.virDomain, attempt: int, place: Path) -> None:
@@ -434,11 +464,14 @@ class LiveMigratingLibvirtDriver(LibvirtDriver):
             return
         shared = self._shares(arrival)
         disks = self._moving(domain, attempt)
+        with reached(arrival) as target:
+            if has_arrived(target, arrival):
+                self._left.add((instance, attempt))
+                raise DriverError(FAILED, "the guest is on the target already, which was not heard of")
+            if not shared:
+                make_disks(target, arrival.pool, domain, disks)
         if shared:
             self._disks.lend(instance, attempt, arrival.label.attempt)
-        else:
-            with reached(arrival) as target:
-                make_disks(target, arrival.pool, domain, disks)
         here = self._disks.place(instance, attempt)
         parameters: dict[str, Any] = {
             libvirt.VIR_MIGRATE_PARAM_URI: f"tcp:{arrival.address}",

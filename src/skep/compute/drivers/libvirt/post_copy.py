@@ -6,6 +6,11 @@ from __future__ import annotations
 import libvirt
 
 HALVES = (libvirt.VIR_DOMAIN_PAUSED_POSTCOPY, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY_FAILED)
+STOPPED = (
+    (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_MIGRATION),
+    (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_RUNNING_MIGRATION_CANCELED),
+)
+"""Of guests that were stopped since all was copied: they still are where QEMU does not get their disks back."""
 RESUMED = libvirt.VIR_MIGRATE_POSTCOPY | libvirt.VIR_MIGRATE_POSTCOPY_RESUME
 
 
@@ -22,6 +27,12 @@ def is_parted(domain: libvirt.virDomain) -> bool:
     """
     state, reason = domain.state()
     return (state, reason) == (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY_FAILED)
+
+
+def was_stopped(domain: libvirt.virDomain) -> bool:
+    """Tell whether a guest that is here was stopped for the target by its last migration. Raises libvirtError."""
+    state, reason = domain.state()
+    return (state, reason) in STOPPED
 
 
 def begin(domain: libvirt.virDomain) -> None:
