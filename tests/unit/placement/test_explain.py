@@ -144,6 +144,14 @@ def test_other_cells_of_a_request_that_is_limited_to_one_are_not_said_to_be_clos
     assert parts(explained(cell=CellUuid("cell-2"))) == [(("in another cell",), 1)]
 
 
+def test_the_cell_that_a_move_leaves_is_not_said_to_be_closed(world: Any, explained: Any) -> None:
+    world.host("a")
+    own, other = CellUuid("cell-1"), CellUuid("cell-2")
+    world.table.set_cell(other, known=True, disabled=False)
+    assert parts(explained(exclude_cells=(own,), source_cell=own)) == [(("in its own cell",), 1)]
+    assert parts(explained(exclude_cells=(own,), source_cell=other)) == [(("in a cell that is closed to it",), 1)]
+
+
 def test_changes_names_of_hosts_and_amounts_follow_what_happens(
     world: Any, spec: Any, flavor: Any, explained: Any
 ) -> None:

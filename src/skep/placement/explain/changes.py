@@ -127,9 +127,15 @@ def _said(words: str) -> Relaxing:
     return lambda _table, _request, rows: Part((words,), len(rows))
 
 
-def _in_a_cell(_table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part:
-    """Tell a request that is limited to a cell, which says nothing of the others, from cells that are closed."""
-    return Part(("in another cell" if request.cell is not None else "in a cell that is closed to it",), len(rows))
+def _in_a_cell(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part:
+    """Tell cells that were not asked from closed ones: all but one, or the one that a move between cells leaves."""
+    home = table.cells.get(request.source_cell) if request.source_cell is not None else None
+    words = "in a cell that is closed to it"
+    if request.cell is not None:
+        words = "in another cell"
+    elif home is not None and (table.cell[rows] == home.code).all():
+        words = "in its own cell"
+    return Part((words,), len(rows))
 
 
 def _less(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part | None:
