@@ -285,7 +285,7 @@ async def test_without_a_host_the_server_stays_as_it_was(tmp_path: Path) -> None
         after = await becomes(cloud, before.uuid, State.ACTIVE)
         assert (after.host, after.attempt) == (before.host, before.attempt)
         assert after.fault is not None
-        assert "No valid host" in after.fault.message
+        assert "; it would fit on its own host, which is not taken" in after.fault.message
         assert (await move_of(cloud, before.uuid)).status == "error"
         [told] = [one for one in cloud.notifications if one.event_type == "compute_task.migrate_server.error"]
         reason = told.payload["nova_object.data"]["reason"]["nova_object.data"]

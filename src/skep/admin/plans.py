@@ -233,6 +233,7 @@ async def _decided(plan: _Plan, work: Work, reach: _Reach) -> tuple[Decision, st
             exclude_cells=reach.exclude_cells,
             source_cell=reach.source_cell,
             ignore=tuple(dict.fromkeys((*reach.ignore, *full))),
+            home=plan.mapping.node if reach.cell is not None else None,
             alternates=0,
             dry_run=True,
         )

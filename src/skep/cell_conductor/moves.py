@@ -155,6 +155,7 @@ class Moves:
             members=(Member(known.instance, chosen.attempt),),
             cell=parts.cell.uuid,
             ignore=chosen.ignore,
+            home=known.source_node if known.source_node in chosen.ignore else None,
             alternates=0,
         )
         try:

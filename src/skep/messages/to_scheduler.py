@@ -47,6 +47,8 @@ class SelectDestinations(Call[SelectReply], frozen=True, kw_only=True):
     """Try these first, in this order, if they fit."""
     ignore: tuple[NodeUuid, ...] = ()
     """Never these: they were tried."""
+    home: NodeUuid | None = None
+    """Of a move: the one of `ignore` that is no host that was tried but the server's own, so that decisions say so."""
     alternates: int = 2
     source_cell: CellUuid | None = None
     """Of a move: the server's present cell, whose hosts are preferred."""

@@ -68,6 +68,8 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     exclude_cells: tuple[CellUuid, ...]
     prefer: tuple[NodeUuid, ...] = ()
     ignore: tuple[NodeUuid, ...] = ()
+    home: NodeUuid | None = None
+    """Of a move: which of them is the server's own host."""
     alternates: int = 2
     shape: tuple[object, ...]
     """Requests with equal shapes get equal answers from every filter and weigher that is not per request."""
@@ -107,6 +109,7 @@ def placement_request(
     exclude_cells: tuple[CellUuid, ...] = (),
     prefer: tuple[NodeUuid, ...] = (),
     ignore: tuple[NodeUuid, ...] = (),
+    home: NodeUuid | None = None,
     alternates: int = 2,
     source_cell: CellUuid | None = None,
     options: PlacementOptions = DEFAULT_OPTIONS,
@@ -119,7 +122,7 @@ def placement_request(
         _remembered[asked] = replace(known, spec=_without_lists(spec))
         if len(_remembered) > _MOST_REMEMBERED:
             _remembered.popitem(last=False)
-    return replace(known, spec=spec, prefer=prefer, ignore=ignore, alternates=alternates)
+    return replace(known, spec=spec, prefer=prefer, ignore=ignore, home=home, alternates=alternates)
 
 
 _remembered: OrderedDict[Hashable, PlacementRequest] = OrderedDict()

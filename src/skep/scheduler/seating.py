@@ -17,6 +17,7 @@ def seats_of(message: SelectDestinations, settings: SchedulerSettings) -> list[S
         exclude_cells=message.exclude_cells,
         prefer=message.prefer,
         ignore=message.ignore,
+        home=message.home,
         alternates=message.alternates,
         source_cell=message.source_cell,
         options=settings.options,

@@ -137,7 +137,8 @@ async def test_a_server_that_may_not_leave_its_cell_stays_by_that_rule(tmp_path:
         uuid = await create(cloud, session, "one", LARGE, LEFT)
         [one] = (await plan(session))["servers"]
         assert one["goes_to"] is None
-        assert "it would fit in another cell" in one["why_not"]
+        assert "in another cell" in one["why_not"]
+        assert "on its own host, which is not taken" in one["why_not"]
         assert one["why_not"].endswith(". Other cells were not asked: `[scheduler] max_cells` is 1")
         assert (await admin(session, "PATCH", f"/hosts/{LEFT}", {"forced_down": True})).status_code == 200
 

@@ -127,7 +127,15 @@ def test_groups_and_hints_are_changes_of_one_request(world: Any, spec: Any, grou
     assert parts(explained(wanted)) == [(("without server group policy anti-affinity",), 2)]
     assert parts(explained(spec(same_host_names=()))) == [(("without hint same_host",), 2)]
     assert parts(explained(spec(), ignore=("node-a", "node-b"))) == [(("on a host that was tried",), 2)]
+    of_move = explained(spec(), ignore=("node-a", "node-b"), home="node-a")
+    assert parts(of_move) == [(("on a host that was tried",), 2)]
     assert explained(wanted).verdict == "not_now"
+
+
+def test_the_host_that_a_move_leaves_is_not_said_to_have_been_tried(world: Any, explained: Any) -> None:
+    world.host("a")
+    found = explained(ignore=("node-a",), home="node-a")
+    assert parts(found) == [(("on its own host, which is not taken",), 1)]
 
 
 def test_closed_cells_are_said_to_be_so(world: Any, explained: Any) -> None:

@@ -236,6 +236,13 @@ def test_hosts_that_were_tried_are_never_chosen(world: Any, spec: Any) -> None:
         world.host(name)
     assert world.fitting(spec(ignore_hosts=("b",)), ignore=("node-a",)) == {"c"}
     assert world.why(ignore=("node-a", "node-b", "node-c")) == "3 hosts considered; 0 left by not having been tried"
+    both = world.why(ignore=("node-a", "node-b", "node-c"), home="node-b")
+    assert both == "3 hosts considered; 0 left by not being its own host or having been tried"
+
+
+def test_the_host_that_a_move_leaves_is_said_to_be_that(world: Any) -> None:
+    world.host("a")
+    assert world.why(ignore=("node-a",), home="node-a") == "1 host considered; 0 left by not being its own host"
 
 
 def test_preferred_hosts_come_first_if_they_fit(world: Any, spec: Any) -> None:

@@ -138,6 +138,13 @@ def _in_a_cell(table: HostTable, request: PlacementRequest, rows: RowNumbers) ->
     return Part((words,), len(rows))
 
 
+def _left_out(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part:
+    """Tell the host that a move leaves from hosts that were tried."""
+    own = table.rows_of(() if request.home is None else (request.home,))
+    is_own = own.issuperset(rows.tolist())
+    return Part(("on its own host, which is not taken" if is_own else "on a host that was tried",), len(rows))
+
+
 def _less(table: HostTable, request: PlacementRequest, rows: RowNumbers) -> Part | None:
     """Ask for what the nearest host has, of those that are enough for a server then."""
     for row in rows.tolist():
@@ -224,7 +231,7 @@ _RELAXING: dict[str, Relaxing] = {
     "TraitsFilter": _traits,
     "ComputeFilter": _said("on a host that is down or disabled"),
     "CellFilter": _in_a_cell,
-    "IgnoredHostsFilter": _said("on a host that was tried"),
+    "IgnoredHostsFilter": _left_out,
     **{part: _leaving_out(part) for part in INSIDE},
     "ReportsFilter": lambda _table, _request, _rows: None,
 }

@@ -1,4 +1,4 @@
-"""Hosts that must not be chosen: tried before, or ruled out by the request."""
+"""Hosts that must not be chosen: tried before, ruled out by the request, or the one that a move leaves."""
 
 from __future__ import annotations
 
@@ -23,10 +23,18 @@ class Untried:
         return Named(table.rows_of(request.ignore).union(by_name))
 
 
+def _stage(request: PlacementRequest) -> str:
+    if request.home is None:
+        return "not having been tried"
+    if set(request.ignore) == {request.home} and not request.spec.ignore_hosts:
+        return "not being its own host"
+    return "not being its own host or having been tried"
+
+
 FILTER = Filter(
     name="IgnoredHostsFilter",
     passes=Untried(),
-    stage=lambda _: "not having been tried",
+    stage=_stage,
     applies=lambda request: bool(request.ignore or request.spec.ignore_hosts),
     per_request=True,
     when_forced=True,
