@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -9,18 +10,20 @@ import msgspec
 from skep.admin.every_cell import ask_all
 from skep.admin.services import CELL_SECONDS, AdminServices
 from skep.database import Connection
-from skep.database.api import instance_mappings
+from skep.database.api import instance_mappings, server_ports
 from skep.database.api import recovery as above
-from skep.database.cell import comparing
+from skep.database.cell import actions, comparing
 from skep.database.cell import recovery as below
 from skep.database.cell.resting import is_unknown
 from skep.domain import recovery
 from skep.domain.context import RequestContext
 from skep.domain.errors import Conflict, NotFound
-from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.ids import CellUuid, InstanceUuid, is_uuid
+from skep.domain.instances import Instance
 from skep.domain.recovery import Adopt, FoundGuest
 from skep.domain.request_specs import RequestSpec
 from skep.domain.states import GUEST_ON_HOST, PLACELESS
+from skep.domain.vifs import LostPort
 
 
 class GuestInQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +45,8 @@ async def found(services: AdminServices, uuid: InstanceUuid, host: str) -> Guest
         if one.phase not in ("none", below.UNDO)
     ]
     mine = [(cell, one) for cell, one in there if one.host == host]
+    if not mine and not is_uuid(uuid):
+        raise NotFound(f"id: {uuid[:80]!r} is not the id of a server; `skep recovery list` shows the ids.")
     if not mine:
         raise NotFound(f"host: {host[:80]!r} has reported no guest of server {uuid}; see `skep recovery list`.")
     cell = mine[0][0]
@@ -81,8 +86,11 @@ def _undo(connection: Connection, guest: FoundGuest, *, is_mapped: bool) -> None
     below.want_undone(connection, guest)
 
 
-async def go_on(services: AdminServices, uuid: InstanceUuid) -> None:
-    """Let a server be built that is nowhere. Raises Conflict while any host has something of it, or had its guest."""
+async def go_on(services: AdminServices, uuid: InstanceUuid) -> list[LostPort]:
+    """Let a server be built that is nowhere; return the interfaces that it has lost.
+
+    Raises Conflict while any host has something of it, or had its guest.
+    """
     now = services.clock.now()
     told = await ask_all(services, partial(_standing, uuid=uuid))
     said = list(told.values())
@@ -96,9 +104,12 @@ async def go_on(services: AdminServices, uuid: InstanceUuid) -> None:
         raise Conflict(
             f"server {uuid} was built, and its guest is missing: delete the server, or restore the guest on its host."
         )
+    lost: list[LostPort] = []
     for cell, one in told.items():
         if one.row is not None:
-            await services.database.write(partial(_map_if_lost, server=one.row, cell=cell), intake=True)
+            found = await _mapped(services, one.row, cell, only_lost=True)
+            await _tell_lost(services, cell, one.row.instance, found)
+            lost += found
     highest = max((one.highest for one in said), default=0)
     held = await services.database.write(partial(above.go_on, instance=uuid, highest=highest, now=now), intake=True)
     mapping = await services.database.read(partial(instance_mappings.get, instance=uuid))
@@ -108,6 +119,7 @@ async def go_on(services: AdminServices, uuid: InstanceUuid) -> None:
         held |= await services.cell(cell).write(below_too, intake=True, within=CELL_SECONDS)
     if not held:
         raise Conflict(f"server {uuid} is not in doubt.")
+    return lost
 
 
 class _Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,8 +161,11 @@ def _go_on_below(connection: Connection, uuid: InstanceUuid, highest: int, now: 
     return True
 
 
-async def keep(services: AdminServices, found: GuestInQuestion) -> None:
-    """Have the row follow the guest; make the row, and the mapping, where there is none."""
+async def keep(services: AdminServices, found: GuestInQuestion) -> list[LostPort]:
+    """Have the row follow the guest; make the row, and the mapping with its ports, where there is none.
+
+    Return the interfaces that the server has lost.
+    """
     cell, guest = found.cell, found.guest
     now, database, uuid = services.clock.now(), services.cell(cell), guest.instance
     for other, [said] in (await ask_all(services, partial(comparing.say, uuids=[uuid]))).items():
@@ -160,7 +175,10 @@ async def keep(services: AdminServices, found: GuestInQuestion) -> None:
                 f"{said.living.attempt}: undo the guest on {guest.host}, or delete the server."
             )
     server = await database.read(partial(_row_of, uuid=uuid), within=CELL_SECONDS) or await _described(services, guest)
-    await services.database.write(partial(_map, server=server, cell=cell), intake=True)
+    server = msgspec.structs.replace(
+        server, instance=msgspec.structs.replace(server.instance, host=guest.host, node=guest.node)
+    )
+    lost = await _mapped(services, server, cell)
 
     def follow(connection: Connection) -> None:
         if uuid in below.rows_before(connection, [uuid]):
@@ -169,6 +187,8 @@ async def keep(services: AdminServices, found: GuestInQuestion) -> None:
             comparing.remake(connection, guest=guest, spec=server.spec, context=server.context, now=now)
 
     await database.write(follow, intake=True, within=CELL_SECONDS)
+    await _tell_lost(services, cell, server.instance, lost)
+    return lost
 
 
 def _row_of(connection: Connection, uuid: InstanceUuid) -> above.MappedServer | None:
@@ -194,16 +214,32 @@ async def _described(services: AdminServices, guest: FoundGuest) -> above.Mapped
     return above.MappedServer(instance=told, spec=spec, context=context)
 
 
-def _map_if_lost(connection: Connection, server: above.MappedServer, cell: CellUuid) -> None:
-    """Map a server that is not known above."""
-    if instance_mappings.get(connection, server.instance.uuid) is None:
-        _map(connection, server, cell)
+async def _mapped(
+    services: AdminServices, server: above.MappedServer, cell: CellUuid, *, only_lost: bool = False
+) -> list[LostPort]:
+    """Have the mapping name a cell, and the project be charged; one that is not known has its ports again with that.
+
+    `only_lost`: nothing is done about a server that is known above. Return the interfaces that it has lost. Raises
+    Conflict when the server is deleted above.
+    """
+    instance, now, has_ports = server.instance, services.clock.now(), not services.networks.elsewhere
+
+    def unit(connection: Connection) -> list[LostPort]:
+        mapping = instance_mappings.get(connection, instance.uuid)
+        if mapping is not None and only_lost:
+            return []
+        if mapping is not None and mapping.deleted_at is not None:
+            raise Conflict(f"id: server {instance.uuid} is deleted in the API database: undo its guest.")
+        return above.follow_row(connection, server, mapping, cell, now, has_ports=has_ports) or []
+
+    return await services.database.write(unit, intake=True)
 
 
-def _map(connection: Connection, server: above.MappedServer, cell: CellUuid) -> None:
-    """Have the mapping name a cell, and the project be charged. Raises Conflict when the server is deleted above."""
-    instance = server.instance
-    mapping = instance_mappings.get(connection, instance.uuid)
-    if mapping is not None and mapping.deleted_at is not None:
-        raise Conflict(f"id: server {instance.uuid} is deleted in the API database: undo its guest.")
-    above.follow_row(connection, server, mapping, cell)
+async def _tell_lost(services: AdminServices, cell: CellUuid, server: Instance, lost: Sequence[LostPort]) -> None:
+    """Tell the owner of a server, and its row, of interfaces that cannot be had again."""
+    if lost:
+        now = services.clock.now()
+        told = partial(actions.tell_lost, server=server, lost=lost, now=now)
+        await services.cell(cell).write(told, intake=True, within=CELL_SECONDS)
+        note = partial(server_ports.note_server, now=now, instance=server.uuid)
+        await services.database.write(note, intake=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -21,6 +22,7 @@ from skep.database.timelines import RecoveryRow
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import BadRequest, Conflict
 from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.vifs import LostPort
 from skep.messages.to_cell_conductor import InstancesChanged
 from skep.transport.base import cell_conductor
 
@@ -88,8 +90,8 @@ async def decide(request: AdminRequest, decision: Decision) -> AnsweredDecision:
     services, uuid = request.services, InstanceUuid(request.params["id"])
     decision.check()
     if decision.go_on:
-        await deciding.go_on(services, uuid)
-        outcome = "goes on"
+        lost = await deciding.go_on(services, uuid)
+        outcome = _with_lost("goes on", lost)
     else:
         host = decision.keep or decision.undo or ""
         found = await deciding.found(services, uuid, host)
@@ -97,11 +99,16 @@ async def decide(request: AdminRequest, decision: Decision) -> AnsweredDecision:
             await deciding.undo(services, found)
             outcome = f"attempt {found.guest.attempt} on {host} is undone"
         else:
-            await deciding.keep(services, found)
-            outcome = f"attempt {found.guest.attempt} on {host} is the server"
+            lost = await deciding.keep(services, found)
+            outcome = _with_lost(f"attempt {found.guest.attempt} on {host} is the server", lost)
         await _nudge(request, found.cell)
     log.warning("server in doubt decided", instance=uuid, outcome=outcome, user=request.context.user_id)
     return {"server": {"id": uuid, "outcome": outcome}}
+
+
+def _with_lost(outcome: str, lost: Sequence[LostPort]) -> str:
+    """Return what became of a server, with the interfaces that it has lost."""
+    return "; ".join([outcome, *(one.for_operator for one in lost)])
 
 
 async def _nudge(request: AdminRequest, cell: CellUuid) -> None:

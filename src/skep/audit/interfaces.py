@@ -12,7 +12,7 @@ from skep.audit.sources import Sources
 from skep.database import Connection
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import server_ports
-from skep.database.cell import instances, interfaces
+from skep.database.cell import actions, instances, interfaces
 from skep.domain.cells import Cell
 from skep.domain.clock import Clock
 from skep.domain.ids import CellUuid, InstanceUuid
@@ -47,20 +47,23 @@ async def release(sources: Sources, difference: Difference) -> bool:
     return await sources.networks.release_orphans(InstanceUuid(difference.subject))
 
 
-async def tell(sources: Sources, difference: Difference) -> bool:
+async def tell(sources: Sources, difference: Difference) -> bool | str:
     """Have the row of a server told of its interfaces, once the ports are made again that only the row knows.
 
-    What changes of ports is noted with it, so that such a port was forgotten by a database that went back in time.
+    What changes of ports is noted with it, so that such a port was forgotten by a database that went back in time. Its
+    owner is told of those that cannot be made, and a sentence about them returned.
     """
     name = difference.evidence["cell"]
     cell = next((one for one, known in sources.names.items() if known.name == name), None)
     if cell is None or not await _is_still(sources, cell, difference):
         return False
     server = await sources.read_cell(cell, partial(instances.get, uuid=InstanceUuid(difference.subject)))
-    if server is not None:
-        await sources.networks.remake(server)
-    await sources.api.write(partial(server_ports.note_server, now=Clock().now(), instance=difference.subject))
-    return True
+    now = Clock().now()
+    lost = [] if server is None else await sources.networks.remake(server)
+    if server is not None and lost:
+        await sources.cell_named(name).write(partial(actions.tell_lost, server=server, lost=lost, now=now))
+    await sources.api.write(partial(server_ports.note_server, now=now, instance=difference.subject))
+    return "; ".join(one.for_operator for one in lost) or True
 
 
 async def bind(sources: Sources, difference: Difference) -> bool:

@@ -31,8 +31,9 @@ from skep.transport.base import SCHEDULER
 
 log = get_logger(__name__)
 
-Mend = Callable[[Sources, Difference], Awaitable[bool]]
-"""Mends one difference; False when it is none any more, or cannot be mended now."""
+Mend = Callable[[Sources, Difference], Awaitable[bool | str]]
+"""Mends one difference; False when it is none any more, or cannot be mended now, a sentence where that has cost
+something."""
 
 NEVER: dict[Kind, str] = {
     "mapping_without_request": "the build request is lost; delete the server",
@@ -63,12 +64,12 @@ class Mended(msgspec.Struct, frozen=True, kw_only=True):
 
     difference: Difference
     outcome: str
-    """`mended`, `would be mended`, `gone meanwhile`, or why it was not."""
+    """`mended`, also with what it has cost, `would be mended`, `no longer there`, or why it was not."""
 
     @property
     def done(self) -> bool:
         """Whether something was changed."""
-        return self.outcome == MENDED
+        return self.outcome.startswith(MENDED)
 
 
 async def repair(
@@ -95,7 +96,7 @@ async def _mend(sources: Sources, difference: Difference, *, dry_run: bool) -> s
         done = await mend(sources, difference)
     except SkepError as error:
         return f"not mended: {error}"
-    outcome = MENDED if done else "no longer there"
+    outcome = "no longer there" if not done else MENDED if done is True else f"{MENDED}: {done}"
     log.warning("difference", kind=difference.kind, subject=difference.subject, outcome=outcome)
     return outcome
 

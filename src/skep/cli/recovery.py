@@ -90,7 +90,8 @@ def release(host: str, yes: bool, form: Format, cloud: str | None) -> None:
 def keep(servers: tuple[str, ...], host: str | None, all_: bool, yes: bool, form: Format, cloud: str | None) -> None:
     """Say which guest is the server; where its row or mapping is lost it is made anew.
 
-    Other guests of it stay until `skep recovery undo`. Of several servers, or of all, each must have one guest only.
+    A server is named by its id, or by its name where one server alone is listed with it. Other guests of it stay until
+    `skep recovery undo`. Of several servers, or of all, each must have one guest only.
 
     \b
     Examples:
@@ -100,10 +101,12 @@ def keep(servers: tuple[str, ...], host: str | None, all_: bool, yes: bool, form
     if all_ == bool(servers) or (host is not None and len(servers) != 1):
         raise click.UsageError("expected servers or --all; --host needs exactly one server")
     remote = connect(cloud)
+    decisions = _look(remote)["decisions"]
+    servers = tuple(_id_of(one, decisions) for one in servers)
     if host is not None:
         _decide(remote, form, servers[0], {"keep": host})
         return
-    known = {one["server"]: one for one in _look(remote)["decisions"]}
+    known = {one["server"]: one for one in decisions}
     if missing := [uuid for uuid in servers if uuid not in known]:
         raise CommandRefused(f"no decision is open about {', '.join(missing)}; see `skep recovery list`")
     wanted = [known[uuid] for uuid in servers] or [one for one in known.values() if _guests(one)]
@@ -132,8 +135,10 @@ def undo(server: str, host: str, yes: bool, form: Format, cloud: str | None) -> 
     Example: skep recovery undo 3f0c... --host cell1-host3 --yes
     """
     remote = connect(cloud)
+    decisions = _look(remote)["decisions"]
+    server = _id_of(server, decisions)
     if not yes:
-        found = [one for one in _look(remote)["decisions"] if one["server"] == server]
+        found = [one for one in decisions if one["server"] == server]
         click.confirm(f"{undoing(server, host, found)} Go on?", abort=True, err=True)
     _decide(remote, form, server, {"undo": host})
 
@@ -148,7 +153,8 @@ def go_on(server: str, form: Format, cloud: str | None) -> None:
     \b
     Example: skep recovery go-on 3f0c...
     """
-    _decide(connect(cloud), form, server, {"go_on": True})
+    remote = connect(cloud)
+    _decide(remote, form, _id_of(server, _look(remote)["decisions"]), {"go_on": True})
 
 
 def counting(single: Sequence[Mapping[str, Any]], rest: int) -> str:
@@ -185,6 +191,19 @@ def _look(remote: Remote) -> Mapping[str, Any]:
 def _guests(decision: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the guests of a server in doubt that a host still has."""
     return [one for one in decision["guests"] if one["phase"] not in ("deleted", "undo")]
+
+
+def _id_of(said: str, decisions: Sequence[Mapping[str, Any]]) -> str:
+    """Return the id of a server by its name, as one host at least remembers it; any other word is taken as an id.
+
+    Raises CommandRefused for the name of several.
+    """
+    if any(one["server"] == said for one in decisions):
+        return said
+    named = sorted({one["server"] for one in decisions if any(guest.get("name") == said for guest in one["guests"])})
+    if len(named) > 1:
+        raise CommandRefused(f"several servers are named {said}, give the id of one: {', '.join(named)}")
+    return named[0] if named else said
 
 
 def _row(decision: Mapping[str, Any]) -> dict[str, Any]:

@@ -158,6 +158,28 @@ class Vif(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"tap{self.id}"[:14]
 
 
+class LostPort(msgspec.Struct, frozen=True, kw_only=True):
+    """An interface that a server has lost: its network service has no such port any more, and cannot make it again."""
+
+    id: str
+    addresses: tuple[str, ...]
+    why: str
+    """As the owner of the server may read it."""
+    holder: str = ""
+    """The port, and its server, that has what the port needs: for operators alone. Empty: there is none."""
+
+    @property
+    def for_owner(self) -> str:
+        """A sentence without what is another project's."""
+        return f"Interface {self.id} ({', '.join(self.addresses) or 'no address'}) is lost: {self.why}."
+
+    @property
+    def for_operator(self) -> str:
+        """The same, with what is in the way."""
+        held = f" ({self.holder})" if self.holder else ""
+        return f"interface {self.id} ({', '.join(self.addresses) or 'no address'}) is lost: {self.why}{held}"
+
+
 class PlugInterface(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of what gives a guest an interface, and of what takes it away."""
 

@@ -8,22 +8,24 @@ neither can know is left to an operator.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
 
 from skep.database import Connection, timelines
-from skep.database.api import instance_mappings
+from skep.database.api import instance_mappings, server_ports
 from skep.database.api import recovery as above
 from skep.database.api.instance_mappings import Mapping
-from skep.database.cell import between_cells, comparing, deletes
+from skep.database.cell import actions, between_cells, comparing, deletes
 from skep.database.cell import recovery as below
 from skep.database.cell.comparing import Living
 from skep.database.cell.tables import time as cell_time
 from skep.domain.ids import CellUuid, InstanceUuid
-from skep.domain.instances import State
+from skep.domain.instances import Instance, State
 from skep.domain.recovery import ENDED
 from skep.domain.states import PLACELESS
+from skep.domain.vifs import LostPort
 from skep.super_conductor.parts import CellAccess, Parts
 from skep.super_conductor.timelines import exchange
 from skep.telemetry.logs import get_logger
@@ -107,8 +109,27 @@ class Recovery:
         if known is None:
             return
         server = above.MappedServer(instance=known.instance, spec=known.spec, context=known.context)
-        if await parts.api.write(partial(above.follow_row, server=server, before=mapping, cell=cell)):
+        follow = partial(
+            above.follow_row,
+            server=server,
+            before=mapping,
+            cell=cell,
+            now=parts.clock.now(),
+            has_ports=not parts.networks.elsewhere,
+        )
+        lost = await parts.api.write(follow)
+        if lost is not None:
             log.warning("mapping corrected to its row", instance=row.uuid, cell=access.cell.name, attempt=row.attempt)
+        if lost:
+            await self._tell_lost(access, known.instance, lost)
+
+    async def _tell_lost(self, access: CellAccess, server: Instance, lost: Sequence[LostPort]) -> None:
+        """Tell the owner of a server, its row and the log of interfaces that cannot be had again."""
+        now = self._parts.clock.now()
+        await access.write(partial(actions.tell_lost, server=server, lost=lost, now=now))
+        await self._parts.api.write(partial(server_ports.note_server, now=now, instance=server.uuid))
+        for one in lost:
+            log.warning("interface lost", instance=server.uuid, port=one.id, why=one.for_operator)
 
     async def _follow_ends(self, access: CellAccess) -> None:
         """Have the level above told again of deleted rows whose servers live on in the mappings."""

@@ -151,3 +151,8 @@ async def test_a_guest_whose_row_is_deleted_is_not_kept(admin: Admin) -> None:
     await found(admin, server, CELL1, attempt=2, phase="whole")
     status, said = await decide(admin, server, keep="h1")
     assert (status, "is deleted in its cell: undo its guest" in said) == (409, True), said
+
+
+async def test_what_is_no_id_is_said_to_be_none(admin: Admin) -> None:
+    answer = await admin.ask("POST", "/admin/v1/recovery/servers/after", json={"keep": "h1"})
+    assert (answer.status_code, "'after' is not the id of a server" in answer.text) == (404, True), answer.text

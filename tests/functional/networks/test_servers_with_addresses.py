@@ -321,15 +321,18 @@ async def test_ports_that_the_database_has_forgotten_are_made_again(tmp_path: Pa
         # The address of one of them has another port by now.
         address = before[other["id"]][0]["fixed_ips"][0]
         said = {"network_id": network["id"], "fixed_ips": [address]}
-        await demo.networks("POST", "ports", {"port": said})
+        taker = await demo.networks("POST", "ports", {"port": said})
         url = f"{demo.cloud.api_url.removesuffix('/v2.1')}/admin/v1/audit"
+        outcomes: set[str] = set()
 
         async def repaired() -> bool:
             answer = await admin.client.post(
                 f"{url}/repair", headers={"X-Auth-Token": admin.token}, json={"dry_run": False}
             )
             assert answer.status_code == 200, answer.text
-            return all(one["kind"] != "interfaces_differ" for one in answer.json()["repair"]["differences"])
+            found = [one for one in answer.json()["repair"]["differences"] if one["kind"] == "interfaces_differ"]
+            outcomes.update(one["outcome"] for one in found)
+            return not found
 
         await eventually(repaired, "nothing differs")
         [after] = await demo.ports(server["id"])
@@ -342,5 +345,11 @@ async def test_ports_that_the_database_has_forgotten_are_made_again(tmp_path: Pa
             return addresses(await demo.server(other["id"])) == {}
 
         await eventually(is_told, "the row says that the address is another's")
+        lost, ip = before[other["id"]][0]["id"], address["ip_address"]
+        why = f"nterface {lost} ({ip}) is lost: another port has {ip}"
+        assert outcomes == {"mended", f"mended: i{why} (port {taker['id']})"}
+        answer = await demo.compute.ask("GET", f"/servers/{other['id']}/os-instance-actions")
+        told = {one["action"]: one["message"] for one in answer.json()["instanceActions"]}
+        assert told == {"create": None, "detach_interface": f"I{why}."}
         await demo.delete(server["id"])
         assert await demo.ports(server["id"]) == []

@@ -22,14 +22,21 @@ def decision(server: str, *hosts: str, name: str = "") -> dict[str, Any]:
 class Cloud:
     """Answers what is open, and notes what was decided."""
 
-    def __init__(self, refuses: str = "") -> None:
+    def __init__(self, *more: dict[str, Any], refuses: str = "") -> None:
         self.decided: list[tuple[str, Any]] = []
+        self._more = more
         self._refuses = refuses
 
     def admin(self, method: str, path: str, body: Any = None) -> Any:
         if method == "GET":
-            decisions = [decision(ONE, "h1"), decision(TWO, "h2"), decision(SEVERAL, "h1", "h2", name="web")]
-            return {"recovery": {"databases": [], "hosts": [], "unread": [], "decisions": [*decisions, decision(NONE)]}}
+            decisions = [
+                decision(ONE, "h1", name="db"),
+                decision(TWO, "h2"),
+                decision(SEVERAL, "h1", "h2", name="web"),
+                decision(NONE),
+                *self._more,
+            ]
+            return {"recovery": {"databases": [], "hosts": [], "unread": [], "decisions": decisions}}
         server = path.rpartition("/")[2]
         if server == self._refuses:
             raise Failed("cell cell2 has a living row of it")
@@ -84,6 +91,29 @@ def test_one_server_is_kept_without_a_question(monkeypatch: pytest.MonkeyPatch) 
 def test_what_cannot_be_kept(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], why: str) -> None:
     cloud = Cloud()
     said = run(monkeypatch, cloud, "keep", *words)
+    assert (said.exit_code, why in " ".join(said.stderr.split()), cloud.decided) == (2, True, []), said.stderr
+
+
+NAMED = {"web": SEVERAL, "db": ONE, ONE: ONE, "3f0c": "3f0c"}
+
+
+@pytest.mark.parametrize("said", NAMED)
+@pytest.mark.parametrize("words", [("keep", "--host", "h1"), ("undo", "--host", "h1", "--yes"), ("go-on",)], ids=str)
+def test_a_server_is_named_by_its_id_or_by_a_name_that_no_other_has(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    cloud = Cloud()
+    assert run(monkeypatch, cloud, *words, said).exit_code == 0
+    assert [server for server, _ in cloud.decided] == [NAMED[said]]
+
+
+@pytest.mark.parametrize("words", [("keep", "--host", "h1"), ("undo", "--host", "h1", "--yes"), ("go-on",)], ids=str)
+def test_a_name_of_several_servers_is_refused_with_their_ids(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    cloud = Cloud(decision("three", "h1", name="twin"), decision("four", "h2", name="twin"))
+    said = run(monkeypatch, cloud, *words, "twin")
+    why = "several servers are named twin, give the id of one: four, three"
     assert (said.exit_code, why in " ".join(said.stderr.split()), cloud.decided) == (2, True, []), said.stderr
 
 

@@ -5,6 +5,7 @@ The guest of such a server uses the addresses of its port, so they must not be g
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 
 import sqlalchemy as sa
@@ -12,29 +13,30 @@ import sqlalchemy as sa
 from skep.database.api import network_rows, port_addresses, port_groups
 from skep.database.api.network_rows import NETWORKS, PORTS, SECURITY_GROUPS, SUBNETS
 from skep.domain.instances import Instance
-from skep.domain.networking import Port
-from skep.domain.vifs import Vif
+from skep.domain.networking import Port, Subnet
+from skep.domain.subnet_addresses import IpAddress
+from skep.domain.vifs import LostPort, Vif
 
 
-def remake(connection: sa.Connection, server: Instance, now: int) -> int:
-    """Make the ports of a server that are not there, as its row says them; return how many.
+def remake(connection: sa.Connection, server: Instance, now: int) -> list[LostPort]:
+    """Make the ports of a server that are not there, as its row says them.
 
-    One whose network or subnet is not there, or whose addresses another port has by now, is left.
+    Return those that cannot be made: a network or subnet is not there, or another port has an address by now.
     """
     there = network_rows.by_id(connection, PORTS, [vif.id for vif in server.vifs])
     lost = [(place, vif) for place, vif in enumerate(server.vifs) if vif.id not in there]
-    return sum(_made(connection, server, vif, place, now) for place, vif in lost)
+    found = (_made(connection, server, vif, place, now) for place, vif in lost)
+    return [one for one in found if one is not None]
 
 
-def _made(connection: sa.Connection, server: Instance, vif: Vif, place: int, now: int) -> bool:
+def _made(connection: sa.Connection, server: Instance, vif: Vif, place: int, now: int) -> LostPort | None:
+    """Make a port; return why not where that cannot be."""
     subnets = network_rows.by_id(connection, SUBNETS, [subnet.id for subnet in vif.subnets])
     addresses = [(subnet.id, ip_address(one.address)) for subnet in vif.subnets for one in subnet.addresses]
-    if network_rows.get(connection, NETWORKS, vif.network_id) is None or len(subnets) < len(vif.subnets):
-        return False
-    if any(port_addresses.holder(connection, subnet, address) is not None for subnet, address in addresses):
-        return False
-    if network_rows.count(connection, PORTS, network_id=vif.network_id, mac_address=vif.mac_address):
-        return False
+    obstacle = _obstacle(connection, vif, subnets, addresses)
+    if obstacle is not None:
+        why, holder = obstacle
+        return LostPort(id=vif.id, addresses=tuple(str(address) for _, address in addresses), why=why, holder=holder)
     port = Port(
         id=vif.id,
         project_id=server.project_id,
@@ -43,7 +45,7 @@ def _made(connection: sa.Connection, server: Instance, vif: Vif, place: int, now
         network_id=vif.network_id,
         mac_address=vif.mac_address,
         device_id=server.uuid,
-        device_owner=f"compute:{server.availability_zone}",
+        device_owner=f"compute:{server.availability_zone or ''}",
         binding_host_id=server.host or "",
         binding_vnic_type=vif.vnic_type,
         port_security_enabled=bool(vif.groups),
@@ -57,4 +59,30 @@ def _made(connection: sa.Connection, server: Instance, vif: Vif, place: int, now
     port_groups.set_groups(connection, port.id, list(groups))
     for position, (subnet, address) in enumerate(addresses):
         port_addresses.take(connection, subnets[subnet], address, port.id, position)
-    return True
+    return None
+
+
+def _obstacle(
+    connection: sa.Connection, vif: Vif, subnets: Mapping[str, Subnet], addresses: Sequence[tuple[str, IpAddress]]
+) -> tuple[str, str] | None:
+    """Return why a port cannot be made, and which port has what it needs; None where it can."""
+    if network_rows.get(connection, NETWORKS, vif.network_id) is None:
+        return f"its network {vif.network_id} is not there", ""
+    gone = [subnet.id for subnet in vif.subnets if subnet.id not in subnets]
+    if gone:
+        return f"its subnet {gone[0]} is not there", ""
+    for subnet, address in addresses:
+        holder = port_addresses.holder(connection, subnet, address)
+        if holder is not None:
+            return f"another port has {address}", _named(network_rows.get(connection, PORTS, holder))
+    same = network_rows.where(connection, PORTS, network_id=vif.network_id, mac_address=vif.mac_address)
+    if same:
+        return f"another port has its MAC address {vif.mac_address}", _named(same[0])
+    return None
+
+
+def _named(port: Port | None) -> str:
+    """Return what operators look for."""
+    if port is None:
+        return ""
+    return f"port {port.id} of server {port.server}" if port.server else f"port {port.id}"

@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database import timelines
-from skep.database.api import ends, host_mappings, quotas
+from skep.database.api import ends, host_mappings, lost_ports, quotas
 from skep.database.api.instance_mappings import Mapping
 from skep.database.api.tables import (
     build_requests,
@@ -27,6 +27,7 @@ from skep.domain.ids import CellUuid, InstanceUuid, NodeUuid
 from skep.domain.instances import Instance
 from skep.domain.request_specs import RequestSpec
 from skep.domain.timelines import Moment
+from skep.domain.vifs import LostPort
 
 mappings = instance_mappings.c
 held = recovering_servers.c
@@ -164,18 +165,28 @@ def store_mapped(connection: sa.Connection, server: MappedServer, cell: CellUuid
         connection.execute(member.on_conflict_do_nothing())
 
 
-def follow_row(connection: sa.Connection, server: MappedServer, before: Mapping | None, cell: CellUuid) -> bool:
+def follow_row(
+    connection: sa.Connection,
+    server: MappedServer,
+    before: Mapping | None,
+    cell: CellUuid,
+    now: int,
+    *,
+    has_ports: bool,
+) -> list[LostPort] | None:
     """Have the mapping of a server name the cell that has its row, and its project be charged for it.
 
-    `before`: the mapping as it was read. False, and nothing done, when it changed since.
+    `before`: the mapping as it was read. `has_ports`: this database has the ports of servers, so that those of a server
+    that it has forgotten are made again at once, before another server is given its addresses. Return those that cannot
+    be made; None, and nothing done, when the mapping changed since.
     """
     uuid = server.instance.uuid
     if before is None:
         store_mapped(connection, server, cell)
     elif before.cell != cell and not follow(connection, uuid, before.cell, cell):
-        return False
+        return None
     quotas.charge_existing(connection, server.instance)
-    return True
+    return lost_ports.remake(connection, server.instance, now) if before is None and has_ports else []
 
 
 def specs_of(connection: sa.Connection, instances: Sequence[str]) -> dict[str, RequestSpec]:

@@ -13,6 +13,8 @@ from skep.domain.actions import ACTIONS, Ended
 from skep.domain.context import RequestContext
 from skep.domain.decoding import convert
 from skep.domain.ids import InstanceUuid
+from skep.domain.instances import Instance
+from skep.domain.vifs import LostPort
 from skep.domain.wording import without_hosts
 
 
@@ -62,6 +64,24 @@ def action_of(instance: InstanceUuid, action: str, context: RequestContext, now:
         project_id=context.project_id,
         started_at=now,
     )
+
+
+def tell_lost(connection: sa.Connection, server: Instance, lost: Sequence[LostPort], now: int) -> None:
+    """Tell the owner of a server of interfaces that it has lost: each once, as a detach that no user asked for."""
+    told = [
+        Action(
+            instance=server.uuid,
+            request_id=f"req-{one.id}",
+            action=ACTIONS["detach_interface"].record,
+            user_id="",
+            project_id=server.project_id,
+            started_at=now,
+            updated_at=now,
+            message=one.for_owner,
+        )
+        for one in lost
+    ]
+    begin(connection, told)
 
 
 def finish(connection: sa.Connection, event: ActionEvent) -> None:

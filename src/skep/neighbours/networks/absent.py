@@ -9,7 +9,7 @@ from skep.domain.errors import BadRequest, NotFound
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
 from skep.domain.invalid_input import invalid_field
-from skep.domain.vifs import Vif, VifBeside
+from skep.domain.vifs import LostPort, Vif, VifBeside
 from skep.neighbours.networks.base import (
     NO_PROVIDERS_OF_SERVERS,
     NOT_BESIDE,
@@ -215,8 +215,9 @@ class NoNetworks(BroughtByOthers, NoProxies):
     async def drop_doubles(self, _servers: Sequence[InstanceUuid]) -> None:
         """There is nothing to delete."""
 
-    async def remake(self, _server: Instance) -> None:
+    async def remake(self, _server: Instance) -> list[LostPort]:
         """There is nowhere to make it."""
+        return []
 
     async def orphans(self) -> dict[InstanceUuid, list[str]]:
         """Return that there are none."""

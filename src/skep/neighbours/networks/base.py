@@ -16,7 +16,7 @@ from skep.domain.invalid_input import invalid_field
 from skep.domain.nested.wanted import PortsWanted
 from skep.domain.networking import EtherType, SecurityGroupRule
 from skep.domain.subnet_addresses import BadSubnet, block_of
-from skep.domain.vifs import RequestedNetwork, Vif, VifBeside
+from skep.domain.vifs import LostPort, RequestedNetwork, Vif, VifBeside
 from skep.neighbours.networks.hosts import NetworksOfHosts
 
 NOT_BESIDE: Mapping[InstanceUuid, str] = MappingProxyType({})
@@ -508,10 +508,10 @@ class NetworkPorts(NetworksOfHosts, Protocol):
         """
         ...
 
-    async def remake(self, server: Instance) -> None:
+    async def remake(self, server: Instance) -> list[LostPort]:
         """Make the ports anew that only a server's row knows, where the service has forgotten them and can.
 
-        Raises Unavailable when the service does not answer.
+        Return those that it has forgotten and cannot make. Raises Unavailable when the service does not answer.
         """
         ...
 

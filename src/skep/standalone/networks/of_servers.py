@@ -16,7 +16,7 @@ from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from skep.domain.host_networks import HostLook, HostNetworkChanges
 from skep.domain.ids import InstanceUuid, ProjectId
 from skep.domain.instances import Instance
-from skep.domain.vifs import Vif, VifBeside
+from skep.domain.vifs import LostPort, Vif, VifBeside
 from skep.neighbours.networks.base import (
     NO_PROVIDERS_OF_SERVERS,
     NOT_BESIDE,
@@ -172,14 +172,15 @@ class EmbeddedNetworks(EmbeddedProxies):
     async def drop_doubles(self, _servers: Sequence[InstanceUuid]) -> None:
         """Nothing is made twice: all ports of a server are made in one transaction."""
 
-    async def remake(self, server: Instance) -> None:
+    async def remake(self, server: Instance) -> list[LostPort]:
         """Make the ports anew that only a living server's row knows."""
 
-        def unit(connection: Connection) -> None:
-            if instance_mappings.is_living(connection, server.uuid):
-                lost_ports.remake(connection, server, self._clock.now())
+        def unit(connection: Connection) -> list[LostPort]:
+            if not instance_mappings.is_living(connection, server.uuid):
+                return []
+            return lost_ports.remake(connection, server, self._clock.now())
 
-        await self._database.write(unit)
+        return await self._database.write(unit)
 
     async def orphans(self) -> dict[InstanceUuid, list[str]]:
         """Return the ids of the ports of servers that do not live."""

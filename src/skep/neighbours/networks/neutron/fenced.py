@@ -13,7 +13,7 @@ from skep.domain.context import RequestContext
 from skep.domain.errors import NotFound, Unavailable
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance
-from skep.domain.vifs import Vif
+from skep.domain.vifs import LostPort, Vif
 from skep.neighbours.at_once import AT_ONCE
 from skep.neighbours.networks.base import (
     NO_PROVIDERS_OF_SERVERS,
@@ -173,8 +173,9 @@ class FencedNetworks(NeutronNetworks):
         await super().bind(hosts, beside, providers)
         await self._ledger.look_soon(hosts.keys())
 
-    async def remake(self, _server: Instance) -> None:
-        """Leave it: what Neutron does not know is not there."""
+    async def remake(self, _server: Instance) -> list[LostPort]:
+        """Leave it: Neutron's database does not go back with Skep's, and what it does not know was deleted there."""
+        return []
 
     async def orphans(self) -> dict[InstanceUuid, list[str]]:
         """Return the ids of the ports of servers that do not live."""
