@@ -18,6 +18,7 @@ from skep.database.engine import Database
 from tests.functional.networks.test_servers_with_addresses import Tenant, addresses
 from tests.support.going_back import copied, put_back
 
+ADDRESS = "10.1.0.77"
 EVERY = ("api", "cell0", "cell1")
 SAME = ("id", "mac_address", "fixed_ips", "security_groups", "device_owner", "device_id", "binding:vnic_type")
 
@@ -61,6 +62,18 @@ class Restored:
         found = await self.demo.ports(self.server["id"])
         return [{name: one[name] for name in SAME} for one in found] == [{name: self.port[name] for name in SAME}]
 
+    async def lost_its_address(self) -> str:
+        """Wait until the server has none; return what its owner reads of that."""
+
+        async def is_told() -> bool:
+            shown = await self.demo.server(self.server["id"])
+            return shown is not None and addresses(shown) == {}
+
+        await eventually(is_told, "the row says that the server has no address")
+        answer = await self.demo.compute.ask("GET", f"/servers/{self.server['id']}/os-instance-actions")
+        told = {one["action"]: one["message"] for one in answer.json()["instanceActions"]}
+        return str(told["detach_interface"])
+
     async def differs(self) -> bool:
         """Whether the audit finds other interfaces or bindings than the row of the server says."""
         found = (await self.ask_admin("GET", "/audit"))["audit"]["differences"]
@@ -68,8 +81,8 @@ class Restored:
 
 
 @asynccontextmanager
-async def restored(tmp_path: Path, names: Sequence[str] = EVERY) -> AsyncIterator[Restored]:
-    """Run a cloud with databases of before a server was created."""
+async def restored(tmp_path: Path, names: Sequence[str] = EVERY, *, held: bool = False) -> AsyncIterator[Restored]:
+    """Run a cloud with databases of before a server was created; `held`: when another port still had its address."""
     root, back = tmp_path / "now", tmp_path / "back"
     async with (
         serving_cloud(http_config(root), cells=1, hosts=1) as cloud,
@@ -78,9 +91,14 @@ async def restored(tmp_path: Path, names: Sequence[str] = EVERY) -> AsyncIterato
         demo = Tenant(cloud, compute)
         network = await demo.network("10.1.0.0/24")
         await demo.networks("POST", "security-groups", {"security_group": {"name": "web"}})
+        wanted = {"uuid": network["id"], **({"fixed_ip": ADDRESS} if held else {})}
+        said = {"network_id": network["id"], "fixed_ips": [{"ip_address": ADDRESS}]}
+        before = await demo.networks("POST", "ports", {"port": said}) if held else None
         with copied(cloud.plane.databases, tmp_path / "copies") as copies:
             backup = {name: copies[name].files[0] for name in names}
-        server = await demo.built([{"uuid": network["id"]}], name="after", security_groups=[{"name": "web"}])
+        if before is not None:
+            await demo.networks("DELETE", f"ports/{before['id']}")
+        server = await demo.built([wanted], name="after", security_groups=[{"name": "web"}])
         [port] = await demo.ports(server["id"])
     put_back(root / "state", backup, back / "state")
     for name in names:
@@ -117,15 +135,7 @@ async def test_an_address_that_was_given_again_is_named_to_operator_and_owner(tm
         [address] = addresses(other)["mine"]
         why = f"nterface {back.port['id']} ({address}) is lost: another port has {address}"
         assert await back.keep() == f"i{why} (port {taker['id']} of server {other['id']})"
-
-        async def is_told() -> bool:
-            shown = await back.demo.server(back.server["id"])
-            return shown is not None and addresses(shown) == {}
-
-        await eventually(is_told, "the row says that the server has no address")
-        answer = await back.demo.compute.ask("GET", f"/servers/{back.server['id']}/os-instance-actions")
-        told = {one["action"]: one["message"] for one in answer.json()["instanceActions"]}
-        assert told["detach_interface"] == f"I{why}."
+        assert await back.lost_its_address() == f"I{why}."
         assert not await back.differs()
         assert addresses(await back.demo.server(other["id"])) == addresses(other)
 
@@ -134,4 +144,11 @@ async def test_a_server_that_its_cell_knows_has_its_port_again_by_itself(tmp_pat
     async with restored(tmp_path, ["api"]) as back:
         await eventually(back.has_its_port, "the port is there again")
         assert addresses(await back.demo.settled(back.server["id"])) == addresses(back.server)
+        assert not await back.differs()
+
+
+async def test_its_owner_is_told_where_another_port_has_its_address(tmp_path: Path) -> None:
+    async with restored(tmp_path, ["api"], held=True) as back:
+        why = f"Interface {back.port['id']} ({ADDRESS}) is lost: another port has {ADDRESS}."
+        assert await back.lost_its_address() == why
         assert not await back.differs()
