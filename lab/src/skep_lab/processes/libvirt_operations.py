@@ -28,7 +28,7 @@ _AWAITED = (
     *("os.mkdir attempt-2", "os.mkdir MEETING", "os.mkdir attempt-2", "os.rename target.json"),
 )
 _TAKEN = (
-    *("virDomainResume", "virDomainSetMetadata", "virStoragePoolDestroy", "os.remove .seen"),
+    *("virDomainResume", "virStoragePoolDestroy", "virDomainSetMetadata", "os.remove .seen"),
     *("os.remove handed-over", "os.remove console.log", "os.remove target.json"),
     *("os.rmdir attempt-2", "os.rmdir MEETING"),
 )
@@ -58,8 +58,8 @@ CALLS: Mapping[Kind, Mapping[str, Mapping[Side, tuple[str, ...]]]] = {
         "abort": {
             "here": ("virDomainAbortJob",),
             "there": (
-                *("virStoragePoolDestroy", "os.remove .seen", "os.remove config.iso", "os.remove disk"),
-                *("os.remove console.log", "os.rmdir GUEST"),
+                *("virStoragePoolDestroy", "os.remove config.iso", "os.remove disk"),
+                *("os.remove .seen", "os.remove console.log", "os.rmdir GUEST"),
                 *("os.remove target.json", "os.rmdir attempt-2", "os.rmdir MEETING"),
             ),
         },
