@@ -18,8 +18,10 @@ LEFT = ("run/qemu/mine.xml", "run/qemu/mine.pid", "lib/qemu/domain-3-mine", "lib
 @pytest.fixture
 def qemu() -> Iterator[subprocess.Popen[bytes]]:
     """Give a process with the arguments by which that of a guest is known; it ends when its input does."""
-    command = [sys.executable, "-c", "input()", "-name", "guest=mine", "-uuid", MINE, "-smp", "1"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", "input(chr(10))", "-name", "guest=mine", "-uuid", MINE, "-smp", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # for a moment of its start a process has no arguments
         yield process
 
 
