@@ -64,6 +64,16 @@ def libvirt_driver(directory: Path, options: Mapping[str, Any] | None = None) ->
     return make_driver(DriverSetup(host="host-1", directory=directory, clock=Clock(), section=section, has_images=True))
 
 
+def connection_in(directory: Path) -> Any:
+    """Return the connection of this process to the libvirt of a host with that directory. It is not to be closed.
+
+    Each further one would load libvirt's drivers again, which it bears a few times only.
+    """
+    from skep.compute.drivers.libvirt.connection import embedded_connection  # it imports what may not be installed
+
+    return embedded_connection(f"qemu:///embed?root={directory}/libvirt")
+
+
 def raw_disk(directory: Path, path: Path) -> bytes:
     """Return the bytes of a disk, as its guest sees them; the guest may run."""
     out = directory / "looked-at"

@@ -13,12 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import libvirt
-
 from skep.contracts.eventually import eventually
 from tests.functional.neighbours.test_neutron import BesideNeutron
 from tests.functional.neighbours.test_wiring import Wires, guests, unwired
-from tests.support.libvirt_hosts import OPTIONS
+from tests.support.libvirt_hosts import OPTIONS, connection_in
 
 
 def links() -> dict[str, dict[str, Any]]:
@@ -57,7 +55,7 @@ async def walk(demo: BesideNeutron, wires: Wires, place: Path) -> None:
     assert await guests(demo) == [], "its guest waits for the port"
     await wires.event(server)
     assert (await demo.settled(server))["status"] == "ACTIVE"
-    connection = libvirt.open(f"qemu:///embed?root={place}/libvirt")
+    connection = connection_in(place)
     assert f"<target dev='{tap}' managed='no'/>" in connection.lookupByUUIDString(server).XMLDesc()
     await demo.no_differences()
     await demo.delete(server)

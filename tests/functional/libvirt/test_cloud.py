@@ -12,7 +12,7 @@ from skep.contracts.eventually import eventually
 from skep.contracts.http_cloud import http_config, serving_cloud, signed_in
 from tests.functional.test_images_of_servers import Images
 from tests.support.boot_sectors import as_qcow2, bootable
-from tests.support.libvirt_hosts import OPTIONS, PARTS, host_directory
+from tests.support.libvirt_hosts import OPTIONS, PARTS, connection_in, host_directory
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
 
@@ -89,7 +89,6 @@ async def test_a_server_with_a_port_that_user_mode_does_not_have_is_refused_by_n
 
 async def test_parts_of_the_host_are_given_and_what_it_refuses_allocates_nothing(tmp_path: Path) -> None:
     """A flavor with a NUMA cell has one of the host; a key that no host gives is refused by name, at a rebuild, too."""
-    import libvirt
 
     async with serving_cloud(with_qemu(tmp_path), cells=1, hosts=1) as cloud, signed_in(cloud) as session:
         images = Images(cloud, session)
@@ -110,7 +109,7 @@ async def test_parts_of_the_host_are_given_and_what_it_refuses_allocates_nothing
 
         plain, stateless = found
         uuid = await create(plain, "ACTIVE")
-        connection = libvirt.open(f"qemu:///embed?root={host_directory()}/libvirt")
+        connection = connection_in(host_directory())
         xml = connection.lookupByUUIDString(uuid).XMLDesc()
         assert "<memnode cellid='0' mode='strict' nodeset='0'/>" in xml
         assert "action='pause'" in xml

@@ -15,7 +15,7 @@ from skep.compute.drivers.base import Driver
 from skep.contracts.drivers import DriverContract
 from skep.domain.ids import InstanceUuid
 from skep.domain.volumes import ConnectedVolume
-from tests.support.libvirt_hosts import PARTS, host_directory, libvirt_driver, raw_disk
+from tests.support.libvirt_hosts import PARTS, connection_in, host_directory, libvirt_driver, raw_disk
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
 
@@ -55,11 +55,8 @@ class TestLibvirtDriver(DriverContract):
     def volumes_of(self, driver: Driver, instance: InstanceUuid) -> set[str]:  # noqa: ARG002
         import libvirt
 
-        [domain] = [
-            one
-            for one in libvirt.open(f"qemu:///embed?root={self.directory}/libvirt").listAllDomains()
-            if one.UUIDString() == instance
-        ] or [None]
+        there = connection_in(self.directory).listAllDomains()
+        domain = next((one for one in there if one.UUIDString() == instance), None)
         if domain is None:
             return set()
         kept, now = (domain.XMLDesc(flag) for flag in (libvirt.VIR_DOMAIN_XML_INACTIVE, 0))

@@ -14,7 +14,7 @@ from skep.contracts.http_cloud import serving_cloud, signed_in
 from tests.functional.libvirt.test_cloud import with_qemu
 from tests.functional.libvirt.test_networks import Guests
 from tests.support import tiny_guests
-from tests.support.libvirt_hosts import PARTS, host_directory
+from tests.support.libvirt_hosts import PARTS, connection_in, host_directory
 from tests.support.tiny_guests import make_key, run, ssh_command, tiny_image
 
 pytestmark = [*PARTS, *tiny_guests.PARTS, pytest.mark.timeout(600)]
@@ -39,11 +39,10 @@ def is_noted(place: Path) -> bool:
 
 async def goes_on_though_its_agent_died(guests: Guests, uuid: str) -> None:
     """See that file systems do not stay still that an agent has frozen before it died."""
-    import libvirt
 
     from skep.compute.drivers.libvirt.guest_agents import frozen
 
-    domain = libvirt.open(f"qemu:///embed?root={host_directory()}/libvirt").lookupByUUIDString(uuid)
+    domain = connection_in(host_directory()).lookupByUUIDString(uuid)
     place = host_directory() / "guests" / f"{uuid}_1"
     before = (await guests.console(uuid)).count("TINY-FREEZE thaw")
     dead = frozen(domain, place, required=True)

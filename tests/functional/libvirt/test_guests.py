@@ -36,7 +36,7 @@ from skep.domain.instances import Instance, PowerState
 from skep.processes.rights import NAMES, SELINUX
 from tests.support.agents import instance
 from tests.support.boot_sectors import bootable
-from tests.support.libvirt_hosts import PARTS, host_directory, is_root, libvirt_driver, other_directory
+from tests.support.libvirt_hosts import PARTS, connection_in, host_directory, is_root, libvirt_driver, other_directory
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
 
@@ -325,10 +325,9 @@ async def test_diagnostics_have_novas_names_too(driver: Driver, server: Instance
 
 
 async def test_a_domain_of_another_is_not_listed_and_not_touched(driver: Driver, server: Instance) -> None:
-    import libvirt
 
     await driver.guests()
-    connection = libvirt.open(f"qemu:///embed?root={host_directory()}/libvirt")
+    connection = connection_in(host_directory())
     theirs = connection.defineXML(
         f"<domain type='qemu'><name>theirs</name><uuid>{server.uuid}</uuid><memory>65536</memory>"
         "<os><type arch='x86_64' machine='pc'>hvm</type></os></domain>"

@@ -18,7 +18,7 @@ from skep.domain.instances import Instance, PowerState
 from skep.domain.providers import Allocation, Provider
 from skep.domain.resources import Inventory
 from tests.support.agents import instance
-from tests.support.libvirt_hosts import PARTS, host_directory, libvirt_driver
+from tests.support.libvirt_hosts import PARTS, connection_in, host_directory, libvirt_driver
 from tests.support.libvirt_samples import SAMPLES, UEFI, Sample, cell, shape_of
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
@@ -97,7 +97,7 @@ async def test_libvirt_finds_every_sample_valid(driver: Driver) -> None:
     import libvirt
 
     facts = await driver.facts()
-    connection = libvirt.open(f"qemu:///embed?root={host_directory()}/libvirt")
+    connection = connection_in(host_directory())
     has_kvm = "<domain type='kvm'" in connection.getCapabilities()
     tried = 0
     for sample in SAMPLES.values():
@@ -166,9 +166,8 @@ async def test_the_host_tells_of_its_inside(driver: Driver) -> None:
     assert all(size >= 4 and count for cell in found.topology.cells for size, count in cell.pages.items())
     assert {"HW_ARCH_X86_64", "COMPUTE_GRAPHICS_MODEL_VGA", "COMPUTE_SOUND_MODEL_ICH9"} <= {*found.traits}
     assert "PCPU" not in found.inventory
-    import libvirt
 
-    connection = libvirt.open(f"qemu:///embed?root={host_directory()}/libvirt")
+    connection = connection_in(host_directory())
     if "<domain type='kvm'" not in connection.getCapabilities():
         return
     options = Options(virt_type="kvm", cpu_model="Nehalem", cpu_dedicated_set="0")

@@ -25,7 +25,7 @@ from tests.functional.libvirt.test_bridged_networks import pings
 from tests.support import bridged_hosts, libvirt_hosts, tiny_guests
 from tests.support.agents import instance
 from tests.support.bridged_hosts import BridgedHost, bridged_host
-from tests.support.libvirt_hosts import host_directory, libvirt_driver, other_directory
+from tests.support.libvirt_hosts import connection_in, host_directory, libvirt_driver, other_directory
 from tests.support.plugged_guest import PortTask
 from tests.support.tiny_guests import tiny_image
 from tests.unit.compute.libvirt.test_plugged_ports import BOUND, guest_with, vif
@@ -256,7 +256,7 @@ async def test_libvirt_takes_what_each_kind_of_port_becomes() -> None:
 
     driver = libvirt_driver(host_directory())
     await driver.facts()
-    connection = libvirt.open(f"qemu:///embed?root={host_directory()}/libvirt")
+    connection = connection_in(host_directory())
     bounds = (("inbound", (("average", 1000), ("peak", 2000))), ("outbound", (("average", 1),)))
     for kind, details, _ in BOUND.values():
         [plug] = plugs_of((vif(kind, details),), queues=2)

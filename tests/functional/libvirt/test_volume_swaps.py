@@ -23,7 +23,7 @@ from skep.domain.instances import PowerState
 from skep.domain.volumes import ExtendedVolume, SwapVolume
 from skep_lab.crash.counting_guests import COUNTS, counted
 from tests.functional.libvirt.test_volumes_of_hosts import BrickHost, brick_host, server, volume
-from tests.support.libvirt_hosts import PARTS, host_directory, other_directory
+from tests.support.libvirt_hosts import PARTS, connection_in, host_directory, other_directory
 
 pytestmark = [*PARTS, pytest.mark.timeout(600)]
 
@@ -107,17 +107,13 @@ def sources(guest: InstanceUuid) -> list[dict[str, str]]:
     """Return where the guest has its volumes, by their serial numbers: now, and when it starts next."""
     import libvirt
 
-    opened = libvirt.open(f"qemu:///embed?root={host_directory()}/libvirt")
-    try:
-        domain = opened.lookupByUUIDString(guest)
-        found = []
-        for flag in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
-            disks = ET.fromstring(domain.XMLDesc(flag)).findall("devices/disk[serial]")
-            of = ((disk.findtext("serial", ""), disk.find("source")) for disk in disks)
-            found.append({serial: "" if source is None else source.get("file", "") for serial, source in of})
-        return found
-    finally:
-        opened.close()
+    domain = connection_in(host_directory()).lookupByUUIDString(guest)
+    found = []
+    for flag in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
+        disks = ET.fromstring(domain.XMLDesc(flag)).findall("devices/disk[serial]")
+        of = ((disk.findtext("serial", ""), disk.find("source")) for disk in disks)
+        found.append({serial: "" if source is None else source.get("file", "") for serial, source in of})
+    return found
 
 
 async def test_the_other_volume_is_the_guests_from_then_on(host: BrickHost) -> None:

@@ -130,7 +130,7 @@ class LibvirtConnection:
     def _connect(self) -> None:
         _run_events()
         if EMBEDDED in self.uri:
-            opened = _embedded_connection(self.uri)
+            opened = embedded_connection(self.uri)
         else:
             opened = libvirt.open(self.uri)
             opened.setKeepAlive(*KEEP_ALIVE)
@@ -166,7 +166,7 @@ class LibvirtConnection:
             self._told()
 
 
-def _embedded_connection(uri: str) -> libvirt.virConnect:
+def embedded_connection(uri: str) -> libvirt.virConnect:
     """Return the connection to the libvirt inside this process; a new one is given time to take up its guests."""
     with _starting:
         if uri not in _embedded:
