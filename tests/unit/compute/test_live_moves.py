@@ -167,6 +167,17 @@ async def test_a_paused_guest_stays_paused_when_it_is_taken_back(stages: tuple[A
     assert (told.failure, told.power_state) == (None, PowerState.PAUSED)
 
 
+async def ended_by_a_boot(stages: tuple[AgentStage, AgentStage]) -> AgentStage:
+    """Lose the agent of the source, and the guest, after it was put aside and not handed over; return the source."""
+    source, target = stages
+    await take(target, "live_prepare", 2)
+    failing(source, "hand_over")
+    assert (await take(source, "live_copy", 1)).failure is not None
+    await source.crash()
+    await source.driver.power_off(uuid_of(1))
+    return source
+
+
 class AheadDriver(FakeDriver):
     """One whose guests may go on on the target before they are taken over."""
 
@@ -187,12 +198,7 @@ class AheadDriver(FakeDriver):
 async def test_a_guest_that_a_boot_of_the_source_has_ended_runs_again_when_it_is_taken_back(
     stages: tuple[AgentStage, AgentStage], resume: bool, boot: str, start: bool, ahead: bool, then: PowerState
 ) -> None:
-    source, target = stages
-    await take(target, "live_prepare", 2)
-    failing(source, "hand_over")
-    assert (await take(source, "live_copy", 1)).failure is not None
-    await source.crash()
-    await source.driver.power_off(uuid_of(1))
+    source = await ended_by_a_boot(stages)
     source.conductor.active = {uuid_of(1)}
     source.settings = msgspec.structs.replace(source.settings, resume_guests=resume)
     source.boot = boot
@@ -216,12 +222,7 @@ async def test_a_guest_that_a_boot_of_the_source_has_ended_runs_again_when_it_is
 async def test_a_guest_that_cannot_be_started_after_a_boot_is_taken_back_as_it_is(
     stages: tuple[AgentStage, AgentStage],
 ) -> None:
-    source, target = stages
-    await take(target, "live_prepare", 2)
-    failing(source, "hand_over")
-    assert (await take(source, "live_copy", 1)).failure is not None
-    await source.crash()
-    await source.driver.power_off(uuid_of(1))
+    source = await ended_by_a_boot(stages)
     source.settings = msgspec.structs.replace(source.settings, resume_guests=True)
     source.boot = "second"
     await source.start()
