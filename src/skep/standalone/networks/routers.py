@@ -117,8 +117,9 @@ def add_interface(
     quotas.check(work, "port", router.project_id)
     subnet = find(work, "Subnet", SUBNETS, subnet_id)
     network = _network(work, subnet.network_id)
-    if not network.shared:
-        check_owner(work, network, "add_router_interface")
+    if not work.caller.owns(network.project_id):
+        # The router takes the subnet's gateway address: in a shared network it is its owner's to give, as in Neutron.
+        raise InvalidInput(f"subnet {subnet.id} is not owned by the project that makes the request")
     if subnet.gateway_ip is None:
         raise InvalidInput(f"subnet for router interface must have a gateway IP: {subnet.id}")
     _check_overlaps(work, router, [subnet])

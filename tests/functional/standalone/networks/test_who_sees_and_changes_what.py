@@ -51,8 +51,15 @@ async def test_a_shared_network(net: AskedNetworks) -> None:
     assert port["id"] not in await seen(net, "ports", "stranger")
     chosen = {"network_id": network["id"], "fixed_ips": [{"ip_address": "10.0.0.9"}]}
     await net.refused(403, "POST", "ports", {"port": chosen})
+    router = await net.make("router")
+    joins = f"routers/{router['id']}/add_router_interface"
+    _, told = await net.refused(400, "PUT", joins, {"subnet_id": subnet["id"]})
+    assert f"subnet {subnet['id']} is not owned by the project" in told
+    await net.ask("PUT", joins, {"port_id": port["id"]})
     body = {"network": {"shared": False}}
     assert (await net.refused(409, "PUT", f"networks/{network['id']}", body, by="admin"))[0] == "InvalidSharedSetting"
+    gateway = await net.make("router", by="admin")
+    await net.ask("PUT", f"routers/{gateway['id']}/add_router_interface", {"subnet_id": subnet["id"]}, by="admin")
 
 
 async def test_an_external_network(net: AskedNetworks) -> None:
