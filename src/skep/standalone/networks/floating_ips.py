@@ -34,12 +34,16 @@ def create(work: NetworkWork, said: NewFloatingIp, base: NetworkResource) -> Flo
     elif isinstance(said.subnet_id, str):
         wanted = [WantedIp(said.subnet_id)]
     of_ipv4 = [subnet for subnet in subnets.of_network(work.connection, network.id) if subnet.ip_version == 4]
-    if wanted is None and not of_ipv4:
+    if not of_ipv4:
         raise InvalidInput(f"network {network.id} does not contain any IPv4 subnet")
+    if isinstance(said.subnet_id, str) and said.subnet_id not in {subnet.id for subnet in of_ipv4}:
+        raise InvalidInput(f"subnet_id: expected an IPv4 subnet of network {network.id}, not {said.subnet_id}")
     port = ports.make(work, network, fresh(work, ""), wanted or (), device_id=base.id, device_owner=FLOATING_IP)
     if wanted is None:
         ports.give_any(work, port, of_ipv4, 0)
     [fixed] = port_addresses.of_ports(work.connection, [port.id])[port.id]
+    if ip_address(fixed.ip_address).version != 4:
+        raise InvalidInput(f"floating_ip_address: expected an IPv4 address, not {fixed.ip_address}")
     floating = FloatingIp(
         **columns(base),
         floating_network_id=network.id,

@@ -21,6 +21,23 @@ async def test_floating_addresses_come_from_every_subnet_of_the_outside(net: Ask
     assert (await net.refused(409, "POST", "floatingips", body))[0] == "IpAddressGenerationFailure"
 
 
+async def test_no_floating_address_is_of_ipv6(net: AskedNetworks) -> None:
+    """Nothing translates to one, and rules of hosts that named one would be refused whole."""
+    outside = await net.outside()
+    said = {"network_id": outside["network_id"], "cidr": "2001:db8:1::/64", "ip_version": 6}
+    six = await net.make("subnet", by="admin", **said)
+    wanted: dict[str, Any] = {"floating_network_id": outside["network_id"]}
+    for more, field in (
+        ({"subnet_id": six["id"]}, "subnet_id"),
+        ({"floating_ip_address": "2001:db8:1::7"}, "floating_ip_address"),
+    ):
+        _, told = await net.refused(400, "POST", "floatingips", {"floatingip": wanted | more}, by="admin")
+        assert f"{field}: expected an IPv4" in told
+    given = await net.make("floatingip", **wanted, subnet_id=outside["id"])
+    assert given["floating_ip_address"].startswith("203.0.113.")
+    assert len(await net.listed("floatingips", by="admin")) == 1
+
+
 async def test_an_address_that_is_named_is_not_given_to_another_place_of_the_port(net: AskedNetworks) -> None:
     subnet = await net.subnet()
     any_, named = {"subnet_id": subnet["id"]}, {"subnet_id": subnet["id"], "ip_address": "10.0.0.2"}

@@ -19,7 +19,7 @@ from skep.compute.drivers.libvirt.bridged.interfaces import tap_interfaces
 from skep.compute.drivers.libvirt.bridged.leases import configuration
 from skep.compute.drivers.libvirt.bridged.names import host_name, leg_alias, link_local
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, bridge_options, resolvers_of_host
-from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan, with_possible_legs
+from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan, with_possible_addresses
 from skep.compute.drivers.libvirt.bridged.state import Bridge, HostWiring, LinkRoute, Tap, Tunnel
 from skep.compute.drivers.libvirt.domain import GuestLabel, GuestShape, guest_xml, taps_of
 from skep.compute.drivers.libvirt.options import Options
@@ -150,12 +150,19 @@ def test_a_leg_of_ipv6_has_addresses_of_its_host_and_says_them_to_other_hosts() 
 
 def test_a_host_has_no_leg_that_its_kernel_refuses() -> None:
     narrow = msgspec.structs.replace(DUAL, segments=(msgspec.structs.replace(DUAL.segments[0], mtu=1279),))
-    assert with_possible_legs(DUAL, ipv6=True) == DUAL
-    for less in (with_possible_legs(DUAL, ipv6=False), with_possible_legs(narrow, ipv6=True)):
+    assert with_possible_addresses(DUAL, ipv6=True) == DUAL
+    for less in (with_possible_addresses(DUAL, ipv6=False), with_possible_addresses(narrow, ipv6=True)):
         assert [router.legs for router in less.routers] == [(LEG,)]
     group = msgspec.structs.replace(LEG6, address="ff05::1")
     many = msgspec.structs.replace(DUAL, routers=(msgspec.structs.replace(LEADING_OUT, legs=(LEG, group)),))
-    assert [router.legs for router in with_possible_legs(many, ipv6=True).routers] == [(LEG,)]
+    assert [router.legs for router in with_possible_addresses(many, ipv6=True).routers] == [(LEG,)]
+
+
+def test_no_floating_address_of_ipv6_is_in_the_rules() -> None:
+    six = FloatingAddress(address="2001:db8:1::5", fixed_address="10.7.0.11", port=PORT)
+    both = msgspec.structs.replace(LEADING_OUT, floating=(*LEADING_OUT.floating, six))
+    wanted = msgspec.structs.replace(WANTED, routers=(both,))
+    assert with_possible_addresses(wanted, ipv6=True) == WANTED
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from skep.compute.drivers.libvirt.bridged.host import (
 from skep.compute.drivers.libvirt.bridged.metadata import MetadataProxy
 from skep.compute.drivers.libvirt.bridged.names import tap
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
-from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan, with_possible_legs
+from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan, with_possible_addresses
 from skep.compute.whole_file import write_whole
 from skep.domain.decoding import json_decoder
 from skep.domain.host_networks import HostNetworks
@@ -153,7 +153,7 @@ class BridgedNetworks:
     def _apply(self, wanted: HostNetworks, links: Mapping[str, Link], kept: Collection[str]) -> Made:
         self._servers = {tap(port.id): port.server for segment in wanted.segments for port in segment.ports}
         numbers = numbered(owners(wanted), numbers_of(links), most_numbers(self._options))
-        possible = with_possible_legs(wanted, ipv6=Path(KERNEL, "ipv6").exists())
+        possible = with_possible_addresses(wanted, ipv6=Path(KERNEL, "ipv6").exists())
         state = plan(possible, self._options, numbers)
         # What of it cannot be made is the matter of one network or router, and no reason to forget the others.
         self._keep(wanted)

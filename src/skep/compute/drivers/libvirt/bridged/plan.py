@@ -122,8 +122,12 @@ def plan(wanted: HostNetworks, options: BridgeOptions, numbers: Mapping[str, int
     )
 
 
-def with_possible_legs(wanted: HostNetworks, *, ipv6: bool) -> HostNetworks:
-    """Return the same without legs that the kernel of a host refuses: `ipv6` tells whether it has IPv6."""
+def with_possible_addresses(wanted: HostNetworks, *, ipv6: bool) -> HostNetworks:
+    """Return the same without legs that the kernel of a host refuses: `ipv6` tells whether it has IPv6.
+
+    Nor with floating addresses of IPv6, which 0.11.0 gave: nothing translates to them, and rules that name one are
+    refused with all others.
+    """
     wide = {one.network for one in wanted.segments if one.mtu >= LEAST_MTU6} if ipv6 else frozenset[str]()
     routers = (
         msgspec.structs.replace(
@@ -133,6 +137,7 @@ def with_possible_legs(wanted: HostNetworks, *, ipv6: bool) -> HostNetworks:
                 for leg in one.legs
                 if (own := address(leg.address)).version == 4 or (leg.network in wide and not own.is_multicast)
             ),
+            floating=tuple(led for led in one.floating if address(led.address).version == 4),
         )
         for one in wanted.routers
     )
