@@ -81,8 +81,13 @@ class Restored:
 
 
 @asynccontextmanager
-async def restored(tmp_path: Path, names: Sequence[str] = EVERY, *, held: bool = False) -> AsyncIterator[Restored]:
-    """Run a cloud with databases of before a server was created; `held`: when another port still had its address."""
+async def restored(
+    tmp_path: Path, names: Sequence[str] = EVERY, *, held: bool = False, closed: bool = False
+) -> AsyncIterator[Restored]:
+    """Run a cloud with databases of before a server was created; `held`: when another port still had its address.
+
+    `closed`: its port is the user's and has no groups, so nothing goes in or out.
+    """
     root, back = tmp_path / "now", tmp_path / "back"
     async with (
         serving_cloud(http_config(root), cells=1, hosts=1) as cloud,
@@ -98,6 +103,9 @@ async def restored(tmp_path: Path, names: Sequence[str] = EVERY, *, held: bool =
             backup = {name: copies[name].files[0] for name in names}
         if before is not None:
             await demo.networks("DELETE", f"ports/{before['id']}")
+        if closed:
+            said = {"network_id": network["id"], "security_groups": []}
+            wanted = {"port": (await demo.networks("POST", "ports", {"port": said}))["id"]}
         server = await demo.built([wanted], name="after", security_groups=[{"name": "web"}])
         [port] = await demo.ports(server["id"])
     put_back(root / "state", backup, back / "state")
@@ -138,6 +146,14 @@ async def test_an_address_that_was_given_again_is_named_to_operator_and_owner(tm
         assert await back.lost_its_address() == f"I{why}."
         assert not await back.differs()
         assert addresses(await back.demo.server(other["id"])) == addresses(other)
+
+
+async def test_a_port_without_groups_stays_closed(tmp_path: Path) -> None:
+    async with restored(tmp_path, ["api"], closed=True) as back:
+        await eventually(back.has_its_port, "the port is there again")
+        assert back.port["security_groups"] == []
+        [port] = await back.demo.ports(back.server["id"])
+        assert port["port_security_enabled"]
 
 
 async def test_a_server_that_its_cell_knows_has_its_port_again_by_itself(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ The guest of such a server uses the addresses of its port, so they must not be g
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from ipaddress import ip_address
 
 import sqlalchemy as sa
@@ -33,10 +34,14 @@ def _made(connection: sa.Connection, server: Instance, vif: Vif, place: int, now
     """Make a port; return why not where that cannot be."""
     subnets = network_rows.by_id(connection, SUBNETS, [subnet.id for subnet in vif.subnets])
     addresses = [(subnet.id, ip_address(one.address)) for subnet in vif.subnets for one in subnet.addresses]
+    lost = partial(LostPort, id=vif.id, addresses=tuple(str(address) for _, address in addresses))
+    network = network_rows.get(connection, NETWORKS, vif.network_id)
+    if network is None:
+        return lost(why=f"its network {vif.network_id} is not there")
     obstacle = _obstacle(connection, vif, subnets, addresses)
     if obstacle is not None:
         why, holder = obstacle
-        return LostPort(id=vif.id, addresses=tuple(str(address) for _, address in addresses), why=why, holder=holder)
+        return lost(why=why, holder=holder)
     port = Port(
         id=vif.id,
         project_id=server.project_id,
@@ -48,7 +53,8 @@ def _made(connection: sa.Connection, server: Instance, vif: Vif, place: int, now
         device_owner=f"compute:{server.availability_zone or ''}",
         binding_host_id=server.host or "",
         binding_vnic_type=vif.vnic_type,
-        port_security_enabled=bool(vif.groups),
+        # A row does not say whether a port without groups was closed or open. One closed by mistake its owner can open.
+        port_security_enabled=bool(vif.groups) or network.port_security_enabled,
         server=server.uuid,
         server_position=place,
         made_for_server=vif.made,
@@ -66,8 +72,6 @@ def _obstacle(
     connection: sa.Connection, vif: Vif, subnets: Mapping[str, Subnet], addresses: Sequence[tuple[str, IpAddress]]
 ) -> tuple[str, str] | None:
     """Return why a port cannot be made, and which port has what it needs; None where it can."""
-    if network_rows.get(connection, NETWORKS, vif.network_id) is None:
-        return f"its network {vif.network_id} is not there", ""
     gone = [subnet.id for subnet in vif.subnets if subnet.id not in subnets]
     if gone:
         return f"its subnet {gone[0]} is not there", ""
