@@ -128,8 +128,8 @@ def has_lost(connection: sa.Connection, tables: TimelineTables, seen: Moment) ->
     return not holds_run(connection, tables, seen)
 
 
-def begin_anew(connection: sa.Connection, tables: TimelineTables, seen: Moment | None, reason: str, now: int) -> None:
-    """Begin another timeline, beyond all that was seen: from here on the database recovers."""
+def begin_anew(connection: sa.Connection, tables: TimelineTables, seen: Moment | None, reason: str, now: int) -> int:
+    """Begin another timeline, beyond all that was seen: from here on the database recovers. Return its number."""
     timeline, tick = seen.order if seen is not None else (0, 0)
     row = tables.now.c
     begun = {"recovering_since": now, "reason": reason, "compared_at": None}
@@ -142,6 +142,7 @@ def begin_anew(connection: sa.Connection, tables: TimelineTables, seen: Moment |
     ).rowcount
     if not changed:
         connection.execute(tables.now.insert().values(only=ONLY, timeline=timeline + 1, tick=tick + 1, **begun))
+    return int(connection.execute(_of(tables).timeline).scalar_one())
 
 
 def holds_run(connection: sa.Connection, tables: TimelineTables, seen: Moment) -> bool:

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from skep.database.api import host_networks, network_changes, network_rows
+from skep.database.api import host_networks, network_changes, network_rows, recovery
 from skep.database.api.host_network_tables import network_segments
 from skep.database.api.network_rows import NETWORKS, PORTS
 from skep.database.api.schema import metadata
 from skep.domain.errors import Conflict
-from skep.domain.host_networks import LEAST_SEGMENT, MOST_SEGMENT, HostLook
+from skep.domain.host_networks import LEAST_SEGMENT, MOST_SEGMENT, HostLook, HostNetworkChanges
 from skep.domain.networking import Network, Port
 
 
@@ -68,6 +68,33 @@ def test_changes_of_long_ago_are_forgotten_but_for_the_last(api: sa.Connection) 
     assert network_changes.purge(api, 100, 10) == 2
     left = network_changes.since(api, 0)
     assert (left.change, left.subjects) == (4, ("d",))
+
+
+def test_a_database_that_went_back_gives_no_number_again(api: sa.Connection) -> None:
+    make(api, "a", "b")
+    network_changes.number(api, ["a"])
+    recovery.begin(api, None, "restored", 1)
+    recovery.begin(api, None, "restored once more", 2)
+    network_changes.number(api, ["b"])
+    assert network_changes.numbers(api, ["a", "b"]) == {"a": 1, "b": 2 + 2 * network_changes.LOST_NUMBERS}
+    api.execute(network_segments.update().where(network_segments.c.network_id == "b").values(number=MOST_SEGMENT))
+    recovery.begin(api, None, "restored when all numbers are given", 3)
+    make(api, "c")
+    network_changes.number(api, ["c"])
+    assert network_changes.numbers(api, ["c"]) == {"c": 1 + network_changes.LOST_NUMBERS}
+
+
+def test_after_it_went_back_all_may_have_changed_for_those_who_followed(api: sa.Connection) -> None:
+    network_changes.note(api, ["a"], 1)
+    followed = network_changes.since(api, 0).change + 3
+    recovery.begin(api, None, "restored", 2)
+    for one in ("b", "c", "d", "e"):
+        network_changes.note(api, [one], 3)
+    told = network_changes.since(api, followed)
+    assert told.many
+    assert network_changes.since(api, told.change) == HostNetworkChanges(change=told.change)
+    network_changes.note(api, ["f"], 4)
+    assert network_changes.since(api, told.change).subjects == ("f",)
 
 
 def test_tunnels_of_hosts_that_are_gone_are_forgotten(api: sa.Connection) -> None:

@@ -20,6 +20,11 @@ KEPT_SECONDS = 172_800
 """Changes, and tunnels of silent hosts, are forgotten after two days. What was looked at before counts for an hour, and
 a host that is silent for a day is no peer."""
 
+OF_TIMELINE = "timeline"
+"""The subject that changes when the database goes back in time: it concerns all."""
+LOST_CHANGES, LOST_NUMBERS = 1 << 32, 1 << 16
+"""So many changes, and numbers of networks, a database that went back may have lost: they are left out."""
+
 change = network_changes.c.change
 
 
@@ -34,7 +39,7 @@ def since(connection: sa.Connection, before: int) -> HostNetworkChanges:
     found = connection.execute(query.limit(MOST_SUBJECTS + 1)).all()
     if not found:
         return HostNetworkChanges(change=last(connection))
-    many = len(found) > MOST_SUBJECTS
+    many = len(found) > MOST_SUBJECTS or any(one.subject == OF_TIMELINE for one in found)
     return HostNetworkChanges(
         change=found[0].change, subjects=() if many else tuple(sorted(one.subject for one in found)), many=many
     )
@@ -43,9 +48,26 @@ def since(connection: sa.Connection, before: int) -> HostNetworkChanges:
 def note(connection: sa.Connection, subjects: Collection[str], now: int) -> None:
     """Note that something of these changed, which no trigger sees."""
     if subjects:
-        number = last(connection) + 1
-        rows = [{"subject": one, "change": number, "changed_at": now} for one in sorted(subjects)]
-        connection.execute(written(connection, network_changes, "subject", "change", "changed_at"), rows)
+        _note(connection, subjects, last(connection) + 1, now)
+
+
+def leave_out_lost(connection: sa.Connection, timeline: int, now: int) -> None:
+    """Begin a timeline of a database that went back in time: nothing that it may have given before is given again.
+
+    Conductors may have followed changes that are lost, so all of theirs may have changed. Hosts may bring networks
+    whose numbers are lost: once no number is left above, these count as numbers of networks that are gone.
+    """
+    _note(connection, [OF_TIMELINE], last(connection) + LOST_CHANGES, now)
+    highest = connection.scalar(sa.select(sa.func.max(network_segments.c.number))) or 0
+    if highest < MOST_SEGMENT:
+        number = min(highest + LOST_NUMBERS, MOST_SEGMENT)
+        lost = network_segments.insert().values(network_id=f"{OF_TIMELINE} {timeline}", number=number)
+        connection.execute(lost)
+
+
+def _note(connection: sa.Connection, subjects: Collection[str], number: int, now: int) -> None:
+    rows = [{"subject": one, "change": number, "changed_at": now} for one in sorted(subjects)]
+    connection.execute(written(connection, network_changes, "subject", "change", "changed_at"), rows)
 
 
 def purge(connection: sa.Connection, before: int, limit: int) -> int:

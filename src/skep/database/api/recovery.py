@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from skep.database import timelines
-from skep.database.api import ends, host_mappings, lost_ports, quotas
+from skep.database.api import ends, host_mappings, lost_ports, network_changes, quotas
 from skep.database.api.instance_mappings import Mapping
 from skep.database.api.tables import (
     build_requests,
@@ -43,7 +43,8 @@ class MappedServer(msgspec.Struct, frozen=True, kw_only=True):
 
 def begin(connection: sa.Connection, seen: Moment | None, reason: str, now: int) -> None:
     """Begin a recovery: no server that has no cell is placed before all cells were asked for it."""
-    timelines.begin_anew(connection, time, seen, reason, now)
+    timeline = timelines.begin_anew(connection, time, seen, reason, now)
+    network_changes.leave_out_lost(connection, timeline, now)
     connection.execute(recovering_servers.delete())
     waiting = sa.select(mappings.instance).where(mappings.cell.is_(None), mappings.deleted_at.is_(None))
     connection.execute(recovering_servers.insert().from_select(["instance"], waiting))
