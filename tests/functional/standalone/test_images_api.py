@@ -16,7 +16,9 @@ import pytest
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, token
 from skep.database.api.images import Viewer
+from skep.domain.errors import OutcomeUnknown
 from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE
+from skep.standalone.images.service import StandaloneImages
 
 RAW = {"disk_format": "raw", "container_format": "bare"}
 BYTES = {"Content-Type": "application/octet-stream"}
@@ -465,3 +467,25 @@ async def test_a_client_that_goes_away_leaves_nothing(
         await eventually(partial(_has_files, cloud, False), "what was uploaded is removed")
     assert (await demo("GET", f"/v2/images/{image['id']}")).json()["status"] == "queued"
     assert (await demo.upload(image["id"], b"whole")).status_code == 204
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_an_upload_whose_commit_had_no_answer_keeps_its_bytes(
+    cloud: ServedNeighbours, demo: Client, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    """The row may name them, as after a failover of the database. Where it does not, they are uploaded again."""
+    activate = StandaloneImages._activate
+
+    async def doubtful(self: StandaloneImages, *asked: Any) -> Any:
+        if stored:
+            await activate(self, *asked)
+        raise OutcomeUnknown("database api did not confirm a commit: gone")
+
+    image = (await demo.create(name="shelved"))["id"]
+    monkeypatch.setattr(StandaloneImages, "_activate", doubtful)
+    assert (await demo.upload(image, b"disk")).status_code >= 500
+    monkeypatch.undo()
+    assert (await demo.upload(image, b"disk")).status_code == (409 if stored else 204)
+    read = await demo("GET", f"/v2/images/{image}/file")
+    assert (read.status_code, read.content) == (200, b"disk")
+    assert len([path for path in cloud.images.settings.directory.iterdir() if path.is_file()]) == 1

@@ -18,7 +18,7 @@ from skep.database.api import images
 from skep.database.api.images import ACTIVE, DEACTIVATED, ImagePage, ImageQuery, StoredImage, Viewer
 from skep.database.engine import Database
 from skep.domain.clock import Clock
-from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, SkepError
+from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, OutcomeUnknown, SkepError
 from skep.domain.images import Discarded
 from skep.standalone.images.access import own, visible
 from skep.standalone.images.fields import PatchOperation, patched, with_fields
@@ -262,6 +262,9 @@ class StandaloneImages:
             received = await incoming.keep()
         try:
             activated = await self._activate(image, received)
+        except OutcomeUnknown:
+            # The row may name the file. Where it does not, a repeated upload replaces it, or the next sweep removes it.
+            raise
         except SkepError:
             # Surely not committed. A caller that is cancelled here leaves the file to the row, or to the next sweep.
             await self._files.remove(name)
