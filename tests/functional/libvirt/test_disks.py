@@ -288,6 +288,46 @@ def test_a_whole_disk_moves_grows_and_is_copied_whatever_the_target_makes(  # ty
         assert copied.read(4096) == header
 
 
+def test_a_rescue_by_an_image_for_which_the_host_has_no_room_leaves_nothing(disks, directory: Path) -> None:  # type: ignore[no-untyped-def]
+    """The header of a small file may say any size, and its guest may write all of it."""
+    file = directory / "raw"
+    file.write_bytes(b"boot" * 1000)
+    one = server(Image(id="image", disk_format="raw"))
+    disks.make_from_image(one, 1, file)
+    before = {path.name for path in disks.place(one.uuid, 1).iterdir()}
+    with pytest.raises(DriverError, match="there is room for") as refused:
+        disks.make_rescue(one.uuid, 1, qcow2(directory, "1000T"))
+    assert refused.value.error == "NoSpaceLeft"
+    assert {path.name for path in disks.place(one.uuid, 1).iterdir()} == before
+    disks.make_rescue(one.uuid, 1, None)
+    disks.remove_rescue(one.uuid, 1)
+    assert {path.name for path in disks.place(one.uuid, 1).iterdir()} == before
+
+
+def test_a_copy_of_a_disk_that_fails_leaves_nothing(  # type: ignore[no-untyped-def]
+    disks, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that it has filled would stay full."""
+    from skep.compute.drivers.libvirt import disks as module
+
+    one = server(None)
+    disks.make_missing(one, 1, NamedResource(name="disk", kind="root"))
+    before = {path.name for path in disks.place(one.uuid, 1).iterdir()}
+
+    def full(words: tuple[str, ...], place: Path, *_more: object, **_options: object) -> None:
+        (place / words[-1]).write_bytes(b"half of it")
+        raise DriverError("NoSpaceLeft", "qemu-img: no space left on device")
+
+    monkeypatch.setattr(module, "run", full)
+    with pytest.raises(DriverError, match="no space left"):
+        disks.copy_out(one.uuid, 1, "raw", directory / "out")
+    monkeypatch.undo()
+    nowhere = directory / "nowhere" / "out"
+    with pytest.raises(DriverError):
+        disks.copy_out(one.uuid, 1, "raw", nowhere)
+    assert {path.name for path in disks.place(one.uuid, 1).iterdir()} == before
+
+
 def test_a_whole_disk_without_an_image_is_empty(whole_disks) -> None:  # type: ignore[no-untyped-def]
     one = server(None)
     for _ in range(2):

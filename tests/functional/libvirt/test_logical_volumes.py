@@ -177,6 +177,20 @@ class TestWithATwin:
         disks.remove_one(other.uuid, 1, "disk")
         assert [path.name for path in lvm.volumes.iterdir()] == [f"{one.uuid}_1"]
 
+    @pytest.mark.parametrize("file", ["disk.lvm", "disk.lvm.new"])
+    def test_a_volume_goes_with_its_server_though_its_name_was_not_stored(  # type: ignore[no-untyped-def]
+        self, disks, lvm: TwinOfLvm, file: str
+    ) -> None:
+        """A full disk, or a loss of power, has left the file empty."""
+        one = server()
+        disks.make_missing(one, 1, ROOT)
+        place = disks.place(one.uuid, 1)
+        (place / "disk.lvm").rename(place / file)
+        (place / file).write_bytes(b"")
+        disks.remove(one.uuid, 1)
+        assert list(lvm.volumes.iterdir()) == []
+        assert not place.exists()
+
     def test_a_host_has_the_room_of_its_group(self, lvm: TwinOfLvm) -> None:
         assert LogicalVolumes(GROUP, lvm).size() == 5 * GIB
         assert lvm.asked == [("vgs", "--noheadings", "--nosuffix", "--units", "b", "-o", "vg_size", GROUP)]

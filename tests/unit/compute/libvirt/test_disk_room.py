@@ -54,6 +54,29 @@ def test_disks_are_promised_whole_and_owed_as_far_as_they_have_holes(tmp_path: P
     assert found.use().promised == 11 * UNIT, "one that cannot be read counts as what it takes"
 
 
+def test_the_disk_of_a_rescue_counts_as_far_as_it_is_larger_than_those_of_its_server(tmp_path: Path) -> None:
+    found, one = room(tmp_path, 20, free=20), place(tmp_path)
+    with written(one / "disk.raw", 2).open("r+b") as disk:
+        disk.truncate(6 * UNIT)
+
+    def rescue(units: int) -> None:
+        header = struct.pack(">4sIQIIQ", b"QFI\xfb", 3, 0, 0, 16, units * UNIT)
+        (one / "rescue").write_bytes(header.ljust(UNIT, b"\0"))
+
+    found.take(one, 6 * UNIT, 0)
+    rescue(6)
+    assert found.use() == DiskUse(images=0, promised=6 * UNIT, owed=4 * UNIT)
+    found.take(one, 15 * UNIT, 0)
+    rescue(15)
+    assert found.use() == DiskUse(images=0, promised=15 * UNIT, owed=12 * UNIT)
+    (one / "rescue").unlink()
+    found.forget(one)
+    assert found.use() == DiskUse(images=0, promised=6 * UNIT, owed=4 * UNIT)
+    with pytest.raises(DriverError, match="there is room for"):
+        found.take(one, 1 << 50, 0)
+    assert found.use().promised == 6 * UNIT
+
+
 def test_the_larger_of_two_attempts_of_a_server_counts(tmp_path: Path) -> None:
     found = room(tmp_path)
     for number, units in ((1, 4), (2, 6)):

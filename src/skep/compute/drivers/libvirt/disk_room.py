@@ -21,7 +21,9 @@ from skep.compute.image_cache import DiskUsage
 
 BLOCK = 512
 """Bytes in which the kernel counts what a file takes."""
-OF_IMAGES = ("base.", "rescue.")
+RESCUE = "rescue"
+"""The disk of a rescue, in qcow2. It counts as far as it is larger than the disks of its server together."""
+OF_IMAGES = ("base.", f"{RESCUE}.")
 """How the names of files with the bytes of images begin."""
 
 
@@ -52,6 +54,13 @@ class _Place(msgspec.Struct, kw_only=True):
 
     promised: int = 0
     written: int = 0
+    rescue: int = 0
+    rescue_written: int = 0
+
+    def with_rescue(self) -> _Place:
+        """Return what it has, the disk of a rescue as far as that counts."""
+        more = max(self.rescue - self.promised, 0)
+        return _Place(promised=self.promised + more, written=self.written + min(self.rescue_written, more))
 
 
 class _Coming(msgspec.Struct, kw_only=True):
@@ -137,6 +146,7 @@ class DiskRoom:
             found = _Place()
             for entry in _entries(directory):
                 self._count(entry, found, images, is_coming=coming is not None and coming.image > 0)
+            found = found.with_rescue()
             if coming is not None:
                 found.promised = max(found.promised, coming.disks)
             server = directory.name.rpartition("_")[0]
@@ -171,6 +181,9 @@ class DiskRoom:
         elif entry.name == self._overlay:
             found.promised += max(_size(Path(entry.path)), taken)
             found.written += taken
+        elif entry.name == RESCUE:
+            found.rescue = max(_size(Path(entry.path)), taken)
+            found.rescue_written = taken
 
 
 def _size(path: Path) -> int:

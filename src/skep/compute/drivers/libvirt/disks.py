@@ -32,7 +32,7 @@ from typing import TypeVar
 from skep.compute.drivers.base import DriverError, NamedResource
 from skep.compute.drivers.libvirt.bases import NEW, BasesKept, ImageBases, base_of
 from skep.compute.drivers.libvirt.commands import LONG, Owner, run
-from skep.compute.drivers.libvirt.disk_room import BLOCK, DiskRoom, RoomSettings
+from skep.compute.drivers.libvirt.disk_room import BLOCK, RESCUE, DiskRoom, RoomSettings
 from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile, target_of
 from skep.compute.drivers.libvirt.drives import VOLUME, lay_out, write_drive
 from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, format_of, read_qcow2, virtual_size, write_qcow2
@@ -40,7 +40,7 @@ from skep.compute.drivers.libvirt.logical_volumes import LogicalVolumes, device_
 from skep.compute.drivers.libvirt.means import is_q35
 from skep.compute.drivers.libvirt.options import DiskForm
 from skep.compute.drivers.libvirt.properties import Wishes
-from skep.compute.whole_file import settle_directory, settle_file
+from skep.compute.whole_file import settle_directory, settle_file, write_whole
 from skep.domain.ids import InstanceUuid
 from skep.domain.images import Image
 from skep.domain.instances import Instance
@@ -54,7 +54,6 @@ ROOTS = (VOLUME_DISK, DISK, RAW_DISK)
 """The root disk, of which a guest has one. Its name says its format, which is never guessed."""
 EPHEMERAL = "ephemeral"
 SWAP = "swap"
-RESCUE = "rescue"
 VOLUMES = "volumes"
 INTERFACES = "interfaces"
 """Beside the disks: which ports of Neutron are plugged."""
@@ -259,18 +258,27 @@ class GuestDisks:
 
     def make_rescue(self, instance: InstanceUuid, attempt: int, image: Path | None) -> DiskFile:
         """Make a rescue disk, in place of one that is there, and return it: over the bytes of the image, or of the
-        server's own image, or empty where it has none. Raises DriverError."""
+        server's own image, or empty where it has none.
+
+        Raises DriverError: `NoSpaceLeft` where the host has no room for one that is larger than the server's disks.
+        """
         place = self.place(instance, attempt)
-        own = base_of(place)
         self.remove_rescue(instance, attempt)
-        base = None
+        try:
+            return self._make_rescue(place, image)
+        except BaseException:
+            self.remove_rescue(instance, attempt)
+            raise
+
+    def _make_rescue(self, place: Path, image: Path | None) -> DiskFile:
+        own, base = base_of(place), None
         if image is not None:
             kind = guarded(lambda: format_of(image))
             if kind not in FORMATS:
                 raise DriverError("ImageUnacceptable", f"the rescue image is of the format {kind}")
             base = place / f"{RESCUE}.{kind}"
             size = guarded(lambda: virtual_size(image, kind))
-            with self._taking(place, 0, image):
+            with self._taking(place, size, image):
                 self._copy(image, base, shared=True)
         elif own is not None:
             kind = own.suffix.removeprefix(".")
@@ -290,6 +298,7 @@ class GuestDisks:
         place = self.place(instance, attempt)
         for name in (RESCUE, f"{RESCUE}{NEW}", *(f"{RESCUE}.{one}" for one in FORMATS)):
             guarded(lambda name=name: (place / name).unlink(missing_ok=True))  # type: ignore[misc]
+        self._room.forget(place)
 
     def own(self, instance: InstanceUuid, attempt: int) -> None:
         """Give the files of an attempt to the user that QEMU runs as: a guest that stopped has left them root's."""
@@ -401,23 +410,32 @@ class GuestDisks:
         source = f"driver={kind},file.driver={where}"
         if base is not None and kind == "qcow2":
             source += f",backing.driver={base.suffix[1:]},backing.file.driver=file,backing.file.filename={base.name}"
-        run(
-            ("qemu-img", "convert", "-q", "--image-opts", "-O", disk_format, source, new.name),
-            place,
-            self._owner,
-            seconds=LONG,
-        )
-        self.hand_out(new, file)
+        with self.handed_out(new, file):
+            run(
+                ("qemu-img", "convert", "-q", "--image-opts", "-O", disk_format, source, new.name),
+                place,
+                self._owner,
+                seconds=LONG,
+            )
 
-    def hand_out(self, made: Path, file: Path) -> None:
-        """Move a file that was made beside the disks to where the agent wants it. Raises DriverError."""
+    @contextmanager
+    def handed_out(self, made: Path, file: Path) -> Iterator[None]:
+        """Move a file that is made beside the disks meanwhile to where the agent wants it.
+
+        Nothing of it stays where that fails: a disk that it has filled would stay full. Raises DriverError.
+        """
 
         def move() -> None:
             if self._owner is not None:
                 os.chown(made, os.geteuid(), os.getegid())
             shutil.move(made, file)
 
-        guarded(move)
+        try:
+            yield
+            guarded(move)
+        except BaseException:
+            made.unlink(missing_ok=True)
+            raise
 
     def remove_one(self, instance: InstanceUuid, attempt: int, name: str) -> None:
         """Remove one disk and the config drive of an attempt; with what is planned first its directory.
@@ -488,7 +506,7 @@ class GuestDisks:
         Its name is written down before it is there: an attempt that is undone has it removed, too.
         """
         new, name = place / f"{VOLUME_DISK}{NEW}", self._logical.name(place.name)
-        new.write_text(name)
+        write_whole(new, name.encode())
         device = self._logical.make(name, size)
         if base is not None:
             if self._owner is not None:
@@ -498,12 +516,14 @@ class GuestDisks:
             # The agent's own file, whose bytes nothing interprets.
             self._logical.fill(name, "raw", str(received), place, None)
         new.replace(place / VOLUME_DISK)
+        settle_directory(place)
 
     def _clear(self, place: Path) -> None:
         """Remove the files of an attempt, and its logical volume. Raises DriverError."""
         for named in (place / VOLUME_DISK, place / f"{VOLUME_DISK}{NEW}"):
             if named.exists():
-                self._logical.remove(guarded(named.read_text))
+                # An older release may have left the file empty on a full disk: all volumes are called alike.
+                self._logical.remove(guarded(named.read_text) or self._logical.name(place.name))
         guarded(lambda: shutil.rmtree(place) if place.exists() else None)
 
     def _copy(self, source: Path, target: Path, *, shared: bool = False) -> None:

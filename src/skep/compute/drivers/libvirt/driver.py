@@ -466,8 +466,8 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
                 undo_cut(domain, place)
                 made = place / COPY
                 root = self._disks.root_path(instance, label.attempt)
-                copy_live(domain, root, disk_format, made, still(domain, label, before, place))
-                self._disks.hand_out(made, file)
+                with self._disks.handed_out(made, file):
+                    copy_live(domain, root, disk_format, made, still(domain, label, before, place))
             else:
                 self._disks.copy_out(instance, label.attempt, disk_format, file)
             return state_of(domain)
