@@ -46,8 +46,9 @@ def lay_out(directory: Path, files: Mapping[str, bytes], owner: Owner | None) ->
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_bytes(content)
     if owner is not None:
-        for path in (directory, *directory.rglob("*")):
-            os.chown(path, owner.uid, owner.gid)
+        # The directory last: what is below it is out of the owner's reach as long as it is given away.
+        for path in (*sorted(directory.rglob("*"), reverse=True), directory):
+            os.chown(path, owner.uid, owner.gid, follow_symlinks=False)
 
 
 def read_drive(path: Path) -> dict[str, bytes]:
