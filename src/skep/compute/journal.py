@@ -61,9 +61,12 @@ class Journal:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = _open_locked(self._path)
         data = self._path.read_bytes()
-        for entry in _read(self._path, data):
+        entries, self._size = _read(self._path, data)
+        for entry in entries:
             self.attempts.apply(entry)
-        self._size = len(data)
+        if self._size < len(data):
+            # A full disk may put the compaction off, and the next entry must not be glued to half a line.
+            os.ftruncate(self._file, self._size)
         if data != lines_of(self.attempts.snapshot()):
             self._compaction = Compaction(self._path, list(self.attempts.snapshot()))
             self._compact_now(self._compaction)
@@ -218,10 +221,14 @@ def _open_locked(path: Path) -> int:
     return file
 
 
-def _read(path: Path, data: bytes) -> list[Entry]:
-    """Decode all lines. What the death of a machine tore off at the end is left out."""
+def _read(path: Path, data: bytes) -> tuple[list[Entry], int]:
+    """Decode all lines; return them, and how many bytes they have.
+
+    What the death of a machine tore off at the end is left out.
+    """
     lines = data.split(b"\n")
     entries: list[Entry] = []
+    size = 0
     for number, line in enumerate(lines[:-1], start=1):
         try:
             entries.append(_decoder.decode(line))
@@ -232,7 +239,8 @@ def _read(path: Path, data: bytes) -> list[Entry]:
                 ) from error
             log.warning("torn end of a journal left out", path=str(path), line=number)
             break
-    return entries
+        size += len(line) + 1
+    return entries, size
 
 
 def _readable(line: bytes) -> bool:

@@ -181,6 +181,31 @@ async def test_a_compaction_for_which_there_is_no_room_leaves_the_journal_as_it_
     again.close()
 
 
+def test_a_torn_end_is_no_part_of_the_next_entry_where_a_full_disk_puts_the_compaction_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = opened(path)
+    journal.record(ACCEPTED)
+    journal.close()
+    with path.open("ab") as torn:
+        torn.write(b'{"type":"guest_built","inst')
+
+    def full(_compaction: Compaction, _lines: bytes) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(Compaction, "_put", full)
+    journal = opened(path)
+    journal.note(BUILT)
+    journal.record(ACCEPTED_LATER)
+    journal.close()
+    monkeypatch.undo()
+    again = opened(path)
+    assert again.attempts.records == journal.attempts.records
+    assert again.attempts.records.keys() == {uuid_of(1), uuid_of(2)}
+    again.close()
+
+
 def test_what_is_gone_is_remembered_for_a_while(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl", Flusher(), remembered=2)
     journal.open()
