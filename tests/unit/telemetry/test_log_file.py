@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 from pathlib import Path
+
+import pytest
 
 from skep.contracts.eventually import eventually
 from skep.processes.supervisor.child import Child, ChildTask
@@ -85,21 +88,46 @@ def test_with_a_file_alone_the_stream_gets_nothing(tmp_path: Path) -> None:
     assert stream.getvalue() == ""
 
 
-async def test_a_child_of_the_supervisor_logs_into_a_bounded_file(tmp_path: Path) -> None:
-    """A scheduler whose NATS is not there waits, and says so in its file, as JSON whatever is configured."""
+@pytest.fixture
+def child(tmp_path: Path) -> Child:
+    """A scheduler whose NATS is not there."""
     settings = {"SKEP_TRANSPORT__KIND": "nats", "SKEP_TRANSPORT__URL": "nats://127.0.0.1:9", "SKEP_LOG__FORMAT": "text"}
     settings |= {"SKEP_SYNCHRONIZER__BACKEND": "nats", "SKEP_SYNCHRONIZER__URL": "nats://127.0.0.1:9"}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
     order = ChildTask("scheduler-1", "scheduler", ("--health-port", "0"))
-    child = Child(order, kept | settings | {"SKEP_STATE__DIRECTORY": str(tmp_path)}, tmp_path, drain_seconds=5)
+    return Child(order, kept | settings | {"SKEP_STATE__DIRECTORY": str(tmp_path)}, tmp_path / "logs", drain_seconds=5)
 
+
+async def log_of(child: Child) -> None:
     async def written() -> int:
         return child.log.stat().st_size if child.log.exists() else 0
 
+    await eventually(written, "the child logs")
+
+
+async def test_a_child_of_the_supervisor_logs_into_a_bounded_file(child: Child) -> None:
+    """It waits for NATS, and says so in its file, as JSON whatever is configured."""
     child.start()
     try:
-        await eventually(written, "the child logs")
+        await log_of(child)
     finally:
         await child.stop()
     assert child.starts == 1
     assert all(json.loads(line)["level"] for line in child.log.read_text().splitlines())
+
+
+async def test_a_child_that_cannot_be_started_for_a_moment_is_started_later(child: Child) -> None:
+    """As where there is no memory for it. Here its log cannot be opened: a directory has its name."""
+    child.log.mkdir(parents=True)
+
+    async def tried() -> bool:
+        return child.starts > 1
+
+    child.start()
+    try:
+        await eventually(tried, "it was tried twice")
+        child.log.rmdir()
+        await log_of(child)
+        shutil.rmtree(child.log.parent)
+    finally:
+        await child.stop()

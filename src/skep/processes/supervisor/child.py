@@ -88,7 +88,12 @@ class Child:
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
             began = loop.time()
-            status = await self._run()
+            try:
+                status = await self._run()
+            except OSError:
+                # Out of memory, processes or files, perhaps for a moment: the child is not given up for that.
+                log.exception("child not started", child=self.order.name)
+                status = -1
             if self._stopping.is_set():
                 return
             pause = FIRST_PAUSE if loop.time() - began > SETTLED_SECONDS else pause
@@ -102,6 +107,7 @@ class Child:
         words = ("-m", "skep.cli", "serve", self.order.role, *self.order.arguments)
         command = [*self.order.within, sys.executable, *words]
         self.starts += 1
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:  # for what it says before it can log, as of a setting that is wrong
             self._process = await asyncio.create_subprocess_exec(
                 *command,
