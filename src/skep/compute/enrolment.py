@@ -80,12 +80,19 @@ def request_body(identity: HostIdentity) -> dict[str, Any]:
 def complete(state: Path, enrolment: Enrolment, config: Path) -> Path:
     """Write down what was answered; return the directory of the host. It may be repeated.
 
-    Raises Misconfigured when the configuration file is somebody else's, or the directory another host's.
+    Raises Misconfigured when the configuration file is somebody else's, the directory another host's, or the host is of
+    another cell.
     """
     host = enrolment.host
     directory = state / "hosts" / enrolment.cell.name / host
     pending = state / PENDING / host
     refuse_foreign(config)
+    for other in state.glob(f"hosts/*/{host}/{IDENTITY_FILE}"):
+        if other.parent != directory:
+            raise Misconfigured(
+                f"{other.parent} has host {host} as one of cell {other.parent.parent.name}, and it was enrolled into "
+                f"cell {enrolment.cell.name}: see that it has no guests, move that directory away, and enrol it again"
+            )
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if load(directory) is None:

@@ -33,6 +33,19 @@ def test_the_identity_that_asked_is_the_hosts(tmp_path: Path) -> None:
     assert load_or_mint(directory, "h1") == asked
 
 
+def test_a_host_of_another_cell_is_told_what_to_do(tmp_path: Path) -> None:
+    begin(tmp_path, "h1")
+    former = complete(tmp_path, ANSWER, tmp_path / "compute.toml")
+    moved = replace(ANSWER, cell=replace(ANSWER.cell, name="cell2"))
+    begin(tmp_path, "h1")
+    with pytest.raises(Misconfigured, match=r"as one of cell cell1, and it was enrolled into cell cell2: .* move"):
+        complete(tmp_path, moved, tmp_path / "compute.toml")
+    assert not (tmp_path / "hosts" / "cell2").exists()
+    former.rename(tmp_path / "away")
+    begin(tmp_path, "h1")
+    assert load(complete(tmp_path, moved, tmp_path / "compute.toml")) is not None
+
+
 def test_the_configuration_says_all_that_the_agent_needs(tmp_path: Path) -> None:
     begin(tmp_path, "h1")
     complete(tmp_path, ANSWER, tmp_path / "compute.toml")
