@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Literal
 
 import msgspec
 
@@ -52,6 +53,8 @@ from skep.transport.base import compute
 log = get_logger(__name__)
 
 BATCH = 100
+REMEMBERED = 1000
+"""Builds that a conductor has sent and remembers, so that it need not read them again: some seconds' work."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +74,9 @@ class Builds:
     def __init__(self, parts: Parts, releases: Releases) -> None:
         self._parts = parts
         self._releases = releases
-        self._under_way: dict[InstanceUuid, Work] = {}
-        """What this process has sent to hosts and has not heard the end of, for events; without secrets."""
+        self._sent: dict[InstanceUuid, Work] = {}
+        """What this process has sent to hosts lately, without secrets. Another conductor may hear the end of it, and
+        this one of what others have sent: what is not here is read from the row."""
         self.asserted = False
         """Whether the scheduler knows this cell's claims: nothing is sent to a host before it does."""
         self.epoch: str | None = None
@@ -109,7 +113,10 @@ class Builds:
 
     async def _send(self, work: Work, assignment: Assignment) -> None:
         parts, instance = self._parts, work.instance
-        self._under_way[instance.uuid] = msgspec.structs.replace(work, secrets=None)
+        self._sent.pop(instance.uuid, None)
+        self._sent[instance.uuid] = msgspec.structs.replace(work, secrets=None)
+        while len(self._sent) > REMEMBERED:
+            del self._sent[next(iter(self._sent))]
         async with parts.steps.step(
             "dispatch",
             request=work.context.request_id,
@@ -126,7 +133,7 @@ class Builds:
         """Answer whether a host may begin."""
         granted, _ = await self._permit("may_build", message, context)
         if granted:
-            work = await self._work(message.instance)
+            work = await self._work(message.instance, message.attempt)
             if work is not None and work.shelved is not None:
                 notifications.unshelve_start(self._parts.notifier, work)
             elif work is not None:
@@ -237,7 +244,7 @@ class Builds:
     async def built(self, message: Built, _context: RequestContext | None) -> Settled:
         """Write that the guest runs."""
         parts = self._parts
-        known = await self._work(message.instance)
+        known = await self._work(message.instance, message.attempt)
         async with parts.steps.step(
             "built",
             request=known.context.request_id if known is not None else "",
@@ -249,16 +256,16 @@ class Builds:
         ) as run:
             current, moment, over = await self._written(partial(self._write_built, message=message), message)
             run.outcome = "ok" if current else "replaced"
-        work = self._under_way.pop(message.instance, None)
+        self._sent.pop(message.instance, None)
         endings.ended(parts, over)
         for one, instance in over:
             if instance is not None:
                 notifications.unshelve_end(parts.notifier, instance, one.context)
-        if current and work is not None and work.shelved is None and work.instance.attempt == message.attempt:
-            notifications.create_end(parts.notifier, work, message.launched_at, message.power_state)
+        if current == "now" and known is not None and known.shelved is None:
+            notifications.create_end(parts.notifier, known, message.launched_at, message.power_state)
         if moment is not None and parts.time is not None:
             parts.time.moment = later(parts.time.moment, moment)
-        return Settled(current=current, moment=moment)
+        return Settled(current=current is not None, moment=moment)
 
     async def _written(self, unit: Unit[T], message: MayBuild | MaySpawn | Built | AttemptFailed) -> T:
         """Write what a host says. An attempt that its row does not know yet tells that the database went back."""
@@ -268,10 +275,13 @@ class Builds:
             await self.on_evidence(message.host, str(error))
             raise
 
-    def _write_built(self, connection: Connection, message: Built) -> tuple[bool, Moment | None, list[Over]]:
+    def _write_built(
+        self, connection: Connection, message: Built
+    ) -> tuple[Literal["now", "before"] | None, Moment | None, list[Over]]:
         """Write the guest; a guest is undone for a row that names a higher attempt, never for one that it lacks.
 
-        Return whether it is wanted, the moment that goes to its host, and the unshelve that is over with it.
+        Return whether it is wanted and since when the row says so, the moment that goes to its host, and the unshelve
+        that is over with it.
         """
         parts = self._parts
         facts = (
@@ -285,8 +295,8 @@ class Builds:
         # What was shelved had a lower attempt.
         unshelved = unshelves.built(connection, *facts) if message.attempt > 1 else None
         over = with_instances(connection, [unshelved] if unshelved is not None else [])
-        current = bool(over) or builds.built(connection, *facts)
-        if not current:
+        current = "now" if over else builds.built(connection, *facts)
+        if current is None:
             resting.refuse_no(connection, message.instance, message.attempt, message.host)
             if resting.is_unknown(connection, message.instance):
                 log.error(
@@ -295,8 +305,8 @@ class Builds:
                     attempt=message.attempt,
                     host=message.host,
                 )
-                return True, None, over
-        if not current or parts.time is None:
+                return "before", None, over
+        if current is None or parts.time is None:
             return current, None, over
         return current, parts.time.advance(connection, parts.owner, parts.clock.now()), over
 
@@ -306,7 +316,7 @@ class Builds:
         Where the host could not undo it, the attempt stays open and its claims stay, until the host has.
         """
         parts = self._parts
-        self._under_way.pop(message.instance, None)
+        self._sent.pop(message.instance, None)
         async with parts.steps.step(
             "failed",
             instance=message.instance,
@@ -401,15 +411,16 @@ class Builds:
 
     def forget(self, instance: InstanceUuid, upto: int) -> None:
         """Nothing is left of a build up to this attempt: it was deleted or replaced."""
-        known = self._under_way.get(instance)
+        known = self._sent.get(instance)
         if known is not None and known.instance.attempt <= upto:
-            del self._under_way[instance]
+            del self._sent[instance]
 
-    async def _work(self, instance: InstanceUuid) -> Work | None:
-        known = self._under_way.get(instance)
-        if known is None:
+    async def _work(self, instance: InstanceUuid, attempt: int) -> Work | None:
+        """Return what an attempt builds; None when its row is of another one."""
+        known = self._sent.get(instance)
+        if known is None or known.instance.attempt != attempt:
             known = await self._parts.database.read(partial(builds.work, uuid=instance))
-        return known
+        return known if known is not None and known.instance.attempt == attempt else None
 
 
 def _unwired(connection: Connection, message: MaySpawn) -> Unwired | None:

@@ -188,11 +188,38 @@ async def test_a_deleted_build_is_kept_in_mind_no_longer(stage: Stage) -> None:
     await stage.at(State.SCHEDULED)
     stage.builds.asserted = True
     await stage.builds._dispatch()
-    work = stage.builds._under_way[ONE]
+    work = stage.builds._sent[ONE]
     assert work.secrets is None, "secrets are for the host, not for events"
     await stage.do(lambda connection: deletes.begin(connection, ONE, context("req-delete"), 50))
     await stage.deletes.destroyed(Destroyed(instance=ONE, host=HOST, attempts=(), up_to=1), None)
-    assert ONE not in stage.builds._under_way
+    assert ONE not in stage.builds._sent
+
+
+async def test_the_end_of_a_build_is_told_once_whichever_conductor_hears_of_it(stage: Stage) -> None:
+    """Conductors share what hosts say, so one may send a build and another hear that its guest runs."""
+    other = Builds(stage.parts, Releases(stage.parts))
+    await stage.at(State.SCHEDULED)
+    stage.builds.asserted = True
+    await stage.builds._dispatch()
+    assert (await other.may_spawn(MaySpawn(instance=ONE, attempt=1, host=HOST), None)).granted
+    ended = Built(instance=ONE, attempt=1, host=HOST, launched_at=60)
+    for conductor in (other, stage.builds, other):
+        assert (await conductor.built(ended, None)).current
+    assert [event.event_type for event in stage.events].count("instance.create.end") == 1
+    assert not stage.builds._sent
+
+
+async def test_a_conductor_remembers_the_builds_of_its_last_seconds(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.cell_conductor.builds.REMEMBERED", 0)
+    await stage.at(State.SCHEDULED)
+    stage.builds.asserted = True
+    await stage.builds._dispatch()
+    assert not stage.builds._sent
+    ask = {"instance": ONE, "attempt": 1, "host": HOST}
+    assert (await stage.builds.may_build(MayBuild(**ask), None)).granted  # type: ignore[arg-type]  # one dict
+    assert "instance.create.start" in [event.event_type for event in stage.events]
 
 
 async def test_hosts_that_are_told_get_the_secrets(stage: Stage) -> None:

@@ -45,7 +45,7 @@ WRITES: dict[str, Write] = {
     "unstage": lambda c, attempt, _host: builds.unstage(c, ONE, attempt),
     "may_build": lambda c, attempt, host: builds.may_build(c, ONE, attempt, host, NOW),
     "may_spawn": lambda c, attempt, host: builds.may_spawn(c, ONE, attempt, host, NOW),
-    "built": lambda c, attempt, host: builds.built(c, ONE, attempt, host, NOW, PowerState.RUNNING, NOW),
+    "built": lambda c, attempt, host: builds.built(c, ONE, attempt, host, NOW, PowerState.RUNNING, NOW) is not None,
     "fail": lambda c, attempt, host: builds.fail(c, ONE, attempt, host, None, NOW),
     "abort": lambda c, attempt, host: builds.fail(c, ONE, attempt, host, FAULT, NOW),
     "rescheduled": lambda c, attempt, _host: reschedules.rescheduled(c, ONE, attempt, placed("host2"), NOW),

@@ -44,7 +44,7 @@ def test_builds_go_to_another_host(cell: sa.Connection, state: State) -> None:
     assert fence(cell) == fences.Closed(released=(CLAIM,), rescheduled=1)
     assert state_of(cell) is State.RESCHEDULING
     assert outcomes(cell) == [(1, False, "fenced")]
-    assert builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW) is False
+    assert builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW) is None
     assert fences.close(cell, DEAD, NOW, 10) == fences.Closed()
 
 
@@ -63,7 +63,7 @@ def test_servers_that_ran_there_are_error_and_keep_their_host(cell: sa.Connectio
 def test_a_server_that_was_given_up_there_stays_in_error(cell: sa.Connection) -> None:
     give_up(cell)
     assert fence(cell).lost == 1
-    assert builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW) is False
+    assert builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW) is None
     assert state_of(cell) is State.ERROR
 
 

@@ -18,7 +18,7 @@ def ask(cell: sa.Connection) -> None:
 
 
 def built(cell: sa.Connection) -> bool:
-    return builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW)
+    return builds.built(cell, ONE, 1, HOST, NOW, PowerState.RUNNING, NOW) is not None
 
 
 def done(cell: sa.Connection, power: PowerState, error: str | None = None, *, gone: bool = False) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import sqlalchemy as sa
@@ -403,9 +403,11 @@ def built(
     launched_at: int,
     power_state: PowerState,
     now: int,
-) -> bool:
+) -> Literal["now", "before"] | None:
     """Write spawning -> active. A host that was given up (ERROR) and is heard again with a whole guest clears it.
     So does that of a row which went back in time to `scheduled` or `building`.
+
+    Return since when the row says so; None: the attempt was replaced.
 
     A task that was asked of the ERROR meanwhile is none of this write's business: it stays, and its host ends it.
     """
@@ -413,8 +415,8 @@ def built(
     values = {**mine, "power": int(power_state), "launched": launched_at, "now": now}
     if connection.execute(_BUILT, values).rowcount:
         attempts.finish(connection, uuid, attempt, host, now, "built", keep_open=True)
-        return True
-    return connection.execute(_WAS_BUILT, mine).first() is not None
+        return "now"
+    return None if connection.execute(_WAS_BUILT, mine).first() is None else "before"
 
 
 def fail(connection: sa.Connection, uuid: InstanceUuid, attempt: int, host: str, fault: Fault | None, now: int) -> bool:
