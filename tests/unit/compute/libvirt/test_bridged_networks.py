@@ -82,8 +82,12 @@ def planned(wanted: HostNetworks = WANTED, options: BridgeOptions = OPTIONS) -> 
 
 
 def rules_of(wanted: HostNetworks, chain: str) -> list[str]:
+    """Return the rules of a chain for frames."""
+    return rules_in(bridge_rules(wanted, OPTIONS.tunnel_address), chain)
+
+
+def rules_in(text: str, chain: str) -> list[str]:
     """Return the rules of a chain."""
-    text = bridge_rules(wanted, OPTIONS.tunnel_address)
     found = re.search(rf"^ chain {chain} {{\n(.*?)^ }}$", text, re.MULTILINE | re.DOTALL)
     assert found is not None, text
     return [line.strip() for line in found[1].splitlines()]
@@ -111,6 +115,27 @@ def test_the_links_of_a_network_and_its_router() -> None:
     assert LinkRoute(destination="203.0.113.5/32", device="sk-u3", via="100.127.0.3") in state.routes
     names = [one.name for one in state.cables] + [one.inner for one in state.cables]
     assert max(map(len, names)) <= 15, "the kernel's longest name"
+
+
+def test_no_guest_sends_to_the_tunnels_of_other_hosts() -> None:
+    def forward(options: BridgeOptions) -> tuple[list[str], str]:
+        _, table = planned(options=options).ruleset.split("table inet skep {")
+        hosts = re.search(r"^ set hosts {\n  type ipv4_addr\n(.*?)^ }$", table, re.MULTILINE | re.DOTALL)
+        assert hosts is not None
+        return rules_in(table, "forward"), hosts[1].strip()
+
+    closing = [
+        'iifname "sk-u*" udp dport 4789 drop',
+        'iifname "sk-u*" ip daddr @hosts ct state != { established, related } drop',
+    ]
+    rules, hosts = forward(OPTIONS)
+    assert rules[3:6] == [*closing, 'iifname "sk-u*" ip daddr @closed drop']
+    assert hosts == "elements = { 198.51.100.2 }"
+    rules, hosts = forward(msgspec.structs.replace(OPTIONS, tunnel_port=4790, resolvers=("198.51.100.2",)))
+    assert rules[3] == closing[0].replace("4789", "4790")
+    assert hosts == "", "it resolves names for guests"
+    rules, _ = forward(msgspec.structs.replace(OPTIONS, tunnel_address=""))
+    assert not set(closing) & set(rules)
 
 
 def test_a_leg_with_two_addresses_has_one_cable() -> None:

@@ -26,14 +26,18 @@ def host_rules(
     """Return the table of the host's own namespace.
 
     `zones`: bridges, and the numbers by which connections of one network are told from those of another with the same
-    addresses; `sources`: links to the outside, and the addresses that may come from them.
+    addresses; `sources`: links to the outside, and the addresses that may come from them; `peers`: where the tunnels of
+    other hosts are. What a guest sends leaves with the host's own address, which those hosts trust.
     """
     table = NftTable("inet")
     table.set("sources", "ifname . ipv4_addr", (f'"{link}" . {one}' for link, one in sources))
     table.set("floating", "ipv4_addr", floating)
     table.set("closed", "ipv4_addr", (*NOWHERE, *map(str, options.closed_to_guests)), interval=True)
     known = [address(one) for one in peers]
-    table.set("peers4", "ipv4_addr", (str(one) for one in known if isinstance(one, IPv4Address)))
+    peers4 = [str(one) for one in known if isinstance(one, IPv4Address)]
+    table.set("peers4", "ipv4_addr", peers4)
+    # A host may be who resolves names for the guests of the others.
+    table.set("hosts", "ipv4_addr", (one for one in peers4 if one not in options.resolvers))
     table.set("peers6", "ipv6_addr", (str(one) for one in known if isinstance(one, IPv6Address)))
     pairs = ", ".join(f'"{bridge}" : {zone}' for bridge, zone in sorted(zones.items()))
     table.chain(
@@ -58,12 +62,18 @@ def host_rules(
         ),
         hook="filter hook input priority -10",
     )
+    to_hosts = (
+        f'iifname "{UPLINK}*" udp dport {options.tunnel_port} drop',
+        # Their guests come with their addresses, and are answered.
+        f'iifname "{UPLINK}*" ip daddr @hosts ct state != {{ established, related }} drop',
+    )
     within = f'iifname "{BRIDGE}*" oifname "{BRIDGE}*"'
     table.chain(
         "forward",
         (
             f"{within} ct state established,related meta mark set meta mark | {KNOWN:#x}",
             f"{within} accept",
+            *(to_hosts if options.tunnel_address else ()),
             f'iifname "{UPLINK}*" ip daddr @closed drop',
             f'oifname "{UPLINK}*" ct state established,related accept',
             f'oifname "{UPLINK}*" ip daddr @floating accept',
