@@ -81,7 +81,7 @@ class BridgedHost:
         task = Task(options=self.options, wanted=wanted, then=tuple(map(tuple, then)))
         told = msgspec.json.encode(task, enc_hook=str).decode()
         said = self.run(sys.executable, "-m", "tests.support.bridged_hosts", self.directory, "0", told=told)
-        return [int(line) for line in said.splitlines()]
+        return [int(line) for line in said.splitlines() if line.isdigit()]  # the others are of the log
 
     @contextmanager
     def answering(self, wanted: HostNetworks) -> Iterator[None]:

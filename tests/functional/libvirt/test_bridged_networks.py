@@ -340,11 +340,34 @@ async def test_a_dnsmasq_that_has_died_comes_back_and_a_look_at_what_is_whole_is
             ("ip", "link", "delete", tap),
             ("true",),
         )
-        assert (whole, killed, again) == (1, 2, 1), "one look at the links, and a program that is started"
+        assert (whole, killed, again) == (2, 3, 2), "one look at links and rules each, and a program that is started"
         assert unplugged > killed
         [space] = [line.split()[0] for line in host.run("ip", "netns", "list").splitlines()]
         assert len(host.run("ip", "netns", "pids", space).split()) == 1
         assert tap in host.run("ip", "-br", "link")
+
+
+@pytest.mark.parametrize(
+    "spoiling",
+    [
+        ("nft", "flush", "ruleset"),
+        ("nft", "delete", "table", "bridge", "skep"),
+        ("sh", "-c", "nft flush ruleset; nft add table inet skep; nft add table bridge skep"),
+        ("sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=0"),
+        ("sysctl", "-qw", "net.ipv4.ip_forward=0"),
+    ],
+)
+async def test_rules_that_others_have_removed_come_back(spoiling: tuple[str, ...], tmp_path: Path) -> None:
+    one, two = port(1, "10.7.0.11", OPEN), port(2, "10.7.0.12", CLOSED)
+    seen = ("nft list ruleset", "sysctl net.ipv4.ip_forward net.bridge.bridge-nf-call-iptables")
+    look = ("sh", "-c", " && ".join(seen))
+    with bridged_host(tmp_path / "host") as host:
+        everything = wanted(segment(one, two), groups=(group(OPEN), group(CLOSED)))
+        host.make_so(everything)
+        before = host.run(*look)
+        mended, again = host.make_so_again(everything, spoiling, ("true",))
+        assert mended > again == 2, "then it is whole"
+        assert host.run(*look) == before
 
 
 async def test_a_host_that_boots_has_its_networks_before_it_is_told(tmp_path: Path) -> None:

@@ -21,7 +21,16 @@ from skep.compute.drivers.libvirt.bridged.names import (
     ROUTES,
     UPLINK,
 )
-from skep.compute.drivers.libvirt.bridged.programs import bridge, forwarding_entries, ip, look, nft, set_kernel
+from skep.compute.drivers.libvirt.bridged.nft import TABLE
+from skep.compute.drivers.libvirt.bridged.programs import (
+    bridge,
+    forwarding_entries,
+    ip,
+    look,
+    nft,
+    set_kernel,
+    tables,
+)
 from skep.compute.drivers.libvirt.bridged.state import Cable, HostWiring, LinkRoute, NetworkSpace, Tap, Tunnel
 
 KERNEL = Path("/proc/sys/net")
@@ -30,6 +39,8 @@ OURS = "skep"
 """The alias of taps that Skep made."""
 ALL = "00:00:00:00:00:00"
 """Where a device of VXLAN sends what it knows no place of."""
+FAMILIES = {"bridge", "inet"}
+"""Of the tables in the host's own namespace."""
 HOST_KERNEL = {"bridge/bridge-nf-call-iptables": "1", "bridge/bridge-nf-call-ip6tables": "1", "ipv4/ip_forward": "1"}
 SPACE_KERNEL = {
     "ipv4/conf/all/rp_filter": "0",
@@ -69,7 +80,7 @@ def make_so(state: HostWiring, links: Mapping[str, Link], kept: Collection[str],
     interface on which the host answers for addresses; `directory`: for files of dnsmasq.
     """
     _make_spaces(state.spaces)
-    set_kernel({name: value for name, value in HOST_KERNEL.items() if Path(KERNEL, name).exists()})
+    set_kernel(_host_kernel())
     nft(state.ruleset)
     for space in state.spaces:
         nft(space.ruleset, space.name)
@@ -122,6 +133,16 @@ def ours(links: Mapping[str, Link]) -> frozenset[tuple[Any, ...]]:
     )
 
 
+def rules_in_force() -> dict[str, int] | None:
+    """Return the handles of the rules of the host's own namespace: equal as long as nobody has replaced them.
+
+    None: some are gone, or the kernel leads nothing through them any more. Raises DriverError, OSError.
+    """
+    found = tables(TABLE)
+    leads = all(Path(KERNEL, name).read_text().strip() == value for name, value in _host_kernel().items())
+    return found if leads and found.keys() >= FAMILIES else None
+
+
 def ensure_taps(names: Sequence[str], alias: str = OURS, *, queues: bool = False) -> None:
     """Make taps that are not there, in no network yet. Raises DriverError where another has the name of one.
 
@@ -153,6 +174,10 @@ def remove_taps(names: Collection[str], alias: str = OURS) -> None:
     links = links_of()
     ours = [name for name in names if name in links and links[name].get("ifalias") == alias]
     ip([("link", "delete", "dev", name) for name in ours])
+
+
+def _host_kernel() -> dict[str, str]:
+    return {name: value for name, value in HOST_KERNEL.items() if Path(KERNEL, name).exists()}
 
 
 def _make_spaces(spaces: Iterable[NetworkSpace]) -> None:

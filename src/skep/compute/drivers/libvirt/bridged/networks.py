@@ -24,6 +24,7 @@ from skep.compute.drivers.libvirt.bridged.host import (
     open_taps,
     ours,
     remove_taps,
+    rules_in_force,
 )
 from skep.compute.drivers.libvirt.bridged.metadata import MetadataProxy
 from skep.compute.drivers.libvirt.bridged.names import tap
@@ -49,6 +50,8 @@ class Made(msgspec.Struct, frozen=True):
     version: str
     links: frozenset[tuple[Any, ...]]
     """As `ours` told them of then."""
+    rules: Mapping[str, int] | None
+    """As `rules_in_force` told them of then."""
     texts: Mapping[str, str]
     """Namespaces, and the configurations of the dnsmasq in them."""
 
@@ -87,7 +90,7 @@ class BridgedNetworks:
         """Make the host so, and keep what is wanted; nothing was said yet: leave it.
 
         `kept` returns the taps of the guests that are there: they stay. A host that was made so, and has all of its
-        links still, is looked at only for a dnsmasq that has died. Raises DriverError.
+        links and rules still, is looked at only for a dnsmasq that has died. Raises DriverError.
         """
         if not wanted.version:
             return
@@ -95,7 +98,7 @@ class BridgedNetworks:
             made, self._made = self._made, None
             try:
                 links = links_of()
-                if made is None or (made.version, made.links) != (wanted.version, ours(links)):
+                if made is None or (made.version, made.links) != (wanted.version, ours(links)) or _has_lost_rules(made):
                     made = self._apply(wanted, links, kept())
                 else:
                     dnsmasq.make_so(made.texts, self._directory / LEASES)
@@ -158,8 +161,16 @@ class BridgedNetworks:
         # What of it cannot be made is the matter of one network or router, and no reason to forget the others.
         self._keep(wanted)
         make_so(state, links, kept, self._options.outside_interface, self._directory / LEASES)
-        return Made(wanted.version, ours(links_of()), dnsmasq_texts(state))
+        return Made(wanted.version, ours(links_of()), rules_in_force(), dnsmasq_texts(state))
 
     def _keep(self, wanted: HostNetworks) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(self._directory / WANTED, msgspec.json.encode(wanted))
+
+
+def _has_lost_rules(made: Made) -> bool:
+    found = rules_in_force()
+    if found is None or found != made.rules:
+        log.warning("rules of networks were removed by others, and are made anew")
+        return True
+    return False

@@ -24,6 +24,7 @@ NEEDED = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 _WORD = re.compile(r"[A-Za-z0-9:./_-]+")
 _MOST_OF_AN_ERROR = 500
 _decoder = json_decoder(list[dict[str, Any]])
+_decoder_of_rules = json_decoder(dict[str, list[dict[str, dict[str, Any]]]])
 
 
 def missing() -> tuple[str, ...]:
@@ -83,6 +84,16 @@ def run(words: Sequence[str], told: str = "") -> None:
 def nft(ruleset: str, space: str | None = None) -> None:
     """Apply rules, all or none. Raises DriverError."""
     _run([*_within(space), "nft", "-f", "-"], ruleset)
+
+
+def tables(name: str) -> dict[str, int]:
+    """Return the families in which the host has a table of nft with this name, and its handle in each.
+
+    A table that is made anew has another handle. Raises DriverError.
+    """
+    said = _decoder_of_rules.decode(_run(["nft", "-json", "list", "tables"]))
+    found = [one["table"] for one in said["nftables"] if "table" in one]
+    return {one["family"]: one["handle"] for one in found if one["name"] == name}
 
 
 def set_kernel(values: Mapping[str, str], space: str | None = None) -> None:
