@@ -17,7 +17,7 @@ from skep.compute.drivers.libvirt.bridged.advertisements import AdvertisedLeg, a
 from skep.compute.drivers.libvirt.bridged.filters import bridge_rules
 from skep.compute.drivers.libvirt.bridged.interfaces import tap_interfaces
 from skep.compute.drivers.libvirt.bridged.leases import configuration
-from skep.compute.drivers.libvirt.bridged.names import host_name, leg_alias, link_local
+from skep.compute.drivers.libvirt.bridged.names import host_name, leg_alias, leg_digest, link_local
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions, bridge_options, resolvers_of_host
 from skep.compute.drivers.libvirt.bridged.plan import most_numbers, numbered, owners, plan, with_possible_addresses
 from skep.compute.drivers.libvirt.bridged.state import Bridge, HostWiring, LinkRoute, Tap, Tunnel
@@ -258,6 +258,38 @@ def test_a_router_has_the_routes_that_a_leg_leads_to() -> None:
         "10.9.0.0/16": "10.7.0.254",
         "0.0.0.0/0": "10.7.0.253",
     }
+
+
+def test_a_router_takes_from_each_network_what_it_leads_there_alone() -> None:
+    other = msgspec.structs.replace(
+        DUAL.segments[0], network=SERVER, number=8, subnets=(msgspec.structs.replace(BLOCK, cidr="10.8.0.0/24"),)
+    )
+    away = RouterLeg(network=SERVER, subnet=SUBNET, address="10.8.0.1", mac_address="fa:16:3e:00:01:02")
+    twice = msgspec.structs.replace(LEG, address="10.7.0.2", mac_address="fa:16:3e:00:01:03")
+    router = msgspec.structs.replace(LEADING_OUT, legs=(LEG, LEG6, twice, away))
+    state = planned(msgspec.structs.replace(DUAL, segments=(DUAL.segments[0], other), routers=(router,)))
+    [space] = [one for one in state.spaces if one.forwards]
+    of4, of6 = space.ruleset.split("table ip6 skep {")
+    inside = ", ".join(f'"g{leg_digest(one)}"' for one in (LEG, LEG6, twice))
+    outside = f'"g{leg_digest(away)}"'
+    answered = [f"iifname {{ {one} }} fib saddr oifname != {{ {one} }} drop" for one in (outside, inside)]
+    kind = "type filter hook prerouting priority -150; policy accept;"
+    assert rules_in(of4, "sources") == [
+        kind,
+        "meta l4proto icmp ct state related accept",
+        f'iifname != {{ "lo", {outside} }} ip saddr {{ 10.8.0.0/24 }} drop',
+        answered[0],
+        f'iifname != {{ "lo", {inside} }} ip saddr {{ 10.7.0.0/24 }} drop',
+        answered[1],
+    ]
+    assert rules_in(of6, "sources") == [
+        kind,
+        "ip6 saddr { ::, fe80::/10 } accept",
+        "meta l4proto icmpv6 ct state related accept",
+        answered[0],
+        f'iifname != {{ "lo", {inside} }} ip6 saddr {{ 2001:db8::/64 }} drop',
+        answered[1],
+    ]
 
 
 def test_who_has_a_number_keeps_it_and_a_new_one_has_the_smallest_that_is_free() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from ipaddress import IPv4Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 
 import msgspec
 
@@ -34,7 +34,13 @@ from skep.compute.drivers.libvirt.bridged.names import (
     uid,
 )
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
-from skep.compute.drivers.libvirt.bridged.routing import host_rules, router_rules, router_rules6, service_rules
+from skep.compute.drivers.libvirt.bridged.routing import (
+    RoutedNetwork,
+    host_rules,
+    router_rules,
+    router_rules6,
+    service_rules,
+)
 from skep.compute.drivers.libvirt.bridged.state import Bridge, Cable, HostWiring, LinkRoute, NetworkSpace, Tap, Tunnel
 from skep.domain.host_networks import HostNetworks, HostRouter, RouterLeg, Segment, SegmentSubnet
 
@@ -285,10 +291,26 @@ def _router_space(
             destination = str(block(one.destination))
             routes[destination] = LinkRoute(destination=destination, device=device, via=str(hop))
     transit = options.gateway if place is None else options.transit[place]
+    networks = _routed(legs)
     return NetworkSpace(
         name=name,
         forwards=True,
         routes=tuple(routes.values()),
-        ruleset=router_rules(router, str(transit)) + (router_rules6() if legs6 else ""),
+        ruleset=router_rules(router, str(transit), networks) + (router_rules6(networks) if legs6 else ""),
         dnsmasq=advertisements(legs6),
+    )
+
+
+def _routed(legs: Iterable[tuple[IPv4Network | IPv6Network, RouterLeg]]) -> tuple[RoutedNetwork, ...]:
+    """Return the networks in which a router has these legs."""
+    found: dict[str, list[tuple[IPv4Network | IPv6Network, str]]] = {}
+    for cidr, leg in legs:
+        found.setdefault(leg.network, []).append((cidr, f"{LEG}{leg_digest(leg)}"))
+    return tuple(
+        RoutedNetwork(
+            links=tuple(dict.fromkeys(link for _, link in some)),
+            blocks4=tuple(collapse_addresses(cidr for cidr, _ in some if isinstance(cidr, IPv4Network))),
+            blocks6=tuple(collapse_addresses(cidr for cidr, _ in some if isinstance(cidr, IPv6Network))),
+        )
+        for _, some in sorted(found.items())
     )

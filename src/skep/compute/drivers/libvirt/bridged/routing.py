@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from ipaddress import IPv4Address, IPv6Address
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+import msgspec
 
 from skep.compute.drivers.libvirt.bridged.filters import KNOWN
 from skep.compute.drivers.libvirt.bridged.names import BRIDGE, LEG, METADATA_PORT, OUTSIDE, SERVICE, UPLINK, address
-from skep.compute.drivers.libvirt.bridged.nft import NftTable
+from skep.compute.drivers.libvirt.bridged.nft import NftTable, quoted
 from skep.compute.drivers.libvirt.bridged.options import BridgeOptions
 from skep.domain.host_networks import HostRouter
 
 NOWHERE = ("127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4")
 """Blocks of addresses that no guest reaches by way of the host."""
+
+
+class RoutedNetwork(msgspec.Struct, frozen=True, kw_only=True):
+    """A network of a router."""
+
+    links: tuple[str, ...]
+    """By which the router is in it."""
+    blocks4: tuple[IPv4Network, ...] = ()
+    """Its subnets in which the router has an address."""
+    blocks6: tuple[IPv6Network, ...] = ()
 
 
 def host_rules(
@@ -90,9 +102,11 @@ def host_rules(
     return table.text()
 
 
-def router_rules(router: HostRouter, transit: str) -> str:
+def router_rules(router: HostRouter, transit: str, networks: Sequence[RoutedNetwork]) -> str:
     """Return the table of a router's namespace; `transit`: its own address towards the outside."""
     table = NftTable("ip")
+    known = [(one.links, one.blocks4) for one in networks]
+    table.chain("sources", _sources("ip", known), hook="filter hook prerouting priority -150")
     pairs = [(str(address(one.address)), str(address(one.fixed_address))) for one in router.floating]
     table.map("inward", "ipv4_addr : ipv4_addr", dict(pairs))
     table.map("outward", "ipv4_addr : ipv4_addr", {fixed: outer for outer, fixed in reversed(pairs)})
@@ -127,9 +141,12 @@ def router_rules(router: HostRouter, transit: str) -> str:
     return table.text()
 
 
-def router_rules6() -> str:
+def router_rules6(networks: Sequence[RoutedNetwork]) -> str:
     """Return the table of IPv6 in a router's namespace: guests reach its DHCP, and each other's networks."""
     table = NftTable("ip6")
+    known = [(one.links, one.blocks6) for one in networks]
+    of_the_link = "ip6 saddr { ::, fe80::/10 } accept"
+    table.chain("sources", (of_the_link, *_sources("ip6", known)), hook="filter hook prerouting priority -150")
     table.chain(
         "forward", [f'iifname "{LEG}*" oifname "{LEG}*" accept'], hook="filter hook forward priority 0", policy="drop"
     )
@@ -140,6 +157,25 @@ def router_rules6() -> str:
         policy="drop",
     )
     return table.text()
+
+
+def _sources(
+    family: str, networks: Iterable[tuple[Sequence[str], Sequence[IPv4Network | IPv6Network]]]
+) -> Iterator[str]:
+    """Yield the rules by which a router takes packets from where it leads answers to them only.
+
+    Who turns port security off in a network of his own would send into the others as any of their guests. An address
+    of a subnet comes by the network of that subnet, whatever the router's routes say, for users choose these.
+    `networks`: links and subnets. A guest may be in several subnets of a network, and answer by the router of one; what
+    says that a packet did not arrive comes from any machine on its way.
+    """
+    yield f"meta l4proto {'icmp' if family == 'ip' else 'icmpv6'} ct state related accept"
+    for links, blocks in networks:
+        known = ", ".join(quoted(links))
+        if blocks:
+            own = ", ".join(map(str, blocks))
+            yield f'iifname != {{ "lo", {known} }} {family} saddr {{ {own} }} drop'
+        yield f"iifname {{ {known} }} fib saddr oifname != {{ {known} }} drop"
 
 
 def service_rules() -> str:
