@@ -98,11 +98,16 @@ def _set_asserted(states: HostStates, epoch: str) -> Changing[None]:
 
 
 def lost_records(states: HostStates, cell: CellUuid) -> tuple[tuple[NodeUuid, ...], tuple[GroupUuid, ...]]:
-    """Return nodes of the cell whose records were lost, and the groups of which it has to tell its members again."""
+    """Return nodes of the cell whose records were lost, and the groups of which it has to tell its members again.
+
+    A group of which every cell has told is asked for once more: the last that had not may be removed, and a group
+    is complete only when one tells.
+    """
     if not states.lost_nodes and not states.lost_groups:
         return (), ()
     nodes = sorted(node for node in states.lost_nodes if _is_of(states, node, cell))
-    groups = sorted(group for group, told in states.lost_groups.items() if cell not in told)
+    known = set(states.known_cells())
+    groups = sorted(group for group, told in states.lost_groups.items() if cell not in told or known <= set(told))
     return tuple(nodes[:MOST_LOST]), tuple(groups[:MOST_LOST])
 
 

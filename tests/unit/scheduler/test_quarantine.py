@@ -65,9 +65,10 @@ class Cells:
             await self.report(node)
         await self.settle()
 
-    async def publish(self) -> None:
-        wishes = tuple(HostIntent(node=node, host=f"h-{node}", cell=cell) for node, cell in CELL_OF.items())
-        cells = tuple(Cell(uuid=cell, name=cell) for cell in (ONE, TWO))
+    async def publish(self, of: tuple[CellUuid, ...] = (ONE, TWO)) -> None:
+        there = {node: cell for node, cell in CELL_OF.items() if cell in of}
+        wishes = tuple(HostIntent(node=node, host=f"h-{node}", cell=cell) for node, cell in there.items())
+        cells = tuple(Cell(uuid=cell, name=cell) for cell in of)
         zone = AggregatePage(id=1, hosts=("h-n0", "h-n1"), metadata={"availability_zone": "east"})
         await self.call(PublishOperatorState(hosts=wishes, aggregates=(zone,), cells=cells))
 
@@ -182,6 +183,22 @@ async def test_a_slot_that_is_freed_meanwhile_does_not_make_a_lost_group_an_empt
     await cells.call(told)
     assert isinstance(await cells.select("b", group=rule), NotReady), "the second cell has not told yet"
     assert (await cells.beat(TWO)).groups == (rule.uuid,)
+
+
+async def test_a_lost_group_goes_on_when_the_cell_that_had_not_told_is_removed(cells: Cells, group: Any) -> None:
+    await cells.ready()
+    rule = group("anti-affinity")
+    await cells.spoil(GROUPS, rule.uuid)
+    told = AssertClaims(cell=ONE, epoch=await cells.backend.epoch(), claims=(), nodes=(), groups=(rule.uuid,))
+    await cells.call(told)
+    await cells.settle()
+    assert (await cells.beat(ONE)).groups == (), "it has told, and the second cell has not"
+    await cells.publish((ONE,))
+    await cells.settle()
+    assert (await cells.beat(ONE)).groups == (rule.uuid,)
+    await cells.call(told)
+    assert isinstance(await cells.select("b", group=rule), Placed)
+    assert (await cells.beat(ONE)).groups == ()
 
 
 async def test_pages_of_a_group_count_when_the_last_of_them_came(cells: Cells, group: Any) -> None:
