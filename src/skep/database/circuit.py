@@ -18,6 +18,8 @@ from skep.domain.errors import StorageUnavailable, Unavailable
 
 T = TypeVar("T")
 
+DOUBT_SECONDS = 0.1
+"""After an answer that was late: how long others wait for the first probe. A database that was only busy answers it."""
 PROBE_PAUSE_SECONDS = 0.25
 """After the first probe that failed; each time twice as long."""
 LONGEST_PAUSE_SECONDS = 2.0
@@ -49,6 +51,8 @@ class Circuit:
         self._cut_off = cut_off
         self._probing: asyncio.Task[None] | None = None
         self._silent = False
+        self._doubted_until = 0.0
+        """By the loop's clock: it may still be that the database was only busy."""
 
     @property
     def is_open(self) -> bool:
@@ -66,7 +70,7 @@ class Circuit:
         Raises StorageUnavailable when it did not answer in time, or has not for a while. What was asked may happen
         later all the same, unless it had not begun.
         """
-        if self.is_open:
+        if self.is_open and not await self._was_busy(within):
             raise StorageUnavailable(f"database {self._name} does not answer")
         try:
             return await _Wait(asyncio.ensure_future(ask()), within).over()
@@ -84,9 +88,18 @@ class Circuit:
             self._probing.cancel()
             await asyncio.wait({self._probing})
 
+    async def _was_busy(self, within: float) -> bool:
+        """Wait for the first probe if it has just begun; tell whether the database has answered it."""
+        doubted = self._doubted_until - asyncio.get_running_loop().time()
+        if self._probing is None or doubted <= 0:
+            return False
+        await asyncio.wait({self._probing}, timeout=min(within, doubted))
+        return not self.is_open
+
     def _begin_probing(self, why: str) -> None:
         if self.answers:
             log.warning(why, database=self._name)
+            self._doubted_until = asyncio.get_running_loop().time() + DOUBT_SECONDS
             self._probing = asyncio.create_task(self._until_answered(), name=f"probe {self._name}")
 
     async def _until_answered(self) -> None:

@@ -72,6 +72,8 @@ class Database:
         if short_reads and isinstance(self._dialect, Sqlite):
             self._short_reads = ShortReads(self.engine, self._dialect)
         self._readers = Readers(self.name, readers)
+        self._probes = Readers(f"{self.name}-probe", 1)
+        """Asks whether the database answers; that all readers are busy says nothing of it."""
         self._reading = threading.local()
         self._read_connections: list[sa.Connection] = []
         self._reads: dict[int, tuple[float, Any]] = {}
@@ -81,7 +83,7 @@ class Database:
         patience = busy_timeout + 1.0
         self.reading = Circuit(
             self.name,
-            lambda: self.read(probe, within=math.inf),
+            lambda: self._probes.submit(partial(self._read, probe)),
             patience=patience,
             cut_off=partial(self._cut_off, busy_timeout),
         )
@@ -116,7 +118,11 @@ class Database:
                 return self._short_reads.run(unit)
         seconds = self.read_within if within is None else within
         if seconds != math.inf:
-            return await self.reading.through(lambda: self._readers.submit(partial(self._read, unit)), seconds)
+            try:
+                return await self.reading.through(lambda: self._readers.submit(partial(self._read, unit)), seconds)
+            except StorageUnavailable:
+                self._free_readers()
+                raise
         return await self._readers.submit(partial(self._read, unit))
 
     async def read_as_it_is(self, unit: Unit[T], *, within: float) -> T:
@@ -169,12 +175,22 @@ class Database:
     def _end_threads(self) -> None:
         self._writer.stop()
         self._readers.stop()
+        self._probes.stop()
 
     def _cut_off(self, seconds: float) -> None:
         """End the connections over which something has been under way for so long: whoever waits gets an error."""
         before = time.monotonic() - seconds
         for since, driver in [*self._reads.values(), *self._writer.under_way]:
             if since <= before:
+                self._dialect.cut_off(driver)
+
+    def _free_readers(self) -> None:
+        """End reads that hang, and that nobody waits for any more, while the database answers others: a probe has
+        a thread and a connection of its own, and does not notice them.
+        """
+        before = time.monotonic() - self.busy_timeout
+        for thread, (since, driver) in [*self._reads.items()]:
+            if since <= before and self._readers.is_left(thread):
                 self._dialect.cut_off(driver)
 
     def _read(self, unit: Unit[T]) -> T:

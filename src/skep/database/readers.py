@@ -27,6 +27,8 @@ class Readers:
         self._count = count
         self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._doing: dict[int, asyncio.Future[Any]] = {}
+        """By thread: who waits for what it does now."""
         self._stopping = False
         self._lock = threading.Lock()
         """Held while something is queued, so that nothing is queued behind the end."""
@@ -44,6 +46,11 @@ class Readers:
                 self._begin()
             self._waiting.put((future, act))
         return future
+
+    def is_left(self, thread: int) -> bool:
+        """Tell whether this is a thread that does what nobody waits for any more."""
+        future = self._doing.get(thread)
+        return future is not None and future.cancelled()
 
     def stop(self) -> None:
         """End the threads, each after what it does now; what waits is answered with StorageUnavailable."""
@@ -72,6 +79,7 @@ class Readers:
 
     def _do(self, future: asyncio.Future[T], act: Callable[[], T]) -> None:
         loop = future.get_loop()
+        self._doing[threading.get_ident()] = future
         try:
             if self._stopping:
                 raise StorageUnavailable(f"database {self._name} is closed")
@@ -80,6 +88,8 @@ class Readers:
             _tell(loop, _refuse, future, error)
         else:
             _tell(loop, _answer, future, value)
+        finally:
+            del self._doing[threading.get_ident()]
 
 
 def _tell(loop: asyncio.AbstractEventLoop, how: Callable[..., None], future: asyncio.Future[Any], what: Any) -> None:

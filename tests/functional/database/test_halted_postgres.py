@@ -46,6 +46,9 @@ class TestPostgresql:
         database = await self._database(postgres, "closed", 5.0)
         postgres.pause()
         try:
+            with pytest.raises(StorageUnavailable):
+                await database.read(names, within=0.1)
+            # A probe connects by now.
             reading = asyncio.create_task(database.read(names))
             writing = asyncio.create_task(database.write(lambda c: c.execute(add("lost"))))
             await asyncio.sleep(0)

@@ -69,6 +69,19 @@ async def test_after_one_silence_nobody_waits_until_a_probe_is_answered() -> Non
     await gate.circuit.close()
 
 
+async def test_who_comes_just_after_a_late_answer_waits_for_the_probe() -> None:
+    gate = Gate()
+    gate.opened.clear()
+    with pytest.raises(StorageUnavailable, match="did not answer in"):
+        await gate.circuit.through(gate.ask, 0.01)
+    waiting = asyncio.create_task(gate.circuit.through(gate.ask, 30.0))
+    await asyncio.sleep(0)
+    assert gate.circuit.is_open
+    gate.opened.set()
+    assert await waiting == "answer"
+    await gate.circuit.close()
+
+
 async def test_a_timeout_of_what_was_asked_is_its_own_and_no_silence() -> None:
     gate = Gate()
 

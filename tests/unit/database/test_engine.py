@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from skep.contracts.eventually import eventually
 from skep.database.engine import Database
 from skep.domain.errors import StorageUnavailable
 
@@ -122,3 +124,51 @@ async def test_a_closed_database_takes_nothing(tmp_path: Path) -> None:
     await database.close()
     with pytest.raises(StorageUnavailable):
         await database.write(names)
+
+
+async def test_a_database_whose_readers_are_all_busy_is_not_silent(tmp_path: Path) -> None:
+    busy = Database(tmp_path / "busy.db", readers=2)
+    begun, leave = threading.Barrier(3), threading.Event()
+
+    def hold(_connection: sa.Connection) -> None:
+        begun.wait(30)
+        leave.wait(30)
+
+    holding = [asyncio.create_task(busy.read(hold, within=0.5)) for _ in range(2)]
+    try:
+        await asyncio.to_thread(begun.wait, 30)
+        later = asyncio.create_task(busy.read(lambda _connection: "read", within=30.0))
+        for one in holding:
+            with pytest.raises(StorageUnavailable, match="did not answer in"):
+                await one
+        # Nor is one refused that comes while a probe finds out.
+        last = asyncio.create_task(busy.read(lambda _connection: "read", within=30.0))
+
+        async def answers() -> bool:
+            return busy.answers
+
+        await eventually(answers, "the probe is answered while both threads are busy")
+        assert not later.done()
+        leave.set()
+        assert (await later, await last) == ("read", "read")
+    finally:
+        leave.set()
+        await busy.close()
+
+
+async def test_a_read_that_hangs_alone_is_ended_once_nobody_waits_for_it(tmp_path: Path) -> None:
+    database = Database(tmp_path / "hangs.db", readers=1, busy_timeout=0.1)
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    try:
+        with pytest.raises(StorageUnavailable, match="did not answer in"):
+            await database.read(lambda connection: connection.exec_driver_sql(endless), within=0.05)
+
+        async def is_read() -> bool:
+            try:
+                return await database.read(lambda _connection: True, within=0.05)
+            except StorageUnavailable:
+                return False
+
+        await eventually(is_read, "its thread reads for others")
+    finally:
+        await database.close()
