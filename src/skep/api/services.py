@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,6 +178,8 @@ class ApiServices:
     """How many builds wait; asked before each create, so it must be cheap."""
     lookups: Lookups = field(default_factory=Lookups)
     """Flavors, images and hosts as read a moment ago. Whoever changes a flavor calls `lookups.flavors.forget`."""
+    list_turns: defaultdict[CellUuid, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    """Held while a piece of a long list of servers is read, so that others find a reader of its cell."""
     running: Callable[[], Awaitable[tuple[RunningService, ...]]] = _nothing_running
     key_generator: KeyGenerator = field(default_factory=KeyGenerator)
     limits: RequestLimits = field(default_factory=lambda: RequestLimits(RequestLimitSettings()))

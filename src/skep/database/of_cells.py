@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from skep.database.engine import Database, T, Unit
 from skep.domain.errors import StorageUnavailable, Unavailable
@@ -25,17 +25,25 @@ async def read_each(
 
     `within`: seconds that each has for its answer.
     """
+    return await ask_each(units, lambda cell: database_of(cells, cell).read(units[cell], within=within))
+
+
+async def ask_each(
+    cells: Iterable[CellUuid], ask: Callable[[CellUuid], Awaitable[T]]
+) -> tuple[dict[CellUuid, T], dict[CellUuid, Unavailable]]:
+    """Return what comes of asking each cell, all at once, in the order of the cells, and why others cannot be read."""
+    cells = list(cells)
     answered: dict[CellUuid, T] = {}
     unread: dict[CellUuid, Unavailable] = {}
 
-    async def read(cell: CellUuid, unit: Unit[T]) -> None:
+    async def of(cell: CellUuid) -> None:
         try:
-            answered[cell] = await database_of(cells, cell).read(unit, within=within)
+            answered[cell] = await ask(cell)
         except Unavailable as error:
             unread[cell] = error
 
-    await asyncio.gather(*(read(cell, unit) for cell, unit in units.items()))
+    await asyncio.gather(*(of(cell) for cell in cells))
     return (
-        {cell: answered[cell] for cell in units if cell in answered},
-        {cell: unread[cell] for cell in units if cell in unread},
+        {cell: answered[cell] for cell in cells if cell in answered},
+        {cell: unread[cell] for cell in cells if cell in unread},
     )

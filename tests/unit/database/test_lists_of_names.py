@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from skep.database.cell import builds
-from skep.database.cell.listing import ListQuery, NamedServer, list_all, list_named
+from skep.database.cell.listing import ListQuery, NamedServer, list_all, next_names
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, State
 from tests.support.rows import ONE, PROJECT, bring_to, staged
@@ -31,7 +31,7 @@ def names(found: Sequence[Instance | NamedServer]) -> dict[str, tuple[str, int]]
 def test_one_statement_finds_them_where_none_is_frozen(cell: sa.Connection, name: str) -> None:
     bring_to(cell, State.ACTIVE)
     with statements(cell) as seen:
-        found = list_named(cell, QUERIES[name])
+        found = next_names(cell, QUERIES[name]).found
     assert len(seen) == 1
     assert found == [NamedServer(ONE, "server", 1)]
 
@@ -41,7 +41,7 @@ def test_frozen_rows_are_read_as_a_whole(cell: sa.Connection, name: str) -> None
     bring_to(cell, State.ACTIVE)
     builds.stage(cell, [staged(TWO)], 10)
     with statements(cell) as seen:
-        found = list_named(cell, QUERIES[name])
+        found = next_names(cell, QUERIES[name]).found
     assert len(seen) == 2
     assert [one for one in found if isinstance(one, Instance)] == [
         one for one in list_all(cell, QUERIES[name]) if one.state is State.STAGED

@@ -166,7 +166,7 @@ def test_a_list_reads_no_whole_table(cell: sa.Connection, name: str) -> None:
 
 @pytest.mark.parametrize("cell", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", LISTS)
-@pytest.mark.parametrize("lists", [listing.list_all, listing.list_named])
+@pytest.mark.parametrize("lists", [listing.list_all, listing.next_names])
 def test_frozen_rows_of_a_list_are_found_among_those_under_way(
     cell: sa.Connection, lists: Callable[..., object], name: str
 ) -> None:

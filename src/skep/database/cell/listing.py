@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -25,7 +25,7 @@ _NOT_BY_ITSELF = FROZEN | UNSEEN
 """States of rows that are shown only if their mapping says so, or never."""
 
 CHUNK = 500
-"""Rows read at a time while some are left out by what no statement can judge."""
+"""Rows of a piece."""
 FORMS = 256
 """Forms of queries whose statements are kept, those in use for longest: to make one takes longer than to run it."""
 
@@ -69,6 +69,11 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[int, str] | None = None
     """(created_at, uuid) of the marker: only what comes after it."""
     limit: int | None = None
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether so many rows may have to be read that they are read piece by piece."""
+        return self.limit is None or self.judged_here
 
     @property
     def judged_here(self) -> bool:
@@ -132,19 +137,66 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def list_all(connection: sa.Connection, query: ListQuery) -> list[Instance]:
-    """List instances. Frozen ones come first and beside the limit, whatever states are asked for.
+Row = TypeVar("Row")
 
-    Whether a frozen one is shown, and in which state, is its mapping's to say.
+
+class Piece(msgspec.Struct, Generic[Row], frozen=True):
+    """What one statement gives of a list."""
+
+    found: list[Row]
+    """Frozen ones come first and beside the limit, whatever states are asked for. Whether a frozen one is shown, and in
+    which state, is its mapping's to say.
     """
-    form, values = _form(query), _values(query)
-    size = _size(query, query.limit)
-    rows = connection.execute(_first(form), {**values, "size": size}).all()
-    readable = (or_none(one, instance_of) for one in rows if one[_IS_FROZEN])
-    found = [one for one in readable if one is not None and query.accepts_details(one)]
-    settled = [one for one in rows if not one[_IS_FROZEN]]
-    found.extend(_settled(connection, query, form, values, settled))
+    looked_at: int
+    """Rows that were read for it."""
+    rest: ListQuery | None
+    """Asks for what comes after these, if anything may. It finds frozen rows there again: each piece shows where all
+    rows behind its beginning are, also if it is read a while after the one before.
+    """
+
+
+def list_all(connection: sa.Connection, query: ListQuery) -> list[Instance]:
+    """List instances, as they are at one moment; frozen ones as a `Piece` has them."""
+    piece = next_servers(connection, query)
+    found = piece.found
+    while piece.rest is not None:
+        # Its frozen rows are among those of the first: a unit that reads sees one state of the database.
+        piece = _next(connection, piece.rest, _ordered)
+        found += piece.found
     return found
+
+
+def next_servers(connection: sa.Connection, query: ListQuery) -> Piece[Instance]:
+    """Return the first piece of a list of instances."""
+    return _next(connection, query, _first)
+
+
+def _next(
+    connection: sa.Connection,
+    query: ListQuery,
+    statement: Callable[[_Form], sa.Select[Any] | sa.CompoundSelect[Any]],
+) -> Piece[Instance]:
+    """Return a piece: some rows do not pass, some cannot be read."""
+    size = CHUNK if query.in_pieces else query.limit
+    rows = connection.execute(statement(_form(query)), {**_values(query), "size": size}).all()
+    judged, wanted = query.judged_here, query.limit
+    found: list[Instance] = []
+    for one in rows:
+        is_frozen = one[_IS_FROZEN]
+        if wanted == 0 and not is_frozen:
+            continue
+        instance = or_none(one, instance_of)
+        if instance is None or (judged and not query.accepts_details(instance)):
+            continue
+        found.append(instance)
+        if wanted is not None and not is_frozen:
+            wanted -= 1
+    rest = None
+    if wanted != 0:
+        settled = [(one.created_at, one.uuid) for one in rows if not one[_IS_FROZEN]]
+        if len(settled) == size:
+            rest = msgspec.structs.replace(query, after=min(settled), limit=wanted)
+    return Piece(found, len(rows), rest)
 
 
 class NamedServer(msgspec.Struct, frozen=True):
@@ -155,13 +207,14 @@ class NamedServer(msgspec.Struct, frozen=True):
     created_at: int
 
 
-def list_named(connection: sa.Connection, query: ListQuery) -> list[Instance | NamedServer]:
-    """List instances as `list_all` does, those that are not frozen by their names alone.
+def next_names(connection: sa.Connection, query: ListQuery) -> Piece[Instance | NamedServer]:
+    """Return the first piece of a list as `next_servers` does, those that are not frozen by their names alone.
 
     A row has some thirty columns, and its body takes longest to read.
     """
-    if query.limit is None or query.judged_here:
-        return [*list_all(connection, query)]
+    if query.in_pieces:
+        piece = next_servers(connection, query)
+        return Piece([*piece.found], piece.looked_at, piece.rest)
     form, values = _form(query), _values(query)
     rows = connection.execute(_named(form), {**values, "size": query.limit}).all()
     found: list[Instance | NamedServer] = [
@@ -171,39 +224,7 @@ def list_named(connection: sa.Connection, query: ListQuery) -> list[Instance | N
         # A unit that reads sees one state of the database: these are the same rows.
         readable = (or_none(one, instance_of) for one in connection.execute(_frozen(_in_any_state(form)), values))
         found.extend(one for one in readable if one is not None)
-    return found
-
-
-def _size(query: ListQuery, wanted: int | None) -> int:
-    """Return how many rows are read at once where so many servers are wanted."""
-    return CHUNK if query.judged_here or wanted is None else wanted
-
-
-def _settled(
-    connection: sa.Connection,
-    query: ListQuery,
-    form: _Form,
-    values: dict[str, object],
-    chunk: Sequence[sa.Row[Any]],
-) -> Iterator[Instance]:
-    """Read on, piece by piece, until there are as many as wanted: some rows do not pass, some cannot be read."""
-    wanted, judged = query.limit, query.judged_here
-    size = _size(query, wanted)
-    while wanted is None or wanted > 0:
-        for one in chunk:
-            instance = or_none(one, instance_of)
-            if instance is None or wanted == 0:
-                continue
-            if not judged or query.accepts_details(instance):
-                wanted = None if wanted is None else wanted - 1
-                yield instance
-        if len(chunk) < size or wanted == 0:
-            return
-        last = min((one.created_at, one.uuid) for one in chunk)
-        form = form._replace(after=True)
-        values = {**values, "after_time": last[0], "after_uuid": last[1]}
-        size = _size(query, wanted)
-        chunk = connection.execute(_ordered(form), {**values, "size": size}).all()
+    return Piece(found, len(rows), None)
 
 
 class _Form(NamedTuple):
