@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
+from operator import length_hint
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -23,6 +24,8 @@ STEPS = 1_000
 """Of SQLite's virtual machine between two looks at how many they are."""
 MOST_STEPS = 30_000
 """For one unit: a millisecond or so, and as much again of Python for the rows that come of them."""
+MOST_BYTES = 512 * 1024
+"""Of texts and bytes that one unit is given: to decode so much takes a millisecond or two."""
 
 
 class NotAtOnce(Exception):
@@ -39,6 +42,8 @@ class ShortReads:
         self._thread: int | None = None
         """The first that ran a unit: the only one that does."""
         self._looks = 0
+        self._given = 0
+        """Bytes, to the unit that runs."""
         self._connecting = threading.Lock()
 
     def run(self, unit: Callable[[sa.Connection], T]) -> T:
@@ -48,6 +53,7 @@ class ShortReads:
             raise NotAtOnce
         self._thread = threading.get_ident()
         self._looks = 0
+        self._given = 0
         try:
             with connection.begin():
                 return unit(connection)
@@ -67,6 +73,7 @@ class ShortReads:
             driver: Any = connection.connection.driver_connection
             driver.execute("PRAGMA busy_timeout=0")
             driver.set_progress_handler(self._is_long, STEPS)
+            driver.row_factory = self._counted
             self._connection = connection
 
     def disconnect(self) -> None:
@@ -79,3 +86,10 @@ class ShortReads:
     def _is_long(self) -> bool:
         self._looks += 1
         return self._looks * STEPS > MOST_STEPS
+
+    def _counted(self, _cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a row as it is. Raises NotAtOnce when too much has been read: large rows take few steps."""
+        self._given += sum(map(length_hint, row))
+        if self._given > MOST_BYTES:
+            raise NotAtOnce
+        return row

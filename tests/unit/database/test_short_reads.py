@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 
 from skep.contracts.eventually import eventually
 from skep.database.engine import Database
-from skep.database.short_reads import MOST_STEPS
+from skep.database.short_reads import MOST_BYTES, MOST_STEPS
 from skep.domain.errors import StorageUnavailable
 
 metadata = sa.MetaData()
@@ -79,6 +80,42 @@ async def test_many_statements_of_one_unit_are_one_long_read(database: Database)
     await database.read(count)
     assert len(threads) == 2
     assert threads[1] != threading.get_ident()
+
+
+async def test_a_read_of_much_is_left_to_another_thread(database: Database) -> None:
+    def fill(connection: sa.Connection) -> None:
+        connection.execute(things.insert(), [{"name": f"{number}{MOST_BYTES // 8 * 'x'}"} for number in range(9)])
+
+    threads: list[int] = []
+
+    def read(connection: sa.Connection, limit: int) -> int:
+        threads.append(threading.get_ident())
+        assert len(connection.execute(sa.select(things).limit(limit)).all()) == limit
+        return threading.get_ident()
+
+    await database.write(fill)
+    mine = threading.get_ident()
+    # Of each unit, too: what an earlier one was given does not count.
+    for _ in range(3):
+        assert await database.read(partial(read, limit=7)) == mine
+    threads.clear()
+    assert await database.read(partial(read, limit=9)) != mine
+    assert threads[0] == mine != threads[1]
+    assert await database.read(partial(read, limit=7)) == mine
+    await database.write(lambda connection: connection.execute(things.delete()))
+    assert await database.read(names) == []
+
+
+async def test_bytes_count_as_texts_do_and_numbers_do_not(database: Database) -> None:
+    def read(connection: sa.Connection, value: str, rows: int) -> int:
+        numbered = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})"
+        assert len(connection.exec_driver_sql(f"{numbered} SELECT {value} FROM n").all()) == rows
+        return threading.get_ident()
+
+    mine = threading.get_ident()
+    assert await database.read(partial(read, value=f"zeroblob({MOST_BYTES // 2})", rows=2)) == mine
+    assert await database.read(partial(read, value=f"zeroblob({MOST_BYTES // 2})", rows=3)) != mine
+    assert await database.read(partial(read, value="1000000 * i, NULL, 0.5", rows=1000)) == mine
 
 
 async def test_a_file_that_is_locked_is_waited_for_by_another_thread(database: Database) -> None:
