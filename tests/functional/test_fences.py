@@ -17,6 +17,7 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid, new_uuid
 from skep.domain.instances import Instance, State, Task
 from skep.messages.to_cell_conductor import InstancesChanged
+from skep.processes.all_in_one import AllInOneCloud
 from skep.transport.base import cell_conductor
 
 ALONE = GroupRule(uuid=GroupUuid(new_uuid()), policy="anti-affinity")
@@ -26,12 +27,12 @@ def quick(grace: float = 0.0) -> ConductorSettings:
     return ConductorSettings(lease_seconds=2.0, resend_seconds=0.1, fence_grace_seconds=grace)
 
 
-async def node_of(cloud: Cloud, host: str) -> NodeUuid:
+async def node_of(cloud: Cloud | AllInOneCloud, host: str) -> NodeUuid:
     known = await cloud.plane.databases.cells["cell1"].read(agents.list_all)
     return next(agent.node for agent in known if agent.host == host)
 
 
-async def fence(cloud: Cloud, host: str) -> None:
+async def fence(cloud: Cloud | AllInOneCloud, host: str) -> None:
     """Do what `POST /admin/v1/hosts/{host}/fence` does."""
     node = await node_of(cloud, host)
     now, grace = cloud.clock.now(), cloud.config.conductor.fence_grace_seconds
@@ -46,7 +47,7 @@ async def being_deleted(cloud: Cloud, uuid: InstanceUuid) -> bool:
     return found is not None and found.task is Task.DELETING
 
 
-async def start_agent(cloud: Cloud, host: str) -> None:
+async def start_agent(cloud: Cloud | AllInOneCloud, host: str) -> None:
     [cell] = [cell for cell in cloud.plane.cells.values() if cell.name == "cell1"]
     await cloud.plane.start_agent(cell, host)
 
@@ -126,7 +127,7 @@ async def test_builds_of_a_fenced_host_go_to_another(tmp_path: Path) -> None:
         ]
 
 
-async def fenced(cloud: Cloud) -> list[fences.FencedHost]:
+async def fenced(cloud: Cloud | AllInOneCloud) -> list[fences.FencedHost]:
     return await cloud.plane.databases.cells["cell1"].read(fences.fenced)
 
 

@@ -6,18 +6,22 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from skep.compute.drivers.fake import FailureRule, FakeDriver
 from skep.contracts.eventually import eventually
+from skep.database.cell.tables import instances as rows
 from skep.domain import event_types
 from skep.domain.actions import ACTIONS
 from skep.domain.errors import Forbidden
 from skep.domain.ids import CellUuid, InstanceUuid, new_uuid
 from skep.messages.to_super_conductor import ReadConnections
 from skep.super_conductor.connections import Connections
+from skep.super_conductor.volumes import VolumesOfServers
 from tests.functional.neighbours.test_cinder import HOST, NEWEST, BesideCinder, beside_cinder, brought
 from tests.functional.neighbours.test_cinder_attachments import attach, detach, has, is_attached
 from tests.functional.test_event_types import Told, listening
+from tests.functional.test_fences import fence, fenced, start_agent
 
 REFUSES = FailureRule(operation="attach_volume", error="VolumeNotSupported", message="no such storage here")
 KEEPS = FailureRule(operation="detach_volume", error="VolumeInUse", message="the guest uses it", times=1)
@@ -149,6 +153,61 @@ async def test_a_cloud_that_ends_while_a_guest_gets_a_volume(tmp_path: Path) -> 
         await demo.restart()
         await is_attached(demo, server, volume)
         assert used(demo, server) == [(volume, "/dev/vdb")]
+        await demo.delete(server)
+        await demo.left(volume)
+
+
+async def has_begun(demo: BesideCinder, server: str) -> None:
+    """Wait until the host of a server was let begin what is done to it."""
+    cell = demo.beside.cloud.plane.databases.cells["cell1"]
+    asked = sa.select(rows.c.uuid).where(rows.c.uuid == server, rows.c.acted_id == rows.c.task_id)
+
+    async def probe() -> bool:
+        return bool(await cell.read(lambda connection: connection.scalar(asked)))
+
+    await eventually(probe, "the host has begun")
+
+
+async def cut_off(demo: BesideCinder, server: str) -> str:
+    """Have a guest that gets a volume be on a host that is fenced meanwhile; return the volume."""
+    volume, cloud = demo.volume(), demo.beside.cloud
+    driver_of(demo).fail((HANGS,))
+    assert (await attach(demo, server, volume)).status_code == 202
+    await has_begun(demo, server)
+    await cloud.plane.agents.pop(HOST).stop(0)
+    cloud.plane.drivers.pop(HOST).close()
+    await fence(cloud, HOST)
+    return volume
+
+
+async def test_a_fence_that_is_withdrawn_leaves_a_guest_the_volume_that_it_was_getting(tmp_path: Path) -> None:
+    """Until its host is heard it alone knows whether the guest has the volume, so no other server may get it."""
+    async with beside_cinder(tmp_path, attaches=True) as demo:
+        server = await demo.built()
+        volume = await cut_off(demo, server)
+        plane = demo.beside.cloud.plane
+        [conductor], above = plane._cell_conductors, plane._super_conductor
+        assert above is not None
+        await conductor._fences._run()
+        await VolumesOfServers(above._parts).follow()
+        assert (await demo.server(server))["OS-EXT-STS:task_state"] == "attaching_volume"
+        assert demo.attached(server) == {volume: [("attaching", HOST)]}
+        assert [one.in_effect for one in await fenced(demo.beside.cloud)] == [False]
+        await start_agent(demo.beside.cloud, HOST)
+        await is_attached(demo, server, volume)
+        assert await fenced(demo.beside.cloud) == []
+        assert await has(demo, server) == [volume]
+        assert used(demo, server) == [(volume, "/dev/vdb")]
+        assert await record(demo, server) == ("attach_volume", "Success")
+
+
+async def test_a_fence_that_takes_effect_leaves_a_volume_to_others_that_a_guest_was_getting(tmp_path: Path) -> None:
+    async with beside_cinder(tmp_path, attaches=True, of_conductors={"fence_grace_seconds": 0.0}) as demo:
+        server = await demo.built()
+        volume = await cut_off(demo, server)
+        await demo.becomes(server, "ERROR")
+        await is_free(demo, server, volume)
+        assert await record(demo, server) == ("attach_volume", "Error")
         await demo.delete(server)
         await demo.left(volume)
 

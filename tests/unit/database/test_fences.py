@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from skep.database.cell import actions, agents, attempts, builds, deletes, fences, instances, moves, tables, tasks
+from skep.domain.actions import REPEATED
 from skep.domain.claims import ClaimKey
 from skep.domain.hosts import AgentIdentity
 from skep.domain.ids import Incarnation, NodeUuid
@@ -191,6 +192,47 @@ def test_a_task_on_a_marked_host_ends_and_the_server_stays(cell: sa.Connection) 
     server = instances.get(cell, ONE)
     assert server is not None
     assert (server.state, server.task, server.attempt) == (State.ACTIVE, None, 1)
+
+
+def begun_by_host(cell: sa.Connection, task: Task) -> None:
+    bring_to(cell, State.ACTIVE)
+    assert tasks.begin(cell, ONE, asking(task, frozenset({State.ACTIVE})), context("req-v"), NOW)
+    assert tasks.may_act(cell, ONE, 1, HOST, task, "req-v", NOW)
+
+
+@pytest.mark.parametrize("task", sorted(REPEATED))
+def test_what_a_guest_gets_or_loses_stays_with_a_marked_host_that_has_begun_it(cell: sa.Connection, task: Task) -> None:
+    """It may come back with the guest, and says then what the guest has."""
+    begun_by_host(cell, task)
+    mark(cell, NOW + 50)
+    before = everything(cell)
+    assert fences.settle(cell, MARKED, NOW, 10) == fences.Closed()
+    assert everything(cell) == before
+    assert fences.came_back(cell, NODE) == 0
+    ended = tasks.done(cell, ONE, 1, "req-v", PowerState.RUNNING, None, NOW)
+    assert ended is not None
+    assert ended.error is None
+
+
+@pytest.mark.parametrize("task", sorted(REPEATED))
+def test_what_a_guest_gets_or_loses_ends_once_the_fence_takes_effect(cell: sa.Connection, task: Task) -> None:
+    begun_by_host(cell, task)
+    mark(cell, NOW + 50)
+    assert fences.take_effect(cell, NODE, NOW + 50)
+    closed = fences.close(cell, DEAD, NOW + 50, 10)
+    assert (closed.lost, [one.context.request_id for one in closed.ended]) == (1, ["req-v"])
+    server = instances.get(cell, ONE)
+    assert server is not None
+    assert (server.state, server.task) == (State.ERROR, None)
+    assert tasks.done(cell, ONE, 1, "req-v", PowerState.RUNNING, None, NOW + 60) is None
+
+
+def test_what_a_guest_gets_ends_on_a_marked_host_that_has_not_begun_it(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    tasks.begin(cell, ONE, asking(Task.ATTACHING_VOLUME, frozenset({State.ACTIVE})), context("req-v"), NOW)
+    mark(cell, NOW + 50)
+    assert len(fences.settle(cell, MARKED, NOW, 10).ended) == 1
+    assert tasks.may_act(cell, ONE, 1, HOST, Task.ATTACHING_VOLUME, "req-v", NOW) is False
 
 
 def test_a_fence_that_has_taken_effect_is_not_taken_back(cell: sa.Connection) -> None:

@@ -6,10 +6,12 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import deletes, evacuations, listing, swaps, tasks, volumes
+from skep.database.cell import agents, deletes, evacuations, fences, listing, swaps, tasks, volumes
 from skep.database.cell.tables import instances
 from skep.domain.actions import ACTIONS, ASSIST, SWAP, UNASSIST, EvacuateTo
 from skep.domain.guests import GuestKnown, GuestSeen, correction
+from skep.domain.hosts import AgentIdentity
+from skep.domain.ids import Incarnation, NodeUuid
 from skep.domain.instances import PowerState, State, Task
 from skep.domain.volumes import (
     AssistedSnapshot,
@@ -99,6 +101,29 @@ def test_a_host_that_was_silent_too_long_copies_again(cell: sa.Connection) -> No
     assert cell.execute(sa.select(instances.c.in_doubt_at)).scalar_one() is None
     assert done(cell)
     assert said(cell) == msgspec.structs.replace(MEANT, over=True, copied=True)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_host_that_is_marked_as_dead_may_come_back_with_the_other_volume(
+    cell: sa.Connection, comes_back: bool
+) -> None:
+    """Neither volume is let go of before that, or before the fence takes effect."""
+    begin(cell)
+    assert may_act(cell)
+    node = NodeUuid(f"node-{HOST}")
+    agents.register(cell, AgentIdentity(node=node, host=HOST, process=Incarnation("a")), 1)
+    assert fences.mark(cell, node, NOW, NOW)
+    fences.settle(cell, fences.FencedHost(node=node, host=HOST, in_effect=False), NOW, 10)
+    assert (said(cell), waits(cell)) == (MEANT, False)
+    if comes_back:
+        fences.came_back(cell, node)
+        assert done(cell)
+    else:
+        assert fences.take_effect(cell, node, NOW)
+        fences.close(cell, fences.FencedHost(node=node, host=HOST), NOW, 10)
+        assert not done(cell)
+    assert said(cell) == msgspec.structs.replace(MEANT, over=True, copied=comes_back)
+    assert waits(cell)
 
 
 def test_a_task_that_never_began_leaves_the_old_volume(cell: sa.Connection) -> None:

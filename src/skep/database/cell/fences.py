@@ -131,11 +131,14 @@ def take_effect(connection: sa.Connection, node: NodeUuid, now: int) -> bool:
 def settle(connection: sa.Connection, host: FencedHost, now: int, limit: int) -> Closed:
     """Wait no more for a marked host: close up to `limit` attempts that their rows have left behind; end its tasks.
 
-    All of this is given up already, whatever the host may say. Servers that are there stay as they are.
+    All of this is given up already, whatever the host may say. Servers that are there stay as they are. So do tasks of
+    which the host alone knows whether a guest has a volume or an interface: it may come back with the guest, and what
+    is let go of meanwhile others may get.
     """
     if not _is_marked(connection, host.node):
         return Closed()
-    ended = _settled(connection, tasks.of(connection, row.host == host.host, limit), now)
+    over = tasks.of(connection, sa.and_(row.host == host.host, tasks.ENDS_WITHOUT_HOST), limit)
+    ended = _settled(connection, over, now, tasks.ENDS_WITHOUT_HOST)
     rests = sa.or_(resting.awaited(attempt.host), resting.resting(row.uuid))
     # The disks that a move left there may be wanted back.
     given_up = sa.and_(attempts.STALE, sa.or_(NOT_BUILT, row.task == Task.DELETING.value))
@@ -207,9 +210,14 @@ def _finish_deletes(connection: sa.Connection, released: Iterable[ClaimKey], now
     return [one for one in over if one is not None]
 
 
-def _settled(connection: sa.Connection, of_host: Iterable[tasks.HostTask], now: int) -> list[Ended]:
+def _settled(
+    connection: sa.Connection,
+    of_host: Iterable[tasks.HostTask],
+    now: int,
+    only_if: sa.ColumnElement[bool] | None = None,
+) -> list[Ended]:
     why = f"The host of the server was fenced: {tasks.UNKNOWN}"
-    over = [tasks.settle(connection, task, now, why) for task in of_host]
+    over = [tasks.settle(connection, task, now, why, only_if) for task in of_host]
     return [one for one in over if one is not None]
 
 

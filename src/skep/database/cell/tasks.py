@@ -29,6 +29,7 @@ from skep.domain.actions import (
     ON_HOSTS,
     PLUG,
     PLUG_INTERFACE,
+    REPEATED,
     SWAP,
     UNASSIST,
     UNPLUG,
@@ -72,6 +73,10 @@ _ON_HOSTS = sa.and_(
     row.host.is_not(None),
 )
 """The first part makes SQLite see that `instances_tasks` holds all of them."""
+
+ENDS_WITHOUT_HOST = sa.or_(row.task.not_in(constants(REPEATED)), row.acted_id.is_distinct_from(row.task_id))
+"""Of tasks: they may be ended while their host may come back with the guest. Of the others it alone knows which volumes
+and interfaces the guest has."""
 
 _NOT_STORED = sa.or_(*(action_events.c.details.startswith(failure.because("")) for failure in StoreFailure))
 
