@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from skep.audit.difference import Difference
 from skep.audit.sources import Sources
+from skep.database import Connection, clocks
 from skep.database.api import instance_mappings as mappings
 from skep.database.api import volume_holders
 from skep.database.cell import volumes
@@ -67,7 +68,11 @@ async def look(sources: Sources, difference: Difference) -> bool:
     is attached anew.
     """
     subject = InstanceUuid(difference.subject)
-    return await sources.api.write(partial(volume_holders.have_looked_at, instance=subject, now=Clock().now()))
+
+    def unit(connection: Connection) -> bool:
+        return volume_holders.have_looked_at(connection, subject, clocks.now(connection, Clock()))
+
+    return await sources.api.write(unit)
 
 
 def _shown(attachments: Sequence[VolumeAttachment]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import httpx
 
 from skep.config.authorities import authorities
 from skep.config.sections import Config
+from skep.database import Connection, clocks
 from skep.database.api import port_holders
 from skep.database.engine import Database
 from skep.domain.clock import Clock
@@ -70,7 +71,7 @@ def zone_rules(config: Config) -> ZoneRules:
 
 
 class ApiPortLedger:
-    """A `PortLedger` in the API database."""
+    """A `PortLedger` in the API database, by whose clock a super conductor judges what is noted here."""
 
     def __init__(self, api: Database, clock: Clock) -> None:
         self._api = api
@@ -78,11 +79,13 @@ class ApiPortLedger:
 
     async def hold(self, wanted: Mapping[InstanceUuid, int]) -> Collection[InstanceUuid]:
         """Note that attempts of builds make ports."""
-        return await self._api.write(partial(port_holders.hold, wanted=wanted, now=self._clock.now()))
+        return await self._api.write(lambda connection: port_holders.hold(connection, wanted, self._now(connection)))
 
     async def hold_living(self, instance: InstanceUuid) -> bool:
         """Note that a server that is there gets a port."""
-        return await self._api.write(partial(port_holders.hold_living, instance=instance, now=self._clock.now()))
+        return await self._api.write(
+            lambda connection: port_holders.hold_living(connection, instance, self._now(connection))
+        )
 
     async def releasable(self, held: Mapping[InstanceUuid, int]) -> Collection[InstanceUuid]:
         """Return those servers that may have ports and may lose them."""
@@ -90,11 +93,13 @@ class ApiPortLedger:
 
     async def hold_ended(self, servers: Mapping[InstanceUuid, bool]) -> Collection[InstanceUuid]:
         """Return those servers that may have ports."""
-        return await self._api.write(partial(port_holders.hold_ended, servers=servers, now=self._clock.now()))
+        return await self._api.write(
+            lambda connection: port_holders.hold_ended(connection, servers, self._now(connection))
+        )
 
     async def look_soon(self, servers: Collection[InstanceUuid]) -> None:
         """Have servers looked at."""
-        await self._api.write(partial(port_holders.look_soon, servers=servers, now=self._clock.now()))
+        await self._api.write(lambda connection: port_holders.look_soon(connection, servers, self._now(connection)))
 
     async def gone(self, servers: Collection[InstanceUuid]) -> Collection[InstanceUuid]:
         """Return those servers that do not live."""
@@ -102,4 +107,9 @@ class ApiPortLedger:
 
     async def hold_gone(self, instance: InstanceUuid) -> bool:
         """Note that a server that is gone may have ports."""
-        return await self._api.write(partial(port_holders.hold_gone, instance=instance, now=self._clock.now()))
+        return await self._api.write(
+            lambda connection: port_holders.hold_gone(connection, instance, self._now(connection))
+        )
+
+    def _now(self, connection: Connection) -> int:
+        return clocks.now(connection, self._clock)

@@ -19,7 +19,7 @@ from skep.database.cell.tables import attempts
 from skep.database.cell.tables import instances as rows
 from skep.domain.actions import ACTIONS
 from skep.domain.builds import failure
-from skep.domain.clock import Clock
+from skep.domain.clock import SECOND, Clock
 from skep.domain.errors import Unavailable
 from skep.domain.instances import PowerState, State
 from skep.domain.volumes import ServerVolume
@@ -45,7 +45,14 @@ class Stage:
         access = SimpleNamespace(read=self._in(cell), write=self._in(cell), cell=SimpleNamespace(uuid="c", name="c"))
         self.access = cast(CellAccess, access)
         database = SimpleNamespace(read=self._in(api), write=self._in(api))
-        parts = SimpleNamespace(api=database, volumes=self.service, clock=Clock())
+        parts = SimpleNamespace(
+            api=database,
+            volumes=self.service,
+            clock=Clock(),
+            cell=lambda _uuid: access,
+            after=lambda seconds: Clock().now() + round(seconds * SECOND),
+            volume_look_seconds=3600.0,
+        )
         self.second, self.other = (SecondAttachments(cast(Parts, parts)) for _ in range(2))
         self.story = VolumesOfServers(cast(Parts, parts))
 

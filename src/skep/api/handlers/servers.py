@@ -15,10 +15,11 @@ from skep.api.handlers.server_lookup import CellUnreadable, change, find, find_l
 from skep.api.handlers.server_views import view_for
 from skep.api.requests import Answer, ApiRequest
 from skep.api.schemas.server_answers import PARTIAL_SINCE
-from skep.database import Connection
+from skep.database import Connection, clocks
 from skep.database.api import build_requests, ends
 from skep.database.api import instance_mappings as mappings
 from skep.database.api.instance_mappings import Mapping
+from skep.domain.clock import Clock
 from skep.domain.context import RequestContext
 from skep.domain.errors import BadRequest, Conflict, NotFound, SkepError
 from skep.domain.ids import InstanceUuid
@@ -134,7 +135,7 @@ async def delete(request: ApiRequest) -> Answer:
         refuse_if_locked(request, found.instance)
         bound = False
     services = request.services
-    unit = partial(_delete, uuid=uuid, context=request.context, now=services.clock.now(), unless_locked=bound)
+    unit = partial(_delete, uuid=uuid, context=request.context, clock=services.clock, unless_locked=bound)
     await services.database.write(unit, intake=True)
     try:
         await services.transport.cast(SUPER_CONDUCTOR, DeleteInstances(), request.context)
@@ -144,11 +145,15 @@ async def delete(request: ApiRequest) -> Answer:
 
 
 def _delete(
-    connection: Connection, uuid: InstanceUuid, context: RequestContext, now: int, *, unless_locked: bool
+    connection: Connection, uuid: InstanceUuid, context: RequestContext, clock: Clock, *, unless_locked: bool
 ) -> None:
-    """Delete a server that has no cell with all that hangs on it, or note that it is to be deleted."""
+    """Delete a server that has no cell with all that hangs on it, or note that it is to be deleted.
+
+    By the database's clock, for a super conductor judges by it when what is under way for the server must have ended.
+    """
     mapping = mappings.get(connection, uuid)
     if mapping is None or mapping.deleted_at is not None:
         raise NotFound(f"Instance {uuid} could not be found.")
+    now = clocks.now(connection, clock)
     if not ends.end_unplaced(connection, uuid, now):
         mappings.intend_delete(connection, uuid, context, now, unless_locked=unless_locked)

@@ -15,6 +15,7 @@ from skep.api.cells import read_cell
 from skep.api.handlers.server_actions import begin_with, check_able, check_without_task
 from skep.api.handlers.server_lookup import LocatedServer
 from skep.api.requests import ApiRequest
+from skep.database import Connection, clocks
 from skep.database.api import volume_holders
 from skep.database.cell import swaps
 from skep.database.cell import volumes as cell_volumes
@@ -110,9 +111,15 @@ async def give_back(request: ApiRequest, found: LocatedServer, attachment_id: st
 
 
 async def hold(request: ApiRequest, instance: InstanceUuid) -> None:
-    """Note that a server may have volumes. Raises NotFound where it is being deleted."""
+    """Note that a server may have volumes. Raises NotFound where it is being deleted.
+
+    A super conductor judges by the database's clock when what is asked for must have ended, so it is noted by that one.
+    """
     services = request.services
-    unit = partial(volume_holders.hold_living, instance=instance, now=services.clock.now())
+
+    def unit(connection: Connection) -> bool:
+        return volume_holders.hold_living(connection, instance, clocks.now(connection, services.clock))
+
     if not await services.database.write(unit, intake=True):
         raise NotFound(f"Instance {instance} could not be found.")
 
