@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ from skep.neighbours.volumes.base import (
 from skep.neighbours.volumes.cinder.of_users import ZoneRules
 from skep_lab.cinder_twin.app import PAGE
 from skep_lab.cinder_twin.served import SKEP, ServedTwin, grant, served_twin
-from skep_lab.cinder_twin.store import SHARED_TYPE, TwinCaller
+from skep_lab.cinder_twin.store import SHARED_TYPE, TwinAttachment, TwinCaller
 from tests.support.cinder import adapter
 
 
@@ -105,6 +106,33 @@ class TestOfTwin(OverTwin, VolumesContractBase):
         found = await world.given(world.wanted(server, *[blank()] * count))
         assert [one.position for one in found] == list(range(count))
         assert len(twin.store.volumes) == count
+
+    @pytest.mark.parametrize("goes", [False, True])
+    async def test_more_attachments_than_one_answer_has(
+        self, world: VolumesWorld, twin: ServedTwin, monkeypatch: pytest.MonkeyPatch, goes: bool
+    ) -> None:
+        """All are found, also where the one that ends an answer goes before the next is asked for."""
+        servers, count = [world.server() for _ in range(3)], 2 * PAGE
+        caller = TwinCaller(project_id=world.project)
+        twin.store.looks = 0
+        for number in range(count):
+            volume = twin.store.create_volume(caller, {"size": 1})
+            volume.status = "available"
+            fields = {"volume_uuid": volume.id, "instance_uuid": servers[number % 3]}
+            twin.store.create_attachment(caller, fields)
+        there, listed = list(twin.store.attachments), twin.store.attachments_of
+
+        def lists(*given: Any, **said: Any) -> list[TwinAttachment]:
+            found = list(listed(*given, **said))
+            if goes and len(found) == count:
+                twin.store.attachments.pop(there[PAGE])
+            return found
+
+        monkeypatch.setattr(twin.store, "attachments_of", lists)
+        held = await world.volumes.held()
+        assert sorted(one.id for some in held.values() for one in some) == sorted(there)
+        assert {server: len(some) for server, some in held.items()} == dict(zip(servers, (34, 33, 33), strict=True))
+        assert len((await world.volumes.of_servers([servers[1]]))[servers[1]]) == 33
 
     async def test_zones(
         self, world: VolumesWorld, twin: ServedTwin, credentials: ServiceCredentials, clock: SteppedClock

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -26,12 +26,14 @@ from skep_lab.cinder_twin.store import (
 
 FAULTS = {400: "badRequest", 401: "unauthorized", 404: "itemNotFound", 409: "conflictingRequest", 413: "overLimit"}
 PAGE = 50
-"""Most volumes of one answer."""
+"""Most volumes, or attachments, of one answer."""
 NEWEST = 71
 FILTERS = ("name", "status")
 """What lists are told to choose by, beside metadata."""
 ATTACHMENTS, COMPLETION = 27, 44
 """Minor microversions since which there is such a thing."""
+
+ListedT = TypeVar("ListedT", TwinVolume, TwinAttachment)
 
 Handler: TypeAlias = Callable[[VolumeStore, TwinCaller, Request], Awaitable[Response]]
 
@@ -59,13 +61,23 @@ async def _list_volumes(store: VolumeStore, caller: TwinCaller, request: Request
         raise TwinRefuses(400, "Invalid filter metadata") from error
     of_all = "all_tenants" in request.query_params
     found = [one for one in store.listed(caller, of_all=of_all, metadata=metadata) if _is_wanted(request, one)]
-    marker = request.query_params.get("marker")
-    begins = next((index + 1 for index, one in enumerate(found) if one.id == marker), 0)
-    page = found[begins : begins + PAGE]
+    page = _page(request, found)
     answer: dict[str, Any] = {"volumes": [_volume(store, caller, one) for one in page]}
-    if begins + PAGE < len(found):
+    if page and page[-1] is not found[-1]:
         answer["volumes_links"] = [{"rel": "next", "href": f"{request.url}&marker={page[-1].id}"}]
     return JSONResponse(answer)
+
+
+def _page(request: Request, found: Sequence[ListedT]) -> Sequence[ListedT]:
+    """Return what of a list Cinder gives at a time: what is behind its marker, which has to be there."""
+    marker = request.query_params.get("marker")
+    if marker is None:
+        return found[:PAGE]
+    ids = [one.id for one in found]
+    if marker not in ids:
+        raise TwinRefuses(404, f"{marker} could not be found.")
+    begins = ids.index(marker) + 1
+    return found[begins : begins + PAGE]
 
 
 def _is_wanted(request: Request, one: TwinVolume | TwinSnapshot) -> bool:
@@ -181,8 +193,9 @@ async def _create_attachment(store: VolumeStore, caller: TwinCaller, request: Re
 
 async def _list_attachments(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:
     of_all, instance = "all_tenants" in request.query_params, request.query_params.get("instance_id")
-    found = store.attachments_of(caller, instance, of_all=of_all)
-    return JSONResponse({"attachments": [_attachment(one) for one in found]})
+    newest_first = [*store.attachments_of(caller, instance, of_all=of_all)][::-1]
+    # Unlike lists of volumes, this one has no links to further pages.
+    return JSONResponse({"attachments": [_attachment(one) for one in _page(request, newest_first)]})
 
 
 async def _show_attachment(store: VolumeStore, caller: TwinCaller, request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -95,19 +95,31 @@ class CinderCalls:
         return CinderCalls(self._session.of_project(project_id), self._endpoint, as_service=False)
 
     async def listed(self, kind: VolumeKind[FormT], *given: tuple[str, str]) -> list[FormT]:
-        """Return all of a kind that the parameters select. Raises CinderRefused, Unavailable."""
+        """Return all of a kind that the parameters select. Raises CinderRefused, Unavailable.
+
+        Cinder gives so many at a time as it is set to (`osapi_max_limit`). Where a page does not say whether there are
+        more, it is asked until there is nothing new.
+        """
         found: dict[str, FormT] = {}
-        marker: list[tuple[str, str]] = []
+        before: list[str] = []
+        says_more = kind.few_by is None or any(name == kind.few_by for name, _ in given)
         for _ in range(MOST_PAGES):
-            answer = await self.answer("GET", f"/{kind.listed}?{urllib.parse.urlencode([*given, *marker])}")
+            marker = [("marker", one) for one in before[-1:]]
+            try:
+                answer = await self.answer("GET", f"/{kind.listed}?{urllib.parse.urlencode([*given, *marker])}")
+            except CinderRefused as error:
+                if error.status != 404 or not before:
+                    raise
+                # That one is gone meanwhile: what stood before it tells the place as well.
+                before.pop()
+                continue
             # Types have one more member in their bodies than in their path.
             page = read(answer.get(kind.members, answer.get(f"volume_{kind.members}")), list[kind.form])  # type: ignore[name-defined]
             new = {one.id: one for one in page if one.id not in found}
             found |= new
-            links = answer.get(f"{kind.members}_links")
-            if not new or not isinstance(links, list) or not any(_is_next(one) for one in links):
+            if not new or (says_more and not _has_next(answer, kind)):
                 return list(found.values())
-            marker = [("marker", page[-1].id)]
+            before = [one.id for one in page]
         raise nonsense(SERVICE, f"there are more than {MOST_PAGES} pages of {kind.members}")
 
     async def shown(self, kind: VolumeKind[FormT], resource_id: str) -> FormT | None:
@@ -237,5 +249,6 @@ def _path(kind: VolumeKind[FormT], resource_id: str) -> str:
     return f"/{kind.members}/{urllib.parse.quote(resource_id, safe='')}"
 
 
-def _is_next(link: Any) -> bool:
-    return isinstance(link, dict) and link.get("rel") == "next"
+def _has_next(answer: Mapping[str, Any], kind: VolumeKind[FormT]) -> bool:
+    links = answer.get(f"{kind.members}_links")
+    return isinstance(links, list) and any(isinstance(one, dict) and one.get("rel") == "next" for one in links)

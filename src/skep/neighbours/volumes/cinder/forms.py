@@ -111,6 +111,8 @@ class VolumeKind(msgspec.Struct, Generic[FormT], frozen=True):
     listed: str
     """Where many are listed with all that is read of them."""
     form: type[FormT]
+    few_by: str | None = None
+    """A list of it does not say whether there are more, but by this parameter there are few. None: it says so."""
 
     @property
     def members(self) -> str:
@@ -125,5 +127,5 @@ class VolumeKind(msgspec.Struct, Generic[FormT], frozen=True):
 
 VOLUMES = VolumeKind("volume", "volumes/detail", CinderVolume)
 SNAPSHOTS = VolumeKind("snapshot", "snapshots/detail", CinderSnapshot)
-ATTACHMENTS = VolumeKind("attachment", "attachments/detail", CinderAttachment)
+ATTACHMENTS = VolumeKind("attachment", "attachments/detail", CinderAttachment, few_by="instance_id")
 TYPES = VolumeKind("volume type", "types", CinderType)
