@@ -107,7 +107,10 @@ USER_ROUTES: tuple[tuple[str, str, Handler], ...] = (("GET", "/events", events.o
 """What Skep serves to users beside the compute API: method, path below `USER_PREFIX`, what answers."""
 
 OF_USERS = frozenset(does for _method, _path, does in USER_ROUTES)
-"""Handlers whose requests count for the limits of the compute API: those of projects and of addresses."""
+"""Handlers whose requests count for the limits of the compute API: those of projects and of addresses.
+
+Of others that owners may ask too, theirs count, and those of operators do not.
+"""
 
 FOR_OWNERS = frozenset({placement.show, events.of_project})
 """Handlers that decide themselves who may see what; all others are for admins."""
@@ -182,9 +185,10 @@ def _endpoint(handler: Handler) -> Callable[[AdminServices, Request], Awaitable[
     async def answer(services: AdminServices, request: Request) -> Response:
         if handler in FOR_NEW_HOSTS:
             return await answered(services, request, bearer(request))
-        counts = handler in OF_USERS
-        caller = await (authenticate_counted if counts else authenticate)(services, request)
+        of_users = handler in FOR_OWNERS
+        caller = await (authenticate_counted if of_users else authenticate)(services, request)
         request.state.caller = caller.context
+        counts = handler in OF_USERS or (of_users and not caller.context.is_admin)
         with services.limits.project(caller.context) if counts else nullcontext():
             _authorize(handler, caller)
             return await answered(services, request, caller)

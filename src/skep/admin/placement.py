@@ -114,6 +114,7 @@ def _view(
         "deleted": mapping.deleted_at is not None,
         "attempts": [explanations.attempt(record, admin=admin) for record in tried],
         "actions": lives.view(life, admin=admin),
+        "more_actions": life.more_actions,
     }
     if admin:
         view |= {

@@ -125,6 +125,7 @@ class PlacementOfServer(TypedDict):
     deleted: bool
     attempts: list[ShownAttempt]
     actions: list[ShownActionOfLife]
+    more_actions: bool
     project_id: NotRequired[str]
     cell: NotRequired[str | None]
     host: NotRequired[str | None]

@@ -123,6 +123,8 @@ def _head(placement: Record) -> Iterator[str]:
         yield f"  {_fault(placement)}"
     if placement.get("fault_details") and not any(one["explanation"] for one in placement["attempts"]):
         yield f"  {placement['fault_details']}"
+    if placement.get("more_actions"):
+        yield f"  its newest {counted(len(placement['actions']), 'action')} are told; there are earlier ones"
 
 
 def _fault(placement: Record) -> str:

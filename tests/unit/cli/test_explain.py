@@ -87,6 +87,13 @@ def test_an_owner_reads_why_an_action_failed() -> None:
     ]
 
 
+def test_a_life_of_which_the_beginning_is_not_told_says_so() -> None:
+    newest = [done("lock", 10), done("unlock", 20)]
+    said = "  its newest 2 actions are told; there are earlier ones"
+    assert said in explain.text(placement(actions=newest, more_actions=True)).splitlines()
+    assert "earlier" not in explain.text(placement(actions=newest, more_actions=False))
+
+
 def test_a_life_is_told_in_order() -> None:
     failed = {"event": "cold_migrate", "host": "h1", "result": "Error", "details": "No valid host was found"}
     move = {"id": "m1", "type": "migration", "status": "finished", "source": "h1", "destination": "h2"}

@@ -76,7 +76,7 @@ def test_it_comes_back_over_the_row_that_it_left(cell: sa.Connection) -> None:
     assert work is not None
     packed = travels.pack(cell, ONE)
     before = columns(cell)
-    past = [(one.action, one.request_id, one.started_at) for one in actions.list_of(cell, ONE)]
+    past = [(one.action, one.request_id, one.started_at) for one in actions.list_of(cell, ONE, limit=9)]
     events = [actions.events_of(cell, ONE, request) for _, request, _ in past]
 
     assert moves.linger(cell, ONE, attempt + 1, NOW + 5)
@@ -105,7 +105,7 @@ def test_it_comes_back_over_the_row_that_it_left(cell: sa.Connection) -> None:
         attempt + 9,
         attempt + 9,
     )
-    assert [(one.action, one.request_id, one.started_at) for one in actions.list_of(cell, ONE)] == past
+    assert [(one.action, one.request_id, one.started_at) for one in actions.list_of(cell, ONE, limit=9)] == past
     assert [actions.events_of(cell, ONE, request) for _, request, _ in past] == events
     assert attempts.history(cell, ONE)[-1].role == "unshelve"
     server = instances.get(cell, ONE)
@@ -113,5 +113,5 @@ def test_it_comes_back_over_the_row_that_it_left(cell: sa.Connection) -> None:
     assert (server.state, server.task) == (State.SHELVED_OFFLOADED, Task.UNSHELVING)
 
     builds.unstage(cell, ONE, attempt + 9)
-    assert actions.list_of(cell, ONE) == []
+    assert actions.list_of(cell, ONE, limit=9) == []
     assert [actions.events_of(cell, ONE, request) for _, request, _ in past] == [[] for _ in past]

@@ -29,6 +29,8 @@ PAGED_SINCE = 58
 EVENTS_FOR_ALL_SINCE = 51
 HOSTS_SINCE = 62
 DETAILS_SINCE = 84
+MOST = 2**31
+"""Actions of a server: all of them."""
 
 _Attempts: TypeAlias = tuple[list[AttemptRecord], list[CellUuid]]
 """The attempts of a server in its cell, and the cells that it has left."""
@@ -96,7 +98,7 @@ async def _actions(request: ApiRequest, found: LocatedServer) -> list[Action]:
     uuid = found.instance.uuid
 
     def unit(connection: Connection) -> tuple[list[Action], _Attempts]:
-        return actions.list_of(connection, uuid), _attempts_in(connection, uuid)
+        return actions.list_of(connection, uuid, limit=MOST), _attempts_in(connection, uuid)
 
     listed, attempted = await read_cell(request.services, found.cell, unit)
     tried = await _with_earlier(request, found, attempted)

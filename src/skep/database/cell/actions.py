@@ -154,16 +154,17 @@ def ended(connection: sa.Connection, over: Ended) -> None:
     )
 
 
-def list_of(connection: sa.Connection, instance: InstanceUuid) -> list[Action]:
-    """Return the actions of an instance, newest first."""
-    found = connection.execute(_OF_ONE, {"of": instance}).mappings()
+def list_of(connection: sa.Connection, instance: InstanceUuid, *, limit: int) -> list[Action]:
+    """Return the newest actions of an instance, so many at most, newest first."""
+    found = connection.execute(_NEWEST, {"of": instance, "most": limit}).mappings()
     return [Action(**{key: one[key] for key in Action.__struct_fields__}) for one in found]
 
 
-_OF_ONE = (
+_NEWEST = (
     sa.select(actions)
     .where(actions.c.instance == sa.bindparam("of"))
     .order_by(actions.c.started_at.desc(), actions.c.request_id)
+    .limit(sa.bindparam("most", type_=sa.Integer))
 )
 """Made once: clients ask for the actions of servers again and again."""
 
@@ -178,12 +179,20 @@ def events_of(connection: sa.Connection, instance: InstanceUuid, request_id: str
     return [_event(one) for one in found]
 
 
-def all_events(connection: sa.Connection, instance: InstanceUuid) -> list[ActionEvent]:
-    """Return the events of all actions of an instance, oldest first."""
-    found = connection.execute(
-        sa.select(action_events).where(action_events.c.instance == instance).order_by(action_events.c.id)
-    ).mappings()
+def events_of_newest(connection: sa.Connection, instance: InstanceUuid, *, limit: int) -> list[ActionEvent]:
+    """Return the events of the newest actions of an instance, as `list_of` has them, oldest first."""
+    found = connection.execute(_EVENTS_OF_NEWEST, {"of": instance, "most": limit}).mappings()
     return [_event(one) for one in found]
+
+
+_EVENTS_OF_NEWEST = (
+    sa.select(action_events)
+    .where(
+        action_events.c.instance == sa.bindparam("of"),
+        action_events.c.request_id.in_(_NEWEST.with_only_columns(actions.c.request_id)),
+    )
+    .order_by(action_events.c.id)
+)
 
 
 def _event(found: sa.RowMapping) -> ActionEvent:
