@@ -8,7 +8,7 @@ import msgspec
 
 from skep.api.views.servers import host_id
 from skep.database.api.instance_mappings import Mapping
-from skep.database.cell.actions import Action, ActionEvent
+from skep.database.cell.actions import CREATE, Action, ActionEvent
 from skep.domain.builds import AttemptRecord
 from skep.domain.clock import isoformat_micro
 from skep.domain.instances import Instance
@@ -40,7 +40,7 @@ def create_of(instance: Instance) -> Action:
     return Action(
         instance=instance.uuid,
         request_id=instance.request_id,
-        action="create",
+        action=CREATE,
         user_id=instance.user_id,
         project_id=instance.project_id,
         started_at=instance.created_at,
@@ -52,7 +52,7 @@ def known_create(mapping: Mapping, user_id: str) -> Action:
     return Action(
         instance=mapping.instance,
         request_id=mapping.request_id,
-        action="create",
+        action=CREATE,
         user_id=user_id,
         project_id=mapping.project_id,
         started_at=mapping.created_at,

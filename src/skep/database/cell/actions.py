@@ -17,6 +17,9 @@ from skep.domain.instances import Instance
 from skep.domain.vifs import LostPort
 from skep.domain.wording import without_hosts
 
+CREATE = "create"
+_LATEST = 2**63 - 1
+
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a user asked of an instance."""
@@ -24,7 +27,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     instance: InstanceUuid
     request_id: str
     action: str
-    """`create`, or `Action.record`."""
+    """`CREATE`, or `Action.record`."""
     user_id: str
     project_id: str
     started_at: int
@@ -46,6 +49,20 @@ class ActionEvent(msgspec.Struct, frozen=True, kw_only=True):
     """`Success` or `Error`"""
     traceback: str | None = None
     details: str | None = None
+
+
+class ActionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which actions of an instance are wanted, newest first. Times are microseconds since the epoch."""
+
+    limit: int
+    marker: str | None = None
+    """The request of the one after which they begin."""
+    since: int = -_LATEST
+    before: int = _LATEST
+
+    def takes(self, action: Action) -> bool:
+        """Tell whether an action changed for the last time within the time that is asked for."""
+        return self.since <= (action.updated_at or action.started_at) <= self.before
 
 
 def begin(connection: sa.Connection, new: Sequence[Action]) -> None:
@@ -156,8 +173,7 @@ def ended(connection: sa.Connection, over: Ended) -> None:
 
 def list_of(connection: sa.Connection, instance: InstanceUuid, *, limit: int) -> list[Action]:
     """Return the newest actions of an instance, so many at most, newest first."""
-    found = connection.execute(_NEWEST, {"of": instance, "most": limit}).mappings()
-    return [Action(**{key: one[key] for key in Action.__struct_fields__}) for one in found]
+    return [_action(one) for one in connection.execute(_NEWEST, {"of": instance, "most": limit}).mappings()]
 
 
 _NEWEST = (
@@ -166,7 +182,49 @@ _NEWEST = (
     .order_by(actions.c.started_at.desc(), actions.c.request_id)
     .limit(sa.bindparam("most", type_=sa.Integer))
 )
-"""Made once: clients ask for the actions of servers again and again."""
+
+
+def page_of(connection: sa.Connection, instance: InstanceUuid, query: ActionQuery) -> list[Action] | None:
+    """Return the actions of an instance that a query wants, newest first; None where its marker names none.
+
+    A create is among them whenever it changed: what became of it stands in its attempts.
+    """
+    began: int | None = _LATEST
+    if query.marker is not None:
+        began = began_at(connection, instance, query.marker)
+        if began is None:
+            return None
+    wanted = {
+        "of": instance,
+        "most": query.limit,
+        "began": began,
+        "marker": query.marker or "",
+        "since": query.since,
+        "before": query.before,
+    }
+    return [_action(one) for one in connection.execute(_PAGE, wanted).mappings()]
+
+
+_PAGE = _NEWEST.where(
+    actions.c.started_at <= sa.bindparam("began"),
+    sa.or_(actions.c.started_at < sa.bindparam("began"), actions.c.request_id > sa.bindparam("marker")),
+    sa.or_(
+        actions.c.action == CREATE,
+        sa.func.coalesce(actions.c.updated_at, actions.c.started_at).between(
+            sa.bindparam("since"), sa.bindparam("before")
+        ),
+    ),
+)
+"""Made once: clients ask for the actions of servers again and again. The first bound is what the index can find."""
+
+
+def one_of(connection: sa.Connection, instance: InstanceUuid, request_id: str) -> Action | None:
+    """Return the action of an instance that a request asked for."""
+    found = connection.execute(_ONE, {"of": instance, "asked": request_id}).mappings().first()
+    return None if found is None else _action(found)
+
+
+_ONE = sa.select(actions).where(_MINE)
 
 
 def events_of(connection: sa.Connection, instance: InstanceUuid, request_id: str) -> list[ActionEvent]:
@@ -193,6 +251,10 @@ _EVENTS_OF_NEWEST = (
     )
     .order_by(action_events.c.id)
 )
+
+
+def _action(found: sa.RowMapping) -> Action:
+    return Action(**{key: found[key] for key in Action.__struct_fields__})
 
 
 def _event(found: sa.RowMapping) -> ActionEvent:

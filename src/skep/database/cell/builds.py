@@ -135,7 +135,7 @@ def stage(connection: sa.Connection, staged: Sequence[Staged], now: int) -> set[
     actions.begin(
         connection,
         [
-            actions.action_of(one.instance.uuid, "create", one.context, one.instance.created_at)
+            actions.action_of(one.instance.uuid, actions.CREATE, one.context, one.instance.created_at)
             for one in staged
             if one.traveller is None
         ],

@@ -183,7 +183,7 @@ def remake(connection: sa.Connection, guest: FoundGuest, spec: RequestSpec, cont
     }
     made = connection.execute(insert(connection, instances).values(values).on_conflict_do_nothing()).rowcount
     if made == 1:
-        actions.begin(connection, [actions.action_of(instance.uuid, "create", context, instance.created_at)])
+        actions.begin(connection, [actions.action_of(instance.uuid, actions.CREATE, context, instance.created_at)])
         recovery.adopt(connection, instance.uuid, Adopt(guest), now)
     return made == 1
 
