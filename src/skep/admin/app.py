@@ -36,12 +36,12 @@ from skep.admin import (
     plans,
     recovery,
 )
-from skep.admin.callers import Caller, authenticate, authenticate_counted, bearer
+from skep.admin.callers import Caller, authenticate, new_host
 from skep.admin.event_streams import LAST_EVENT, is_wanted
 from skep.admin.requests import AdminRequest, Handler
 from skep.admin.services import AdminServices
 from skep.domain.credentials import ScopeKind
-from skep.domain.errors import Forbidden, Unauthenticated
+from skep.domain.errors import Forbidden
 from skep.http.answers import json_response
 from skep.http.application import application, paths
 from skep.http.bodies import read_limited
@@ -107,7 +107,7 @@ USER_ROUTES: tuple[tuple[str, str, Handler], ...] = (("GET", "/events", events.o
 """What Skep serves to users beside the compute API: method, path below `USER_PREFIX`, what answers."""
 
 OF_USERS = frozenset(does for _method, _path, does in USER_ROUTES)
-"""Handlers whose requests count for the limits of the compute API: those of projects and of addresses.
+"""Handlers whose requests count for their projects, as those of the compute API.
 
 Of others that owners may ask too, theirs count, and those of operators do not.
 """
@@ -184,11 +184,10 @@ def _endpoint(handler: Handler) -> Callable[[AdminServices, Request], Awaitable[
 
     async def answer(services: AdminServices, request: Request) -> Response:
         if handler in FOR_NEW_HOSTS:
-            return await answered(services, request, bearer(request))
-        of_users = handler in FOR_OWNERS
-        caller = await (authenticate_counted if of_users else authenticate)(services, request)
+            return await answered(services, request, await new_host(services, request))
+        caller = await authenticate(services, request)
         request.state.caller = caller.context
-        counts = handler in OF_USERS or (of_users and not caller.context.is_admin)
+        counts = handler in OF_USERS or (handler in FOR_OWNERS and not caller.context.is_admin)
         with services.limits.project(caller.context) if counts else nullcontext():
             _authorize(handler, caller)
             return await answered(services, request, caller)
@@ -206,8 +205,6 @@ def _endpoint(handler: Handler) -> Callable[[AdminServices, Request], Awaitable[
             known=handler.facts.query,
         )
         asked.check_query()
-        if handler in FOR_NEW_HOSTS and caller.token is None:
-            raise Unauthenticated("Authorization: expected an enrolment token (`Bearer skep_...`).")
         stream = STREAMS.get(handler)
         if stream is not None and request.method == "GET" and is_wanted(request.headers.get("Accept", "")):
             return await stream(asked, request.headers.get(LAST_EVENT) or None)

@@ -44,14 +44,14 @@ class ListedWholeEvents(TypedDict):
     more: bool
 
 
-@operation(query={**_QUERY, "project": STRING}, headers=(LAST_EVENT,), faults=(410, 429))
+@operation(query={**_QUERY, "project": STRING}, headers=(LAST_EVENT,), faults=(410,))
 async def index(request: AdminRequest) -> ListedWholeEvents:
     """Answer events of all projects behind a cursor, the oldest first."""
     page = await _page(request, request.query.get("project"))
     return {"events": [whole_event(one, page) for one in page.events], "next": page.next, "more": page.more}
 
 
-@operation(query=_QUERY, headers=(LAST_EVENT,), faults=(410, 429))
+@operation(query=_QUERY, headers=(LAST_EVENT,), faults=(410,))
 async def of_project(request: AdminRequest) -> ListedEvents:
     """Answer events of the caller's project behind a cursor, the oldest first."""
     page = await _page(request, _project(request))

@@ -30,7 +30,7 @@ def described() -> dict[str, Any]:
     """Return the document."""
     rows = [(method, PREFIX + path, handler) for method, path, handler in ROUTES]
     rows += [(method, USER_PREFIX + path, handler) for method, path, handler in USER_ROUTES]
-    return document("Skep admin API", rows, version="1", fault=FAULT, security=SECURITY, faults=(404,))
+    return document("Skep admin API", rows, version="1", fault=FAULT, security=SECURITY, faults=(404, 429))
 
 
 if __name__ == "__main__":

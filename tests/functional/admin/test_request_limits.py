@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
+from typing import Any
 
 import httpx
 import pytest
 
 from skep.admin.app import AdminApi
 from skep.domain.context import RequestContext
-from skep.domain.ids import RequestId, UserId
+from skep.domain.credentials import new_token
+from skep.domain.ids import RequestId, UserId, new_uuid
 from skep.http.rates import RateSettings
 from skep.http.request_limits import RequestLimits, RequestLimitSettings
 from skep.neighbours.identity.access_rules import Use
@@ -99,3 +102,41 @@ async def test_users_without_a_token_count_for_their_address(limited: Limited) -
     assert limited.identity.count == 1 + 3, "no further made-up token is looked up"
     assert await limited.statuses(1, "owner") == [200], "who is known is served"
     assert limited.told == ["address"] * 4
+
+
+async def test_nor_has_the_admin_api_more_made_up_tokens_looked_up(limited: Limited) -> None:
+    assert await limited.statuses(1, "admin", "/admin/v1/cells") == [200]
+    assert await limited.statuses(5, "forged", "/admin/v1/cells") == [401] * 3 + [429] * 2
+    assert (await limited.ask("/admin/v1/host-states", {"Authorization": "Bearer skep_a_b"})).status_code == 429
+    assert limited.identity.count == 1 + 3
+    assert await limited.statuses(1, "admin", "/admin/v1/cells") == [200], "an operator who is known is served"
+    assert limited.told == ["address"] * 3
+
+
+async def test_made_up_enrolment_tokens_cost_no_write(
+    admin: Admin, limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[object] = []
+    write = admin.services.database.write
+
+    async def counted(unit: Any, **more: Any) -> Any:
+        written.append(unit)
+        return await write(unit, **more)
+
+    made = await admin.good("POST", "/cells/cell1/enrolment-tokens", json={"uses": 1})
+    monkeypatch.setattr(admin.services.database, "write", counted)
+    body = {"host": "h9", "node": new_uuid(), "public_key": base64.b64encode(b"k" * 32).decode()}
+
+    async def enrol(authorization: str | None) -> int:
+        headers = {} if authorization is None else {"Authorization": authorization}
+        async with httpx.AsyncClient(transport=limited.transport, base_url="http://cloud") as client:
+            return (await client.post("/admin/v1/enrolments", json=body, headers=headers)).status_code
+
+    good = f"Bearer {made['enrolment_token']['secret']}"
+    assert await enrol(good) == 409, "messages stay in this process, so that no host joins it"
+    assert len(written) == 1
+    asked = [await enrol(one) for one in ("Bearer skep_a_x", f"Bearer {new_token().text}", None, "Bearer skep_a_x")]
+    assert asked == [403, 403, 401, 429]
+    assert await enrol(good) == 429, "of the address that made up so many"
+    assert len(written) == 1
+    assert limited.told == ["address"] * 2

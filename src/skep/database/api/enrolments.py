@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import sqlalchemy as sa
 
@@ -48,6 +50,9 @@ class Denied(msgspec.Struct, frozen=True):
     reason: str
 
 
+UNKNOWN = Denied("The enrolment token is not known here: it is of another installation, or was taken back.")
+
+
 def add(connection: sa.Connection, new: EnrolmentToken, token: Token) -> bool:
     """Store a token; tell whether its cell has room for another one. Those that have expired make room."""
     lapsed = sa.select(row.id).where(row.cell == new.cell, row.expires_at <= new.created_at)
@@ -66,12 +71,16 @@ def of_cell(connection: sa.Connection, cell: CellUuid) -> tuple[EnrolmentToken, 
     return tuple(EnrolmentToken(**{name: one[name] for name in names}) for one in connection.execute(query).mappings())
 
 
+def knows(connection: sa.Connection, token: Token) -> bool:
+    """Tell whether a token was made here and not taken back, whatever is left of it."""
+    return _known(connection, token) is not None
+
+
 def use(connection: sa.Connection, token: Token, host: NewHost, now: int) -> Admitted | Denied:
     """Admit a machine by a token, which has one use less then; a repeat by the same machine uses none."""
-    found = connection.execute(sa.select(enrolment_tokens).where(row.id == token.id)).first()
-    right = token.matches(found.secret_hash if found is not None else bytes(32))
-    if found is None or not right:
-        return Denied("The enrolment token is not known here: it is of another installation, or was taken back.")
+    found = _known(connection, token)
+    if found is None:
+        return UNKNOWN
     known = connection.execute(
         sa.select(enrolments).where(enrolled.token == token.id, enrolled.public_key == host.public_key)
     ).first()
@@ -102,3 +111,9 @@ def remove_of(connection: sa.Connection, cell: CellUuid) -> None:
     mine = sa.select(row.id).where(row.cell == cell)
     connection.execute(sa.delete(enrolments).where(enrolled.token.in_(mine)))
     connection.execute(sa.delete(enrolment_tokens).where(row.cell == cell))
+
+
+def _known(connection: sa.Connection, token: Token) -> sa.Row[Any] | None:
+    found = connection.execute(sa.select(enrolment_tokens).where(row.id == token.id)).first()
+    right = token.matches(found.secret_hash if found is not None else bytes(32))
+    return found if right else None
