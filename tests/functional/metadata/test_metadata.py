@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import json
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 import structlog
 
 from skep.api.routes import ROUTES
+from skep.contracts.eventually import eventually
 from skep.domain.guest_documents import ec2, openstack
+from skep.domain.guest_documents.facts import GuestFacts
 from skep.domain.guest_documents.proof import signature
+from skep.metadata import servers as of_servers
 from skep.metadata.app import MAX_PASSWORD, MetadataApi
 from skep.metadata.servers import Servers
+from skep.neighbours.vendor_data import VendorDataTargets, VendorDataUnavailable
 from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT
 from skep_lab.compute_api.servers import CELL1, CELL2, ServersUnderTest, servers_under_test
 from tests.support.public_keys import ssh_key
@@ -190,6 +195,61 @@ async def test_a_server_that_asks_again_and_again_is_looked_up_once(proxy: Proxy
     await proxy.read(server, "/latest/meta-data/hostname")
     proxy.forget()
     assert (await proxy.ask(server, "/latest")).status_code == 503
+
+
+class Vendors:
+    """Services that answer when they are let, with nothing or not at all."""
+
+    def __init__(self, *, fail: bool = False) -> None:
+        self.asked = 0
+        self.go = asyncio.Event()
+        self._fail = fail
+
+    async def of(self, _facts: GuestFacts) -> dict[str, Any]:
+        self.asked += 1
+        await self.go.wait()
+        if self._fail:
+            raise VendorDataUnavailable("The vendor data one cannot be had: it answered 500")
+        return {}
+
+
+def with_vendors(proxy: Proxy, vendors: Vendors) -> None:
+    proxy.servers.vendors = cast(VendorDataTargets, vendors)
+
+
+async def test_services_that_say_nothing_are_asked_once(proxy: Proxy) -> None:
+    vendors = Vendors()
+    with_vendors(proxy, vendors)
+    server, path = await built(proxy), "/openstack/latest/vendor_data2.json"
+    at_once = [asyncio.create_task(proxy.read(server, path)) for _ in range(3)]
+
+    async def is_asked() -> bool:
+        return vendors.asked > 0
+
+    await eventually(is_asked, "the services are asked")
+    at_once.pop().cancel()
+    vendors.go.set()
+    wanted = {"static": {"motd": "welcome"}}
+    assert [json.loads(await one) for one in at_once] == [wanted] * 2
+    for _ in range(2):
+        assert (await proxy.ask(server, PASSWORD_PATH, method="POST", content=b"p")).status_code in (200, 409)
+        assert json.loads(await proxy.read(server, path)) == wanted
+    assert vendors.asked == 1
+    await proxy.read(await built(proxy), path)
+    assert vendors.asked == 2, "of each server"
+
+
+async def test_services_that_fail_are_asked_again_after_a_moment(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    vendors = Vendors(fail=True)
+    vendors.go.set()
+    with_vendors(proxy, vendors)
+    server, path = await built(proxy), "/openstack/latest/vendor_data2.json"
+    assert [(await proxy.ask(server, path)).status_code for _ in range(3)] == [503] * 3
+    assert vendors.asked == 1
+    proxy.servers._told.clear()
+    monkeypatch.setattr(of_servers, "FAILED_SECONDS", -1.0)
+    assert [(await proxy.ask(server, path)).status_code for _ in range(2)] == [503] * 2
+    assert vendors.asked == 3
 
 
 async def test_no_secret_stands_in_a_log_line(proxy: Proxy) -> None:
