@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import unquote, urlsplit
 
@@ -23,6 +24,7 @@ from skep.api.handlers.server_lookup import look_up
 from skep.api.services import ApiServices
 from skep.domain.consoles import CHUNK, KINDS, PATHS
 from skep.domain.errors import Forbidden, NotFound, Overloaded, SkepError, TooManyRequests, Unavailable, Unreachable
+from skep.domain.ids import ProjectId
 from skep.domain.instances import Task
 from skep.http import urls
 from skep.http.headers import by_name
@@ -49,6 +51,8 @@ class ConsoleLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What the consoles of one API process may take; times are seconds."""
 
     most: int = 100
+    of_project: int = 20
+    """Those of the servers of one project."""
     idle: float = 600.0
     longest: float = 43200.0
     origins: frozenset[str] = frozenset()
@@ -63,6 +67,8 @@ class ConsoleProxy:
         self._limits = limits
         self.open = 0
         """Consoles that are open, or being opened."""
+        self._of_projects: Counter[ProjectId] = Counter()
+        """Those whose server is known, by its project."""
         self._used: dict[bytes, int] = {}
         """Hashes of the secrets of used tokens, and when these end, in the order of their use."""
 
@@ -76,8 +82,8 @@ class ConsoleProxy:
             return
         self.open += 1
         try:
-            await self._check(token)
-            await self._hand_through(token, scope, receive, send)
+            with self._counted(await self._check(token)):
+                await self._hand_through(token, scope, receive, send)
         except SkepError as error:
             if isinstance(error, Unavailable):
                 # It may be tried again.
@@ -85,6 +91,19 @@ class ConsoleProxy:
             await self._refuse(scope, send, error)
         finally:
             self.open -= 1
+
+    @contextlib.contextmanager
+    def _counted(self, project: ProjectId) -> Iterator[None]:
+        """Count a console for the project of its server while it is open. Raises Overloaded."""
+        if self._of_projects[project] >= self._limits.of_project:
+            raise Overloaded("Too many consoles of the project are open.")
+        self._of_projects[project] += 1
+        try:
+            yield
+        finally:
+            self._of_projects[project] -= 1
+            if not self._of_projects[project]:
+                del self._of_projects[project]
 
     async def _refuse(self, scope: Scope, send: Send, error: SkepError) -> None:
         """Close a websocket that was not accepted; it counts for its client's address."""
@@ -137,8 +156,11 @@ class ConsoleProxy:
         if page.hostname is None or not (is_own or page.hostname in self._limits.origins):
             raise Forbidden("Pages of this origin may not open consoles.")
 
-    async def _check(self, token: ConsoleToken) -> None:
-        """Raise NotFound unless the server is still where the token says; Unavailable where that cannot be read."""
+    async def _check(self, token: ConsoleToken) -> ProjectId:
+        """Return the project of the server.
+
+        Raises NotFound unless it is still where the token says, Unavailable where that cannot be read.
+        """
         found = await look_up(self._services, token.instance)
         if (
             found is None
@@ -147,6 +169,7 @@ class ConsoleProxy:
             or found.instance.task is Task.DELETING
         ):
             raise NotFound("The server is not there any more.")
+        return found.mapping.project_id
 
     async def _hand_through(self, token: ConsoleToken, scope: Scope, receive: Receive, send: Send) -> None:
         reader, writer = await _connected(token)

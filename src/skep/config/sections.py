@@ -509,6 +509,7 @@ class ConsolesSettings(Section, frozen=True, kw_only=True):
         float, Meta(ge=1, le=3600, description="Seconds in which the address of a console has to be used, once")
     ] = 600.0
     max_connections: Annotated[int, Meta(ge=0, description="Most consoles open at once in one API process")] = 100
+    connections_of_project: Annotated[int, Meta(ge=0, description="Those of the servers of one project")] = 20
     idle_timeout: Annotated[
         float, Meta(gt=0, description="Seconds in which nothing is said in either direction, then a console ends")
     ] = 600.0

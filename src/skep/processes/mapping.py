@@ -84,6 +84,7 @@ def console_limits(section: ConsolesSettings) -> ConsoleLimits:
     """Return what the consoles of an API process may take."""
     return ConsoleLimits(
         most=section.max_connections,
+        of_project=section.connections_of_project,
         idle=section.idle_timeout,
         longest=section.max_seconds,
         origins=frozenset(section.allowed_origins),

@@ -14,20 +14,24 @@ from skep.api import console_proxy
 from skep.api.console_proxy import ConsoleLimits, ConsoleProxy
 from skep.api.console_tokens import ConsoleToken, end_of, write_token
 from skep.api.services import ApiServices
-from skep.contracts.eventually import PATIENCE
+from skep.contracts.eventually import PATIENCE, eventually
 from skep.domain.consoles import ConsoleDoor
 from skep.domain.errors import Unavailable
-from skep.domain.ids import CellUuid, InstanceUuid
+from skep.domain.ids import CellUuid, InstanceUuid, ProjectId
 from skep.http.rates import RateSettings
 from skep.http.request_limits import RequestLimits, RequestLimitSettings
 
 NOW = 1_800_000_000_000_000
 SECRET = "a" * 64
-HERE = SimpleNamespace(cell=CellUuid("c1"), instance=SimpleNamespace(host="host-1", attempt=1, task=None))
 
 
-async def is_here(_services: ApiServices, _instance: InstanceUuid) -> Any:
-    return HERE
+async def is_here(_services: ApiServices, instance: InstanceUuid) -> Any:
+    """Return a server of the project that the first letter of its id names."""
+    return SimpleNamespace(
+        cell=CellUuid("c1"),
+        instance=SimpleNamespace(host="host-1", attempt=1, task=None),
+        mapping=SimpleNamespace(project_id=ProjectId(instance[0])),
+    )
 
 
 class Host:
@@ -94,9 +98,11 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> ConsoleProxy:
     return ConsoleProxy(cast(ApiServices, services), ConsoleLimits(most=1, idle=0.2, longest=PATIENCE))
 
 
-def scope(port: int, headers: tuple[tuple[bytes, bytes], ...] = (), **door: Any) -> dict[str, Any]:
+def scope(
+    port: int, headers: tuple[tuple[bytes, bytes], ...] = (), *, instance: str = "s1", **door: Any
+) -> dict[str, Any]:
     token = ConsoleToken(
-        instance=InstanceUuid("s1"),
+        instance=InstanceUuid(instance),
         cell=CellUuid("c1"),
         host="host-1",
         attempt=1,
@@ -236,3 +242,36 @@ async def test_consoles_that_are_being_opened_count(
     # What failed for a reason that passes may be tried again, with the same token.
     monkeypatch.setattr(console_proxy, "look_up", is_here)
     assert (await asked(proxy, scope(port)))[0] == "websocket.accept"
+
+
+async def test_one_project_leaves_consoles_to_others(
+    proxy: ConsoleProxy, host: tuple[Host, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, port = host
+    monkeypatch.setattr(proxy, "_limits", ConsoleLimits(most=4, of_project=2, idle=PATIENCE, longest=PATIENCE))
+
+    async def opened(instance: str, secret: str) -> asyncio.Task[None]:
+        client = Client(reads=True)
+        task = asyncio.create_task(
+            proxy(scope(port, instance=instance, secret=secret * 64), client.receive, client.send)
+        )
+
+        async def is_accepted() -> bool:
+            return bool(client.sent)
+
+        await eventually(is_accepted, "the console is open")
+        assert client.sent[0]["type"] == "websocket.accept"
+        return task
+
+    open_ = [await opened("s1", "b"), await opened("s2", "c")]
+    third = scope(port, instance="s3", secret="d" * 64)
+    assert await asked(proxy, third) == ("websocket.close", "Too many consoles of the project are open.")
+    open_.append(await opened("other", "e"))
+    open_[0].cancel()
+    await asyncio.wait(open_[:1])
+    open_[0] = await opened("s3", "d")
+    assert proxy.open == 3, "the token that was refused is good again once there is room"
+    for one in open_:
+        one.cancel()
+    await asyncio.wait(open_)
+    assert (proxy.open, proxy._of_projects) == (0, {})
