@@ -35,14 +35,21 @@ from skep.compute.drivers.libvirt.commands import LONG, Owner, run
 from skep.compute.drivers.libvirt.disk_room import BLOCK, RESCUE, DiskRoom, RoomSettings
 from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile, target_of
 from skep.compute.drivers.libvirt.drives import VOLUME, lay_out, write_drive
-from skep.compute.drivers.libvirt.formats import FORMATS, SECTOR, format_of, read_qcow2, virtual_size, write_qcow2
-from skep.compute.drivers.libvirt.logical_volumes import LogicalVolumes, device_of
+from skep.compute.drivers.libvirt.formats import (
+    FORMATS,
+    SECTOR,
+    format_of,
+    image_format,
+    read_qcow2,
+    virtual_size,
+    write_qcow2,
+)
+from skep.compute.drivers.libvirt.logical_volumes import LogicalVolumes, device_of, is_device
 from skep.compute.drivers.libvirt.means import is_q35
 from skep.compute.drivers.libvirt.options import DiskForm
 from skep.compute.drivers.libvirt.properties import Wishes
 from skep.compute.whole_file import settle_directory, settle_file, write_whole
 from skep.domain.ids import InstanceUuid
-from skep.domain.images import Image
 from skep.domain.instances import Instance
 
 T = TypeVar("T")
@@ -570,24 +577,9 @@ _MAKERS: dict[str, Callable[[GuestDisks, Instance, Path], None]] = {
 }
 
 
-def is_device(path: Path) -> bool:
-    """Tell whether a root disk is a device of the host, and not one of the files of a guest."""
-    return path.parts[:2] == ("/", "dev")
-
-
 def root_of(place: Path) -> Path | None:
     """Return the root disk among the files of a guest, if there is one."""
     return next((place / name for name in ROOTS if (place / name).exists()), None)
-
-
-def image_format(image: Image) -> str:
-    """Return the disk format of an image; one that says none is raw. Raises DriverError for others than ours."""
-    disk_format = image.disk_format or "raw"
-    if disk_format not in FORMATS:
-        raise DriverError(
-            "DiskFormatNotSupported", f"disk_format: {disk_format}; guests boot from {' and '.join(FORMATS)}"
-        )
-    return disk_format
 
 
 def guarded(work: Callable[[], T]) -> T:

@@ -25,12 +25,11 @@ from skep.compute.drivers.libvirt.disks import (
     VOLUMES,
     GuestDisks,
     guarded,
-    image_format,
 )
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import GuestDomains, state_of, switch_off
 from skep.compute.drivers.libvirt.facts import host_facts
-from skep.compute.drivers.libvirt.formats import FORMATS
+from skep.compute.drivers.libvirt.formats import FORMATS, image_format
 from skep.compute.drivers.libvirt.guest_agents import ABSENT, set_password, still
 from skep.compute.drivers.libvirt.interface_calls import LibvirtInterfaces
 from skep.compute.drivers.libvirt.keys import refused_keys

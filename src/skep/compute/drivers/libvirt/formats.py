@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from skep.compute.drivers.base import DriverError
+from skep.domain.images import Image
 
 SECTOR = 512
 FORMATS = ("raw", "qcow2")
@@ -56,6 +57,16 @@ class Qcow2Header(msgspec.Struct, frozen=True):
     """Bytes of the disk in it."""
     backing: str
     """The name of the file under it; empty: it has none."""
+
+
+def image_format(image: Image) -> str:
+    """Return the disk format of an image; one that says none is raw. Raises DriverError for others than ours."""
+    disk_format = image.disk_format or "raw"
+    if disk_format not in FORMATS:
+        raise DriverError(
+            "DiskFormatNotSupported", f"disk_format: {disk_format}; guests boot from {' and '.join(FORMATS)}"
+        )
+    return disk_format
 
 
 def format_of(path: Path) -> str:

@@ -77,6 +77,11 @@ class LogicalVolumes:
         return int(said)
 
 
+def is_device(path: Path) -> bool:
+    """Tell whether a root disk is a device of the host, and not one of the files of a guest."""
+    return path.parts[:2] == ("/", "dev")
+
+
 def device_of(name: str) -> Path:
     """Return the device of a volume. Raises DriverError for what is no name of one."""
     if not _NAME.fullmatch(name):
