@@ -72,7 +72,7 @@ class ArrivingFile:
         self._file: BinaryIO | None = None
 
     async def open(self) -> None:
-        """Take up what is there of it."""
+        """Take up what is there of it: all of that is read."""
         await to_its_end(self._open)
 
     async def add(self, piece: bytes) -> None:
@@ -83,9 +83,13 @@ class ArrivingFile:
         """Add zeros that take no room."""
         await to_its_end(self._add_hole, length)
 
-    async def is_as_offered(self) -> bool:
-        """Store a file that is whole durably, and tell whether it has the digest that was offered."""
-        return await to_its_end(self._is_as_offered)
+    def is_as_offered(self) -> bool:
+        """Tell whether a file that is whole has the digest that was offered."""
+        return self._digest.hexdigest() == self.offered.digest
+
+    async def store(self) -> None:
+        """Have the disk of this host hold what is there durably, which may take minutes."""
+        await to_its_end(self._store)
 
     async def empty(self) -> None:
         """Begin anew."""
@@ -122,10 +126,9 @@ class ArrivingFile:
                 self._digest.update(memoryview(ZEROS)[: min(length, BLOCK)])
                 length -= BLOCK
 
-    def _is_as_offered(self) -> bool:
+    def _store(self) -> None:
         with _said():
             os.fsync(self._opened.fileno())
-        return self._digest.hexdigest() == self.offered.digest
 
     def _empty(self) -> None:
         with _said():
@@ -142,6 +145,47 @@ class ArrivingFile:
     def _opened(self) -> BinaryIO:
         assert self._file is not None
         return self._file
+
+
+class ArrivingFiles:
+    """All files of an offer. They stay open from one connection to the next, so that none is read twice."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, ArrivingFile] = {}
+
+    async def take_up(self, place: Path, manifest: DiskManifest) -> int:
+        """Have a file for each one that is offered; return how many bytes were there and had to be read for that.
+
+        Raises DriverError.
+        """
+        offers = {one.name: one for one in manifest.files}
+        for name, file in tuple(self._files.items()):
+            if file.offered != offers.get(name):
+                await file.close()
+                del self._files[name]
+        read = 0
+        for offered in manifest.files:
+            if offered.name not in self._files:
+                file = self._files[offered.name] = ArrivingFile(place, offered)
+                await file.open()
+                read += file.size
+        return read
+
+    def __iter__(self) -> Iterator[ArrivingFile]:
+        """Return one after the other."""
+        return iter(self._files.values())
+
+    async def store(self) -> dict[str, Path]:
+        """Store all files durably, and return where they are. Raises DriverError."""
+        for file in self:
+            await file.store()
+        return {name: file.path for name, file in self._files.items()}
+
+    async def close(self) -> None:
+        """Leave all files as they are."""
+        async with contextlib.AsyncExitStack() as closing:
+            for file in self:
+                closing.push_async_callback(file.close)
 
 
 def _make(place: Path, manifest: DiskManifest) -> None:

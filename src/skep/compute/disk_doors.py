@@ -58,7 +58,8 @@ MOST_OF_DOOR = 2
 LOOK_SECONDS = 0.5
 """Between two looks whether a door is still wanted."""
 UNUSED_SECONDS = 120.0
-"""After which a door is shut through which nothing goes: a target that comes later asks for another."""
+"""After which a door is shut through which nothing goes, and a connection ended that asks for nothing more: a target
+that comes later asks for another. Between two requests it may have to read all that it has."""
 WAIT_SECONDS = 2.0
 """Between two words of a source that is at work on its answer."""
 
@@ -200,17 +201,21 @@ class DiskDoors:
             async with asyncio.timeout(SAYING_SECONDS):
                 await writer.start_tls(door.context)
                 check_peer(writer, door.certificate)
-            while await self._serve(door, reader, writer):
+            patience = SAYING_SECONDS
+            while await self._serve(door, reader, writer, patience):
                 door.used = asyncio.get_running_loop().time()
+                patience = UNUSED_SECONDS
         except (OSError, TimeoutError, ValueError, UnreadableDisks, _Shut) as error:
             said = f"{type(error).__name__}: {error}"
             log.info("connection to disks ended", host=self._host.name, move=door.move, error=said)
         finally:
             await end(writer)
 
-    async def _serve(self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; False when there is no further one."""
-        async with asyncio.timeout(SAYING_SECONDS):
+    async def _serve(
+        self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience: float
+    ) -> bool:
+        """Answer one request, which has to come within so many seconds; False when there is no further one."""
+        async with asyncio.timeout(patience):
             line = await reader.readline()
         if not line:
             return False

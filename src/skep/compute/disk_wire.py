@@ -27,7 +27,7 @@ MOST_LINE = 1024
 MOST_TEXT = 64 * 1024
 """Bytes of a manifest, or of the reason of a refusal."""
 SAYING_SECONDS = 5.0
-"""Within which a connection proves who it is, and says what it wants."""
+"""Within which a connection proves who it is, and then says for the first time what it wants."""
 SILENT_SECONDS = 30.0
 """For which a peer may neither send nor take a byte."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,8 +15,7 @@ import pytest
 
 from skep.compute import disk_doors, disk_fetching, disk_wire
 from skep.compute.arrivals import Arrivals
-from skep.compute.disk_doors import DiskDoors, TooManyDoors
-from skep.compute.disk_fetching import DiskFetching
+from skep.compute.disk_doors import TooManyDoors
 from skep.compute.disk_wire import (
     BLOCK,
     DATA,
@@ -32,110 +31,15 @@ from skep.compute.disk_wire import (
     send,
 )
 from skep.compute.drivers.base import DriverError
-from skep.compute.drivers.fake import FakeDriver
-from skep.compute.host import Host
-from skep.compute.upcalls import Upcalls
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.domain.disk_doors import DiskDoor, DiskManifest, DiskRequest, OfferedFile
-from skep.domain.ids import InstanceUuid
 from skep.messages.to_compute import MoveStep
+from tests.support.disk_wire import CONTENT, HOLES, MOVE, ONE, ORDER, Asking, Source, Target, late
 
-ONE = InstanceUuid("11111111-0000-4000-8000-000000000001")
-MOVE = "00000000-0000-4000-8000-00000000a001"
-ORDER = cast(MoveStep, SimpleNamespace(instance=SimpleNamespace(uuid=ONE), attempt=2, move=MOVE))
-CONTENT = b"written by the guest" * BLOCK
-"""Some MiB."""
-HOLES = b"a" * BLOCK + bytes(8 * BLOCK) + b"b" * 10 + bytes(3 * BLOCK)
+pytestmark = pytest.mark.usefixtures("soon")
 
 REFUSALS = (OSError, EOFError)
 """How a connection ends that the other side does not want."""
-
-
-class _Driver(FakeDriver):
-    """Keeps the files of one directory, whatever is asked for."""
-
-    files: Mapping[str, Path]
-
-    async def kept(self, instance: InstanceUuid, attempt: int) -> Mapping[str, Path]:  # noqa: ARG002 - the port says so
-        return self.files
-
-
-class Source:
-    """A host that has put a guest aside, and its doors."""
-
-    def __init__(self, directory: Path, pace: Pace) -> None:
-        self.directory = directory
-        directory.mkdir()
-        self.driver = _Driver(directory, "source")
-        self.opened = SimpleNamespace(aside=MOVE)
-        record = SimpleNamespace(open={1: self.opened}, terminate_up_to=0)
-        journal = SimpleNamespace(attempts=SimpleNamespace(get=lambda _instance: record))
-        self._host = cast(Host, SimpleNamespace(name="source", driver=self.driver, journal=journal))
-        self.proof = RunProof("source")
-        self.doors = DiskDoors(self._host, self.proof, "127.0.0.1", pace)
-
-    def keep(self, **files: bytes) -> None:
-        """Have files as the disks of the guest."""
-        for name, content in files.items():
-            (self.directory / name).write_bytes(content)
-        self.driver.files = {name: self.directory / name for name in files}
-
-    async def restart(self) -> None:
-        """End as the death of the agent would, and begin again."""
-        await self.doors.close()
-        self.proof = RunProof("source")
-        self.doors = DiskDoors(self._host, self.proof, "127.0.0.1", Pace(0))
-
-
-class Asking:
-    """Asks a source for doors, as a target does through its conductor."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.asked = 0
-
-    async def disks(self, order: MoveStep, certificate: bytes) -> DiskDoor:
-        self.asked += 1
-        return await self.source.doors.open(order.instance.uuid, 1, order.move, certificate)
-
-
-class Target:
-    """A host that fetches."""
-
-    def __init__(self, directory: Path, asking: Any) -> None:
-        self.arrivals = Arrivals(directory)
-        self.proof = RunProof("target")
-        self.fetching = DiskFetching(cast(Upcalls, asking), self.proof, self.arrivals)
-
-    @property
-    def place(self) -> Path:
-        return self.arrivals.place(MOVE, 2)
-
-    async def fetch(self) -> dict[str, bytes]:
-        async with asyncio.timeout(PATIENCE):
-            files = await self.fetching.fetch(ORDER)
-        assert files is not None
-        assert all(path.parent == self.place for path in files.values())
-        return {name: path.read_bytes() for name, path in files.items()}
-
-
-@pytest.fixture
-async def source(tmp_path: Path) -> AsyncIterator[Source]:
-    made = Source(tmp_path / "source", Pace(0))
-    yield made
-    await made.doors.close()
-    made.driver.close()
-
-
-@pytest.fixture
-def target(source: Source, tmp_path: Path) -> Target:
-    return Target(tmp_path / "arrivals", Asking(source))
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_fetching, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(disk_doors, "LOOK_SECONDS", 0.01)
 
 
 def offered(content: bytes, name: str = "disk") -> OfferedFile:
@@ -275,6 +179,18 @@ async def test_who_says_nothing_is_not_waited_for(
     assert await is_cut(await through(door, target.proof))
 
 
+async def test_who_has_asked_is_waited_for_as_long_as_a_door(
+    source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.keep(disk=b"content")
+    door = await source.doors.open(ONE, 1, MOVE, target.proof.certificate)
+    streams = await through(door, target.proof)
+    monkeypatch.setattr(disk_doors, "SAYING_SECONDS", 2 * PATIENCE)
+    monkeypatch.setattr(disk_doors, "UNUSED_SECONDS", 0.05)
+    assert await ask(streams, token=door.token, what="manifest") == MANIFEST
+    assert await is_cut(streams)
+
+
 async def test_who_takes_nothing_is_not_waited_for(
     source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,39 +237,6 @@ async def test_a_door_through_which_nobody_comes_is_shut(
         return source.doors.number == 0
 
     await eventually(is_shut, "the door is shut")
-
-
-async def test_a_target_that_was_killed_goes_on_from_what_it_has(source: Source, target: Target) -> None:
-    source.keep(disk=CONTENT, holes=HOLES)
-    target.place.mkdir(parents=True)
-    (target.place / "disk").write_bytes(CONTENT[:1000])
-    (target.place / "holes").write_bytes(HOLES[: 5 * BLOCK])
-    (target.place / "other").write_bytes(b"of no offer")
-    sent: list[int] = []
-    source.doors._pace.take = lambda number: _note(sent, number)  # type: ignore[method-assign]
-    assert await target.fetch() == {"disk": CONTENT, "holes": HOLES}
-    assert sum(sent) == len(CONTENT) - 1000 + 10 + BLOCK - 10, "the block of the ten bytes is one with zeros"
-    assert sorted(path.name for path in target.place.iterdir()) == ["disk", "holes"]
-
-
-async def _note(sent: list[int], number: int) -> None:
-    sent.append(number)
-
-
-async def test_a_source_that_was_killed_in_the_midst_goes_on(source: Source, target: Target) -> None:
-    source.keep(disk=CONTENT)
-    sent: list[int] = []
-
-    async def die_once(number: int) -> None:
-        sent.append(number)
-        if len(sent) == 5:
-            restarting.append(asyncio.create_task(source.restart()))
-            await asyncio.Event().wait()
-
-    restarting: list[asyncio.Task[None]] = []
-    source.doors._pace.take = die_once  # type: ignore[method-assign]
-    assert await target.fetch() == {"disk": CONTENT}
-    assert len(restarting) == 1
 
 
 async def test_a_delete_ends_the_fetching(source: Source, target: Target) -> None:
@@ -454,13 +337,7 @@ class Slow(Liar):
         if self.times > 1:
             await super()._say(reader, writer)
             return
-        loop = asyncio.get_running_loop()
-        until = loop.time() + 2 * disk_fetching.UNHEARD_SECONDS
-
-        async def is_late() -> bool:
-            return loop.time() > until
-
-        await eventually(is_late, "no byte came for longer than a target waits")
+        await late()
         await send(writer, WAIT)
         await writer.drain()
         writer.close()
