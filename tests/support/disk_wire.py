@@ -30,11 +30,20 @@ HOLES = b"a" * BLOCK + bytes(8 * BLOCK) + b"b" * 10 + bytes(3 * BLOCK)
 
 
 class _Driver(FakeDriver):
-    """Keeps the files of one directory, whatever is asked for."""
+    """Keeps the files of one directory, whatever is asked for, and gives them once it may."""
 
     files: Mapping[str, Path]
 
+    def __init__(self, directory: Path, host: str) -> None:
+        super().__init__(directory, host)
+        self.may_give = asyncio.Event()
+        self.may_give.set()
+        self.given: list[int] = []
+        """Of which attempts, in the order in which it was asked."""
+
     async def kept(self, instance: InstanceUuid, attempt: int) -> Mapping[str, Path]:  # noqa: ARG002 - the port says so
+        self.given.append(attempt)
+        await self.may_give.wait()
         return self.files
 
 
@@ -46,8 +55,8 @@ class Source:
         directory.mkdir()
         self.driver = _Driver(directory, "source")
         self.opened = SimpleNamespace(aside=MOVE)
-        record = SimpleNamespace(open={1: self.opened}, terminate_up_to=0)
-        journal = SimpleNamespace(attempts=SimpleNamespace(get=lambda _instance: record))
+        self.record = SimpleNamespace(open={1: self.opened}, terminate_up_to=0)
+        journal = SimpleNamespace(attempts=SimpleNamespace(get=lambda _instance: self.record))
         self._host = cast(Host, SimpleNamespace(name="source", driver=self.driver, journal=journal))
         self.proof = RunProof("source")
         self.doors = DiskDoors(self._host, self.proof, "127.0.0.1", pace)

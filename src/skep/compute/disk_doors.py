@@ -71,11 +71,17 @@ class TooManyDoors(Exception):
 
 
 class UnreadableDisks(Exception):
-    """The files of a guest cannot be read."""
+    """The files of a guest cannot be had from its driver, or not be read."""
 
 
 class _Shut(Exception):
     """The door is shut."""
+
+
+@dataclass(frozen=True)
+class _Offer:
+    files: Mapping[str, Path]
+    manifest: DiskManifest
 
 
 @dataclass(eq=False)
@@ -86,8 +92,8 @@ class _Door:
     move: str
     certificate: bytes
     context: SSLContext
-    files: Mapping[str, Path]
-    manifest: asyncio.Task[DiskManifest]
+    offer: asyncio.Task[_Offer]
+    """Under way when the door opens: a driver may have to read a disk out first, and all is read for the digests."""
     server: asyncio.Server | None = None
     used: float = 0.0
     """When something last went through it, by the time of the loop."""
@@ -116,7 +122,8 @@ class DiskDoors:
     async def open(self, instance: InstanceUuid, attempt: int, move: str, certificate: bytes) -> DiskDoor:
         """Open a door to the disks of an attempt that is put aside for a move, instead of one that the move has.
 
-        Raises DriverError where they are not, TooManyDoors, OSError when no port can be had or the certificate is none.
+        What comes through it hears there whether and when the files are to be had. Raises DriverError where the attempt
+        is not put aside, TooManyDoors, OSError when no port can be had or the certificate is none.
         """
         driver = self._host.driver
         if not self._is_aside(instance, attempt, move) or not isinstance(driver, MoveDriver):
@@ -124,24 +131,23 @@ class DiskDoors:
                 "InstanceNotFound", f"no guest of attempt {attempt} of {instance} is put aside for {move}"
             )
         async with self._changing:
-            files = dict(await driver.kept(instance, attempt))
             former = self._doors.get(move)
             if former is None and len(self._doors) >= MOST_DOORS:
                 raise TooManyDoors
             context = self._proof.context(certificate, serves=True)
-            same = former is not None and (former.attempt, former.files) == (attempt, files)
-            manifest = former.manifest if former is not None and same and not _failed(former.manifest) else None
+            same = former is not None and former.attempt == attempt and not _failed(former.offer)
+            kept = former.offer if former is not None and same else None
             if former is not None:
-                await self._shut(former, keeps_manifest=manifest is not None)
-            digests = manifest or asyncio.create_task(_manifest_of(files), name=f"manifest of {move}")
+                await self._shut(former, keeps_offer=same)
+            offer = kept or asyncio.create_task(_offer_of(driver, instance, attempt), name=f"offer of {move}")
             token = secrets.token_hex(32)
-            door = _Door(token, instance, attempt, move, certificate, context, files, digests)
+            door = _Door(token, instance, attempt, move, certificate, context, offer)
             door.used = asyncio.get_running_loop().time()
             try:
                 connected = partial(self._connected, door)
                 door.server = await asyncio.start_server(connected, self._address, 0, limit=MOST_LINE)
             except BaseException:
-                digests.cancel()
+                offer.cancel()
                 raise
             self._doors[move] = door
             if self._watch is None or self._watch.done():
@@ -171,7 +177,7 @@ class DiskDoors:
                         await self._shut(door)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _shut(self, door: _Door, *, keeps_manifest: bool = False) -> None:
+    async def _shut(self, door: _Door, *, keeps_offer: bool = False) -> None:
         door.is_open = False
         if self._doors.get(door.move) is door:
             del self._doors[door.move]
@@ -182,8 +188,8 @@ class DiskDoors:
         ending = [one for one in door.connections if one is not mine]
         for one in ending:
             one.cancel()
-        if not keeps_manifest and not _failed(door.manifest):
-            door.manifest.cancel()
+        if not keeps_offer and not _failed(door.offer):
+            door.offer.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
 
     def _connected(self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -234,30 +240,30 @@ class DiskDoors:
 
     async def _say_manifest(self, door: _Door, writer: asyncio.StreamWriter) -> None:
         try:
-            manifest = await self._awaited(door, writer)
+            offer = await self._awaited(door, writer)
         except UnreadableDisks as error:
             await send(writer, REFUSED, str(error).encode()[:MOST_TEXT])
             return
-        await send(writer, MANIFEST, msgspec.json.encode(manifest))
+        await send(writer, MANIFEST, msgspec.json.encode(offer.manifest))
 
-    async def _awaited(self, door: _Door, writer: asyncio.StreamWriter) -> DiskManifest:
-        """Wait for the digests, and say meanwhile that they are coming."""
-        while not door.manifest.done():
-            await asyncio.wait([door.manifest], timeout=WAIT_SECONDS)
-            if not door.manifest.done():
+    async def _awaited(self, door: _Door, writer: asyncio.StreamWriter) -> _Offer:
+        """Wait for the offer, and say meanwhile that it is coming."""
+        while not door.offer.done():
+            await asyncio.wait([door.offer], timeout=WAIT_SECONDS)
+            if not door.offer.done():
                 self._check(door)
                 await send(writer, WAIT)
-        if door.manifest.cancelled():
+        if door.offer.cancelled():
             raise _Shut
-        return door.manifest.result()
+        return door.offer.result()
 
     async def _say_file(self, door: _Door, asked: DiskRequest, writer: asyncio.StreamWriter) -> None:
-        manifest = await self._awaited(door, writer)
-        entry = next((one for one in manifest.files if one.name == asked.name), None)
+        offer = await self._awaited(door, writer)
+        entry = next((one for one in offer.manifest.files if one.name == asked.name), None)
         if entry is None or asked.offset > entry.size:
             await send(writer, REFUSED, b"there is no such file, or it has not so many bytes")
             return
-        descriptor = await asyncio.to_thread(os.open, door.files[entry.name], os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = await asyncio.to_thread(os.open, offer.files[entry.name], os.O_RDONLY | os.O_CLOEXEC)
         try:
             at = asked.offset
             while at < entry.size:
@@ -287,8 +293,17 @@ class DiskDoors:
         return opened is not None and opened.aside == move
 
 
-def _failed(manifest: asyncio.Task[DiskManifest]) -> bool:
-    return manifest.done() and (manifest.cancelled() or manifest.exception() is not None)
+def _failed(offer: asyncio.Task[_Offer]) -> bool:
+    return offer.done() and (offer.cancelled() or offer.exception() is not None)
+
+
+async def _offer_of(driver: MoveDriver, instance: InstanceUuid, attempt: int) -> _Offer:
+    """Have the driver give the files, and look at all of them. Raises UnreadableDisks."""
+    try:
+        files = dict(await driver.kept(instance, attempt))
+    except DriverError as error:
+        raise UnreadableDisks(f"{error.error}: {error.message}") from error
+    return _Offer(files, await _manifest_of(files))
 
 
 async def _manifest_of(files: Mapping[str, Path]) -> DiskManifest:

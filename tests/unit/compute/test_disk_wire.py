@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -33,6 +33,7 @@ from skep.compute.disk_wire import (
 from skep.compute.drivers.base import DriverError
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.domain.disk_doors import DiskDoor, DiskManifest, DiskRequest, OfferedFile
+from skep.domain.ids import InstanceUuid
 from skep.messages.to_compute import MoveStep
 from tests.support.disk_wire import CONTENT, HOLES, MOVE, ONE, ORDER, Asking, Source, Target, late
 
@@ -284,6 +285,41 @@ async def test_disks_that_cannot_be_read_are_refused_by_name(source: Source, tar
     (source.directory / "disk").unlink()
     with pytest.raises(DriverError, match="No such file"):
         await target.fetch()
+
+
+async def test_disks_that_a_driver_does_not_give_are_refused_by_name(
+    source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def kept(_instance: InstanceUuid, _attempt: int) -> Mapping[str, Path]:
+        raise DriverError("NoSpaceLeft", "there is no room to read a volume out")
+
+    monkeypatch.setattr(source.driver, "kept", kept)
+    with pytest.raises(DriverError, match="NoSpaceLeft: there is no room"):
+        await target.fetch()
+
+
+async def test_a_driver_that_is_long_at_work_on_disks_holds_up_nothing(
+    source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_doors, "WAIT_SECONDS", 0.01)
+    source.keep(disk=CONTENT)
+    source.driver.may_give.clear()
+    other = MOVE.replace("a001", "a002")
+    source.record.open[3] = SimpleNamespace(aside=other)
+    for attempt, move in ((1, MOVE), (3, other)):
+        async with asyncio.timeout(PATIENCE):
+            door = await source.doors.open(ONE, attempt, move, target.proof.certificate)
+        assert await ask(await through(door, target.proof), token=door.token, what="manifest") == WAIT
+    source.record.open[3].aside = ""
+
+    async def is_shut() -> bool:
+        return source.doors.number == 1
+
+    await eventually(is_shut, "the door of a move that is over is shut")
+    await source.doors.open(ONE, 1, MOVE, target.proof.certificate)
+    source.driver.may_give.set()
+    assert await target.fetch() == {"disk": CONTENT}
+    assert source.driver.given == [1, 3], "further doors give what the driver was at work on"
 
 
 class Liar:
