@@ -23,7 +23,7 @@ from skep.database.cell import volumes as cell_volumes
 from skep.database.cell.deletes import Gone
 from skep.database.cell.volumes import VolumesOfRow
 from skep.domain.clock import SECOND
-from skep.domain.errors import SkepError
+from skep.domain.errors import SkepError, Unavailable
 from skep.domain.ids import CELL0, CellUuid, InstanceUuid, ProjectId
 from skep.domain.volumes import (
     NOWHERE,
@@ -204,28 +204,30 @@ class VolumesOfServers:
         found = await access.read(partial(cell_volumes.misplaced, after=after, limit=BATCH))
         if len(found) >= BATCH:
             self._passed[cell] = found[-1].instance
-        if not found:
-            return False
-        # Noted before anything is asked for, so that no look takes what is on its way for surplus.
-        noting = partial(
-            volume_holders.hold_those, servers=[one.instance for one in found], now=self._parts.clock.now()
-        )
-        may = set(await self._parts.api.write(noting))
-        moved = await at_once(self._moved(access, one) for one in found if one.instance in may)
+        moved = await at_once(self._moved(access, one) for one in found)
         if any(moved):
             await self._parts.nudge(cell, "steps", "builds")
         return len(found) >= BATCH and any(moved)
 
     async def _moved(self, access: CellAccess, before: VolumesOfRow) -> bool:
-        """Connect the volumes of one server to its host; False where the volume service did not answer."""
+        """Connect the volumes of one server to its host.
+
+        False where the volume service did not answer, or the server is to be deleted.
+        """
+        leaving_it = [one for one in before.volumes if one.leaving]
+        after: list[ServerVolume] = []
         try:
-            leaving_it = [one for one in before.volumes if one.leaving]
-            for one in leaving_it:
-                await self._leaves(access, before, one)
+            for one in leaving_it or before.volumes:
+                # Just before each: a service that is slow has its time for one volume, not for all of many servers.
+                if not await self._is_noted(before.instance):
+                    return False
+                if one.leaving:
+                    await self._leaves(access, before, one)
+                else:
+                    after.append(await self.placed(access, before, one))
             if leaving_it:
                 # Its row says now whether others are to follow it, and the next round finds it.
                 return True
-            after = [await self.placed(access, before, one) for one in before.volumes]
         except SkepError as error:
             log.warning("volumes not connected yet", instance=before.instance, host=before.host, error=str(error))
             return False
@@ -233,6 +235,14 @@ class VolumesOfServers:
         if not await access.write(unit):
             await self._give_up(access, before, after)
         return True
+
+    async def _is_noted(self, instance: InstanceUuid) -> bool:
+        """Note that something is asked for a server, so that no look takes it for surplus; False where it may not be.
+
+        Raises StorageUnavailable.
+        """
+        noting = partial(volume_holders.hold_those, servers=[instance], now=self._parts.clock.now())
+        return bool(await self._parts.api.write(noting))
 
     async def _leaves(self, access: CellAccess, row: VolumesOfRow, volume: ServerVolume) -> None:
         """End a detach that the row has decided. Raises Unavailable."""
@@ -290,7 +300,24 @@ class VolumesOfServers:
         if row.host == NOWHERE:
             return kept
         connected = await self.connect(kept, row.host)
-        return self._refused(row, kept, connected) if isinstance(connected, VolumesRefused) else connected
+        if not isinstance(connected, VolumesRefused):
+            return connected
+        await self._check_kept(access, row, kept)
+        return self._refused(row, kept, connected)
+
+    async def _check_kept(self, access: CellAccess, row: VolumesOfRow, kept: ServerVolume) -> None:
+        """Have a volume attached anew whose attachment is gone by now: that is no refusal of the volume.
+
+        Raises Unavailable then, also where the service does not answer: the next round attaches it.
+        """
+        there = (await self._parts.volumes.of_servers([row.instance]))[row.instance]
+        if any(one.id == kept.attachment_id for one in there):
+            return
+        loose = msgspec.structs.replace(kept, attachment_id="", host=NOWHERE)
+        volumes = [loose if one.id == kept.id else one for one in row.volumes]
+        unit = partial(cell_volumes.attach_anew, before=row, volumes=volumes, now=self._parts.clock.now())
+        await access.write(unit)
+        raise Unavailable(f"attachment {kept.attachment_id} of volume {kept.volume_id} is gone, and is made anew")
 
     async def _of_one_host(self, row: VolumesOfRow, volume: ServerVolume, beside: VolumeBeside) -> ServerVolume:
         """Return a volume as it is once a live migration is over: its server has it on one host. Raises Unavailable."""
@@ -531,11 +558,7 @@ class VolumesOfServers:
             for one in row.volumes
         ]
         log.warning("attachments are gone and made anew", instance=row.instance, members=len(lost))
-
-        def unit(connection: Connection) -> None:
-            if cell_volumes.note(connection, row, loose, self._parts.clock.now()):
-                cell_volumes.loosen(connection, row.instance)
-
+        unit = partial(cell_volumes.attach_anew, before=row, volumes=loose, now=self._parts.clock.now())
         await access.write(unit)
 
     async def connect_again(self, cell: CellUuid, servers: Sequence[InstanceUuid]) -> None:

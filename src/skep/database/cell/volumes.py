@@ -97,6 +97,12 @@ def note(connection: sa.Connection, before: VolumesOfRow, volumes: Sequence[Serv
     return bool(connection.execute(instances.update().where(*mine).values(**values, changed_at=now)).rowcount)
 
 
+def attach_anew(connection: sa.Connection, before: VolumesOfRow, volumes: Sequence[ServerVolume], now: int) -> None:
+    """Write the volumes of a server of which some are to be attached anew, unless the row says something else now."""
+    if note(connection, before, volumes, now):
+        loosen(connection, before.instance)
+
+
 def columns(volumes: Sequence[ServerVolume]) -> dict[str, Any]:
     """Return what a row says of its server's volumes."""
     return {"volumes": dump(tuple(volumes)) if volumes else None, "volumes_at": volumes_at(volumes)}
