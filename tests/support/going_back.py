@@ -92,6 +92,11 @@ def put_back(root: Path, copies: Mapping[str, Path], to: Path) -> None:
     """Make a state directory `to` like `root`, with copies in the place of some of its databases."""
     shutil.copytree(root, to)
     for name, file in copies.items():
-        for left in ("-wal", "-shm"):
-            (to / "db" / f"{name}.db{left}").unlink(missing_ok=True)
-        shutil.copyfile(file, to / "db" / f"{name}.db")
+        put_in_place(file, to / "db" / f"{name}.db")
+
+
+def put_in_place(copy: Path, database: Path) -> None:
+    """Put a copy of a database into its place; nothing may have it open."""
+    for left in ("-wal", "-shm"):
+        database.with_name(database.name + left).unlink(missing_ok=True)
+    shutil.copyfile(copy, database)

@@ -336,6 +336,10 @@ class MemoryVolumes(NoVolumes):
         self._fail("let_go")
         self.left.append(volume_id)
 
+    async def is_let_go(self, _instance: InstanceUuid, volume_id: str) -> bool:
+        self._fail("is_let_go")
+        return volume_id in self.left
+
     def _fail(self, call: str) -> None:
         if call in self.failing:
             raise self.failing[call]

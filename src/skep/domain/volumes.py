@@ -218,18 +218,33 @@ class VolumeEnds(msgspec.Struct, frozen=True):
     """Of which the volume service still waits to hear."""
     snapshots: tuple[EndedSnapshot, ...] = ()
     """Likewise."""
+    made: tuple[str, ...] = ()
+    """Those of `ended` that were made for the server: one that has lost its label is its user's."""
+    compared: bool = False
+    """Whether `ended` was compared with what the server had of the volume service, before it lost that."""
 
     @property
     def moved(self) -> set[str]:
         """Volumes that the service was moving, and those that it moved them to."""
         return {one for swap in self.swaps for one in (swap.volume_id, swap.new_volume_id)}
 
+    def compared_with(self, had: Collection[str]) -> VolumeEnds:
+        """Return the same without volumes of users that the server does not have; `had`: the volumes that it has.
+
+        The row of a database that went back in time names what its user has taken from the server since, to keep it.
+        """
+        there = {*had, *(one.volume_id for one in self.swaps if one.new_volume_id in had)}
+        ended = tuple(one for one in self.ended if one in there or one in self.made)
+        return msgspec.structs.replace(self, ended=ended, compared=True)
+
     @classmethod
     def of(cls, volumes: Sequence[ServerVolume]) -> VolumeEnds:
         """Return what is to become of these."""
+        ended = [one for one in volumes if one.delete_on_termination and not one.leaving]
         return cls(
             kept=tuple(one.volume_id for one in volumes if one.leaving or not one.delete_on_termination),
-            ended=tuple(one.volume_id for one in volumes if one.delete_on_termination and not one.leaving),
+            ended=tuple(one.volume_id for one in ended),
+            made=tuple(one.volume_id for one in ended if one.is_made),
             swaps=tuple(
                 EndedSwap(one.volume_id, one.swap.volume_id, one.swap.copied) for one in volumes if one.swap is not None
             ),

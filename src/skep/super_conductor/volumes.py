@@ -112,7 +112,7 @@ class VolumesOfServers:
         def unit(connection: Connection) -> list[InstanceUuid]:
             servers = {one.instance: bool(one.volumes) for one in gone}
             held = volume_holders.hold_ended(connection, servers, parts.clock.now())
-            volume_holders.tell_ends(connection, {one: ended[one] for one in held if one in ended})
+            volume_holders.begin_ends(connection, {one: ended[one] for one in held if one in ended})
             return held
 
         return await parts.api.write(unit)
@@ -132,6 +132,9 @@ class VolumesOfServers:
         """Release what a server has; False where some of it goes later. Raises Unavailable."""
         volumes, instance = self._parts.volumes, holder.instance
         there = (await volumes.of_servers([instance]))[instance]
+        if holder.ends.ended and not holder.ends.compared:
+            comparing = partial(volume_holders.compare_ends, instance=instance, had={one.volume_id for one in there})
+            holder = msgspec.structs.replace(holder, ends=await self._parts.api.write(comparing))
         filled = await self._filled(there)
         moved = holder.ends.moved
         await volumes.detach([one.id for one in there if one.id not in filled and one.volume_id not in moved])
@@ -144,7 +147,7 @@ class VolumesOfServers:
             return False
         if holder.ends.ended:
             # What stayed is in use by another server, and is not asked for again once that has lost it.
-            await self._note_ends(holder, VolumeEnds(kept=holder.ends.kept))
+            await self._note_ends(holder, VolumeEnds(kept=holder.ends.kept, compared=True))
         return True
 
     async def _tell_ends(self, holder: VolumeHolder) -> None:
@@ -162,7 +165,7 @@ class VolumesOfServers:
         await self._detach(instance, ends.moved)
         for of in ends.snapshots:
             await self._told_of_snapshot(instance, of.snapshot_id, deletes=of.deletes, failed=not of.done)
-        await self._note_ends(holder, VolumeEnds(kept=ends.kept, ended=ends.ended))
+        await self._note_ends(holder, msgspec.structs.replace(ends, swaps=(), snapshots=()))
 
     async def _detach(self, instance: InstanceUuid, volumes: Collection[str]) -> None:
         """Release these volumes from a server. Raises Unavailable."""
@@ -185,7 +188,9 @@ class VolumesOfServers:
 
     async def _discard(self, instance: InstanceUuid, project_id: ProjectId, ends: VolumeEnds) -> bool:
         """Delete volumes that end with a server; False where some are deleted later. Raises Unavailable."""
-        wanted = EndedVolumes(instance=instance, project_id=project_id, kept=ends.kept, ended=ends.ended)
+        wanted = EndedVolumes(
+            instance=instance, project_id=project_id, kept=ends.kept, ended=ends.ended, made=ends.made
+        )
         [left] = await self._parts.volumes.discard([wanted])
         for one in left:
             if not one.is_passing:
@@ -539,6 +544,8 @@ class VolumesOfServers:
     ) -> None:
         """Have volumes attached anew whose attachment is gone from the service, unless the server has them by another.
 
+        One that was made for the server and let go is its user's, and is taken from the row.
+
         What is attached and of no volume that the row names is left alone: a row that went back in time may have
         forgotten it, and its guest uses it.
         """
@@ -551,15 +558,29 @@ class VolumesOfServers:
         lost = [one for one in staying(row.volumes) if one.attachment_id not in ids]
         if not lost:
             return
+        let_go = {one.id for one in lost if one.volume_id not in other and await self._is_let_go(row, one)}
         loose = [
             msgspec.structs.replace(one, attachment_id=other.get(one.volume_id, ""), host=NOWHERE)
             if one in lost
             else one
             for one in row.volumes
+            if one.id not in let_go
         ]
-        log.warning("attachments are gone and made anew", instance=row.instance, members=len(lost))
+        log.warning("attachments are gone and made anew", instance=row.instance, members=len(lost) - len(let_go))
         unit = partial(cell_volumes.attach_anew, before=row, volumes=loose, now=self._parts.clock.now())
         await access.write(unit)
+
+    async def _is_let_go(self, row: VolumesOfRow, volume: ServerVolume) -> bool:
+        """Tell whether a volume that would go with its server is its user's by now, who has detached it.
+
+        The row of a database that went back in time names it all the same. Raises Unavailable.
+        """
+        if not volume.is_made or not volume.delete_on_termination or volume.is_root:
+            return False
+        is_let_go = await self._parts.volumes.is_let_go(row.instance, volume.volume_id)
+        if is_let_go:
+            log.warning("volume was detached and kept", instance=row.instance, volume=volume.volume_id)
+        return is_let_go
 
     async def connect_again(self, cell: CellUuid, servers: Sequence[InstanceUuid]) -> None:
         """Have the volumes of servers connected anew that another process placed, while this one connected them."""

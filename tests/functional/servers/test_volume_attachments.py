@@ -537,6 +537,27 @@ async def test_what_ends_with_a_server_is_changed(cloud: ServersUnderTest, volum
     assert [one["action"] for one in records["instanceActions"]] == ["attach_volume", "create"]
 
 
+async def test_what_was_made_for_a_server_and_is_to_stay_is_its_users(
+    cloud: ServersUnderTest, volumes: MemoryVolumes
+) -> None:
+    """It has lost its label; whether it goes with the server later is said as of any volume of a user."""
+    server, made = await built(cloud), volumes.new_volume()
+    data = ServerVolume(
+        id=new_uuid(),
+        volume_id=made,
+        attachment_id=new_uuid(),
+        device="/dev/vdb",
+        is_made=True,
+        delete_on_termination=True,
+    )
+    await has(cloud, server, data)
+    for ends, is_made, left in ((True, True, []), (False, False, [made]), (True, False, [made])):
+        body = {"volumeAttachment": {"volumeId": made, "delete_on_termination": ends}}
+        assert (await cloud.ask("PUT", path(server, made), body, version=85)).status_code == 202
+        [after] = (await row(cloud, server)).volumes
+        assert (after.delete_on_termination, after.is_made, volumes.left) == (ends, is_made, left)
+
+
 async def test_swaps_are_refused_as_by_nova_and_then_by_what_drivers_lack(
     cloud: ServersUnderTest, volumes: MemoryVolumes
 ) -> None:

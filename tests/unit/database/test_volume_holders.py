@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import sqlalchemy as sa
 
 from skep.database.api import ends, volume_holders
@@ -10,11 +11,14 @@ from skep.database.api.tables import instance_mappings
 from skep.database.api.tables import volume_holders as table
 from skep.domain.clock import SECOND
 from skep.domain.ids import InstanceUuid, ProjectId, new_uuid
-from skep.domain.volumes import ServerVolume, VolumeEnds
+from skep.domain.volumes import EndedSwap, ServerVolume, VolumeEnds
 from tests.unit.database.test_port_holders import NOW, becomes, server
 
 STAYS = ServerVolume(id="1", volume_id="stays", attachment_id="a", device="/dev/vdb")
 GOES = ServerVolume(id="2", volume_id="goes", attachment_id="b", device="/dev/vdc", delete_on_termination=True)
+
+KEPT_BY_USER = msgspec.structs.replace(GOES, id="3", volume_id="kept")
+MADE = msgspec.structs.replace(GOES, id="4", volume_id="made", is_made=True)
 
 
 def look_at(api: sa.Connection, uuid: InstanceUuid) -> int | None:
@@ -32,6 +36,25 @@ def test_what_becomes_of_volumes_is_known_when_no_row_and_no_mapping_says_it(api
     [known] = volume_holders.known(api, [goes, bare]).values()
     assert (known.instance, known.project_id, known.since) == (goes, "p", NOW + 1)
     assert known.ends == VolumeEnds(kept=("stays",), ended=("goes",))
+
+
+def test_what_goes_with_a_server_is_compared_once_with_what_it_has(api: sa.Connection) -> None:
+    """Whoever asks again may find it released; what was made for the server goes by its label alone."""
+    mine = server(api, cell="c")
+    said = {mine: (ProjectId("p"), VolumeEnds.of((STAYS, GOES, KEPT_BY_USER, MADE)))}
+    volume_holders.hold(api, {mine: 1}, NOW)
+    volume_holders.begin_ends(api, said)
+    compared = volume_holders.compare_ends(api, mine, {"goes", "stays"})
+    assert compared == VolumeEnds(kept=("stays",), ended=("goes", "made"), made=("made",), compared=True)
+    volume_holders.begin_ends(api, said)
+    assert volume_holders.compare_ends(api, mine, set()) == compared
+    assert volume_holders.known(api, [mine])[mine].ends == compared
+    assert volume_holders.compare_ends(api, InstanceUuid(new_uuid()), {"goes"}) == VolumeEnds()
+
+
+def test_a_server_has_a_volume_also_where_it_uses_the_one_that_it_is_moved_to() -> None:
+    ends = VolumeEnds(ended=("old",), swaps=(EndedSwap("old", "new", copied=True),))
+    assert [ends.compared_with({one}).ended for one in ("old", "new", "other")] == [("old",), ("old",), ()]
 
 
 def test_the_project_of_a_server_that_lives(api: sa.Connection) -> None:

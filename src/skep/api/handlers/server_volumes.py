@@ -271,8 +271,11 @@ async def _end_with_server(request: ApiRequest, found: LocatedServer, volume_id:
 
 
 def _changed(volumes: Sequence[ServerVolume], volume_id: str, *, ends: bool) -> list[ServerVolume]:
+    # One that stays is its project's: it has no label any more.
     return [
-        msgspec.structs.replace(one, delete_on_termination=ends) if one.volume_id == volume_id else one
+        msgspec.structs.replace(one, delete_on_termination=ends, is_made=one.is_made and ends)
+        if one.volume_id == volume_id
+        else one
         for one in volumes
     ]
 

@@ -232,6 +232,19 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert await world.status(second.volume_id) == "available"
         await world.volumes.let_go(project, first.volume_id)
 
+    async def test_what_was_made_and_let_go_stays(self, world: VolumesWorld) -> None:
+        """Its user has it now, whatever a row says of it that went back in time."""
+        server, project = world.server(), world.wanted(world.server()).project_id
+        left, goes = await world.given(world.wanted(server, blank(), blank(delete_on_termination=False)))
+        await world.volumes.let_go(project, left.volume_id)
+        is_let_go = [await world.volumes.is_let_go(server, one.volume_id) for one in (left, goes)]
+        assert is_let_go == [True, False]
+        made = (left.volume_id, goes.volume_id)
+        assert await world.volumes.discard([world.ended(server, ended=made, made=made)]) == [()]
+        await world.becomes(goes.volume_id, "gone")
+        assert not await world.volumes.is_let_go(server, goes.volume_id)
+        assert await world.status(left.volume_id) == "available"
+
     async def test_from_reserved_to_released(self, world: VolumesWorld) -> None:
         """Each step is known to the service, and may be repeated."""
         volume, server = await world.volume(), world.server()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import sqlalchemy as sa
@@ -60,6 +60,27 @@ def tell_ends(connection: sa.Connection, ended: Mapping[InstanceUuid, tuple[Proj
     for instance, (project_id, ends) in ended.items():
         changed = volume_holders.update().where(_row.instance == instance)
         connection.execute(changed.values(project_id=project_id, ends=dump(ends)))
+
+
+def begin_ends(connection: sa.Connection, ended: Mapping[InstanceUuid, tuple[ProjectId, VolumeEnds]]) -> None:
+    """Note likewise what their rows say, unless that was compared with what they had: they have it no more."""
+    compared = {one.instance for one in known(connection, [*ended]).values() if one.ends.compared}
+    tell_ends(connection, {one: said for one, said in ended.items() if one not in compared})
+
+
+def compare_ends(connection: sa.Connection, instance: InstanceUuid, had: Collection[str]) -> VolumeEnds:
+    """Note which volumes go with a server that ended, by those that it has; return that.
+
+    Of several processes the first decides: the others may see what that one has left.
+    """
+    holder = known(connection, [instance]).get(instance)
+    if holder is None or holder.project_id is None:
+        return VolumeEnds()
+    if holder.ends.compared:
+        return holder.ends
+    ends = holder.ends.compared_with(had)
+    tell_ends(connection, {instance: (holder.project_id, ends)})
+    return ends
 
 
 def known(connection: sa.Connection, servers: Sequence[InstanceUuid]) -> dict[InstanceUuid, VolumeHolder]:

@@ -142,6 +142,10 @@ class NoVolumes:
     async def let_go(self, _project_id: ProjectId, _volume_id: str) -> None:
         """There is nothing to let go."""
 
+    async def is_let_go(self, _instance: InstanceUuid, _volume_id: str) -> bool:
+        """Know of no volume."""
+        return False
+
     async def discard(self, servers: Sequence[EndedVolumes]) -> list[tuple[LeftVolume, ...]]:
         """There is nothing to delete."""
         return [() for _ in servers]

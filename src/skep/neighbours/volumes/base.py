@@ -232,6 +232,8 @@ class EndedVolumes(msgspec.Struct, frozen=True, kw_only=True):
     disk was made twice, and goes."""
     ended: tuple[str, ...] = ()
     """Volumes that go, likewise; also one of a user who said that it is to go with the server."""
+    made: tuple[str, ...] = ()
+    """Those of `ended` that were made for it, and stay if they are let go by now."""
 
 
 class LeftVolume(msgspec.Struct, frozen=True, kw_only=True):
@@ -341,6 +343,10 @@ class ServerVolumes(Protocol):
 
     async def let_go(self, project_id: ProjectId, volume_id: str) -> None:
         """Leave a volume that was made for a server to its project: it does not end with the server any more."""
+        ...
+
+    async def is_let_go(self, instance: InstanceUuid, volume_id: str) -> bool:
+        """Tell whether a volume that was made for a server is there, and was let go."""
         ...
 
     async def discard(self, servers: Sequence[EndedVolumes]) -> list[tuple[LeftVolume, ...]]:

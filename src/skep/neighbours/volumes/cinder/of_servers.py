@@ -64,7 +64,7 @@ class MadeVolumes:
         """Delete the volumes that were made for a server and go with it. Raises Unavailable."""
         labelled = await self._labelled(ended.instance, ended.project_id)
         left = [await self._end(ended, one, PASSING) for one in _going(labelled, ended)]
-        for volume_id in set(ended.ended) - {one.id for one in labelled}:
+        for volume_id in set(ended.ended) - {one.id for one in labelled} - set(ended.made):
             of_user = await self._of_project(ended.project_id).shown(VOLUMES, volume_id)
             if of_user is not None and of_user.status != DELETING:
                 # One that is still in use is so by another server, which may keep it.
@@ -86,6 +86,11 @@ class MadeVolumes:
         except CinderRefused as error:
             if error.status != 404:
                 raise Unavailable(f"{SERVICE} does not change the metadata of a volume: {error}") from error
+
+    async def is_let_go(self, instance: InstanceUuid, volume_id: str) -> bool:
+        """Tell whether a volume is there without the label of a server. Raises CinderRefused, Unavailable."""
+        found = await self._skep.shown(VOLUMES, volume_id)
+        return found is not None and (found.label is None or found.label.server != instance)
 
     def _of_project(self, project_id: ProjectId) -> CinderCalls:
         calls = self._projects.pop(project_id, None) or self._skep.of_project(project_id)

@@ -135,6 +135,11 @@ class CinderVolumes(CinderProxies):
         """Leave a volume that was made for a server to its project."""
         await self._made.let_go(project_id, volume_id)
 
+    async def is_let_go(self, instance: InstanceUuid, volume_id: str) -> bool:
+        """Tell whether a volume that was made for a server is its project's by now."""
+        with told_to_skep():
+            return await self._made.is_let_go(instance, volume_id)
+
     async def discard(self, servers: Sequence[EndedVolumes]) -> list[tuple[LeftVolume, ...]]:
         """Delete the volumes that were made for servers and end with them."""
         with told_to_skep():
