@@ -299,6 +299,9 @@ class VolumesOfServers:
             wanted = WantedAttachments(instance=row.instance, volume_ids=(volume.volume_id,), beside=beside)
             [found] = await volumes.reserve([wanted])
             if isinstance(found, VolumesRefused):
+                if found.is_passing and self._parts.clock.now() < row.changed_at + holders.SETTLE:
+                    # Not for ever: a look, which waits while something is asked for, may have to end it.
+                    raise Unavailable(found.message)
                 return self._refused(row, volume, found)
             await volumes.detach(beside)
             kept = msgspec.structs.replace(volume, attachment_id=found[0], host=NOWHERE)
@@ -503,7 +506,8 @@ class VolumesOfServers:
         if row.is_awaited and any(one.beside is not None for one in row.volumes):
             # It has volumes on two hosts, until it is on the one or the other for good.
             return True
-        unknown, ids = _unknown(there, row), {one.id for one in there}
+        ids = {one.id for one in there}
+        unknown = [one for one in there if one.id not in row.all_attachments]
         had = {one.volume_id for one in row.volumes if one.attachment_id in ids}
         await parts.volumes.detach([one.id for one in unknown if one.status != ATTACHED or one.volume_id in had])
         used = [one for one in unknown if one.status == ATTACHED and one.volume_id not in had]
@@ -591,8 +595,3 @@ class VolumesOfServers:
                 cell_volumes.connect_again(connection, one, now)
 
         await self._parts.cell(cell).write(unit)
-
-
-def _unknown(there: Sequence[VolumeAttachment], row: VolumesOfRow) -> list[VolumeAttachment]:
-    """Return the attachments of a server that its row does not name."""
-    return [one for one in there if one.id not in row.all_attachments]

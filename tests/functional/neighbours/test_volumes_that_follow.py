@@ -19,7 +19,7 @@ from skep.domain.ids import InstanceUuid
 from skep.neighbours.volumes.base import WantedConnection
 from skep.super_conductor.parts import Parts
 from skep.super_conductor.volumes import VolumesOfServers
-from skep_lab.cinder_twin.store import TwinCaller
+from skep_lab.cinder_twin.store import SHARED_TYPE, TwinCaller
 from tests.functional.neighbours.test_cinder import BesideCinder, beside_cinder, brought
 
 EACH = 0.6 * SETTLE / SECOND
@@ -83,6 +83,36 @@ async def test_no_look_takes_what_a_slow_cinder_is_still_asked_for(
         assert row.host != before
         assert demo.attached(server) == {one: [("attached", row.host)] for one in volumes}
         assert {*demo.store.attachments} == row.all_attachments
+
+
+async def test_a_move_waits_while_another_server_gets_a_volume_of_both(tmp_path: Path) -> None:
+    """Cinder makes no attachment meanwhile, and that is over soon: the guest is made once it has its volume there."""
+    async with beside_cinder(tmp_path, hosts=2, of_conductors={"scheduled_deadline": 240.0}) as demo:
+        volume = demo.volume(volume_type=SHARED_TYPE)
+        server, other = await demo.built(brought(volume)), await demo.built()
+        [(_, before)] = demo.attached(server)[volume]
+        its = demo.store.create_attachment(CINDER, {"volume_uuid": volume, "instance_uuid": other})
+        demo.store.connect(CINDER, its.id, {"host": before})
+        asked: list[str] = []
+
+        def note(method: str, path: str, moment: str) -> None:
+            if (method, path.rpartition("/")[2], moment) == ("POST", "attachments", "after"):
+                asked.append(path)
+
+        demo.beside.cinder.passes = note
+        await migrate(demo, server)
+
+        async def is_asked_again() -> bool:
+            return len(asked) > 1
+
+        await eventually(is_asked_again, "Cinder is asked again")
+        assert demo.attached(server)[volume] == [("attached", before)]
+        assert (await demo.server(server))["status"] == "RESIZE"
+        demo.store.complete(CINDER, its.id)
+        await demo.becomes(server, "VERIFY_RESIZE")
+        [(status, host)] = demo.attached(server)[volume]
+        assert status == "attached"
+        assert host not in ("", before)
 
 
 async def test_an_attachment_that_goes_before_it_is_connected_is_made_anew(

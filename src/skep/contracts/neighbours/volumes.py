@@ -322,6 +322,24 @@ class VolumesContract(VolumesContractBase, abc.ABC):
         assert await world.status(volume) == "in-use"
         assert await world.attached(servers[1]) == [(volume, "attached")]
 
+    async def test_a_shared_volume_that_another_server_just_gets(self, world: VolumesWorld) -> None:
+        """It is refused to a third one; the server that has it keeps its attachment, and waits for the next one."""
+        volume = await world.volume(volume_type=world.place.shared_type)
+        mine, other, third = [world.server() for _ in range(3)]
+        old = await world.in_use(mine, volume)
+        [kept] = await world.reserved(other, volume)
+        [connection] = await world.volumes.connect([WantedConnection(attachment_id=kept, connector=CONNECTOR)])
+        assert isinstance(connection, VolumeConnection)
+        for server, beside in ((third, ()), (mine, (old,))):
+            wanted = WantedAttachments(instance=server, volume_ids=(volume,), beside=beside)
+            [refused] = await world.volumes.reserve([wanted])
+            assert isinstance(refused, VolumesRefused)
+            assert refused.is_passing is (server == mine)
+        assert await world.attached(mine) == [(volume, "attached")]
+        assert await world.volumes.complete([kept]) == [None]
+        [new] = await world.reserved(mine, volume, beside=(old,))
+        assert new != old
+
     async def test_an_attachment_beside_the_one_that_is_left(self, world: VolumesWorld) -> None:
         """For the next host of a server; the volume is never free in between."""
         volume, server = await world.volume(), world.server()

@@ -33,6 +33,8 @@ class VolumesOfRow(msgspec.Struct, frozen=True, kw_only=True):
     """The same as it is stored: a write is for a row that still says so."""
     is_ending: bool = False
     """Whether the server is being deleted."""
+    changed_at: int = 0
+    """When the row has changed last."""
     is_awaited: bool = False
     """Whether another host has an attempt that the server may go to."""
 
@@ -61,7 +63,15 @@ _AWAITED = sa.exists(
 """Says that a host has an attempt of a server which is younger than the one that the server is: it goes there, or what
 was made for that is not undone yet."""
 
-_COLUMNS = (row.uuid, row.project_id, row.host, row.volumes, row.task, _AWAITED.label("is_awaited"))
+_COLUMNS = (
+    row.uuid,
+    row.project_id,
+    row.host,
+    row.volumes,
+    row.task,
+    row.changed_at,
+    _AWAITED.label("is_awaited"),
+)
 
 
 def misplaced(connection: sa.Connection, limit: int, after: str = "") -> list[VolumesOfRow]:
@@ -164,5 +174,6 @@ def _of(found: Any) -> VolumesOfRow:
         volumes=load(found.volumes, tuple[ServerVolume, ...]) if found.volumes else (),
         stored=found.volumes,
         is_ending=found.task == Task.DELETING.value,
+        changed_at=found.changed_at,
         is_awaited=bool(found.is_awaited),
     )

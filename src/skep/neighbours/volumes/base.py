@@ -160,6 +160,8 @@ class VolumesRefused(msgspec.Struct, frozen=True):
     """There will be no such volumes or attachments, on whichever host: a word for the server's user."""
 
     message: str
+    is_passing: bool = False
+    """Whether only another attachment is refused of what the server has, by what the service just does with it."""
 
 
 class WantedAttachments(msgspec.Struct, frozen=True, kw_only=True):

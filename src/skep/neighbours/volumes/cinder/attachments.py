@@ -22,11 +22,22 @@ from skep.neighbours.volumes.base import (
     WantedConnection,
 )
 from skep.neighbours.volumes.cinder.calls import CinderCalls, CinderRefused
-from skep.neighbours.volumes.cinder.forms import ATTACHED_FIRST, ATTACHMENTS, RESERVED, VOLUMES, CinderAttachment
+from skep.neighbours.volumes.cinder.forms import (
+    ATTACHED_FIRST,
+    ATTACHMENTS,
+    DELETING,
+    PASSING,
+    RESERVED,
+    VOLUMES,
+    CinderAttachment,
+)
 
 log = structlog.get_logger("skep.neighbours")
 
 DRIVER = "driver_volume_type"
+
+INVALID = 400
+"""The status with which Cinder refuses an attachment for what the volume is."""
 
 
 class AttachedVolumes:
@@ -55,7 +66,7 @@ class AttachedVolumes:
             return tuple([await self._kept(wanted, volume_id, there[volume_id]) for volume_id in wanted.volume_ids])
         except CinderRefused as error:
             await self._give_up([one for some in there.values() for one in some])
-            return VolumesRefused(str(error))
+            return VolumesRefused(str(error), is_passing=error.status == INVALID and await self._are_passing(wanted))
 
     async def connect(self, wanted: WantedConnection) -> VolumeConnection | VolumesRefused:
         """Tell which host uses an attachment. Raises Unavailable."""
@@ -104,6 +115,14 @@ class AttachedVolumes:
             await self._skep.deleted(ATTACHMENTS, attachment_id)
         except CinderRefused as error:
             raise Unavailable(f"{SERVICE} does not release a volume: {error}") from error
+
+    async def _are_passing(self, wanted: WantedAttachments) -> bool:
+        """Tell whether something is just done to volumes that their server has, or was a moment ago.
+
+        A volume of several servers takes no attachment while another one gets or loses it, for one.
+        """
+        found = [await self._skep.shown(VOLUMES, volume_id) for volume_id in wanted.volume_ids if wanted.beside]
+        return any(one is not None and one.status in PASSING - {DELETING} for one in found)
 
     async def _there(self, wanted: WantedAttachments) -> dict[str, list[CinderAttachment]]:
         """Return what the server has of each of these volumes, what it depends on first."""
