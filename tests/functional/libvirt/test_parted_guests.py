@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -221,3 +222,64 @@ async def test_a_guest_that_may_run_on_the_target_stands_still_until_that_is_kno
     assert (len(asked), here.paused, removed) == (3, True, [here] if again else [])
     assert copying.figures is not None
     assert copying.figures.halved, "an abort of a user's would have it go on here"
+
+
+class LeavingDomain:
+    """A domain that has left when it is looked at."""
+
+    def state(self) -> list[int]:
+        import libvirt
+
+        connection = libvirt.open("test:///default")
+        state: list[int] = connection.lookupByName("left").state()
+        return state
+
+    jobStats = state  # noqa: N815 - libvirt's
+
+
+@pytest.mark.parametrize("is_aborted", [False, True], ids=["it leaves", "an abort is too late"])
+@pytest.mark.parametrize("looks", [1, 2, 3])
+async def test_a_guest_that_leaves_between_two_looks_is_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int, is_aborted: bool
+) -> None:
+    """An agent that starts in that moment asks the target: its own libvirtd has the guest no more."""
+    from skep.compute.drivers.libvirt import live  # it imports what may not be installed
+
+    server, copying = InstanceUuid(new_uuid()), Copying()
+    if is_aborted:
+        copying.wish("abort")
+    label = GuestLabel(instance=server, attempt=1, name="one", resources={}, whole=True)
+    found = [(LeavingDomain(), label)] * looks
+    asked: list[str] = []
+    left: list[InstanceUuid] = []
+
+    class Domains:
+        def find(self, _instance: InstanceUuid) -> tuple[object, GuestLabel] | None:
+            return found.pop() if found else None
+
+    def has_arrived(*_: object) -> bool:
+        asked.append("has it come")
+        return True
+
+    def leave(_driver: object, instance: InstanceUuid, *_: object) -> None:
+        left.append(instance)
+
+    driver = object.__new__(live.LiveMigratingLibvirtDriver)
+    of_module = {
+        "JOIN_SECONDS": 0.0,
+        "reached": lambda _: nullcontext(),
+        "has_arrived": has_arrived,
+        "arrival_in": lambda _: None,
+    }
+    for place, twins in ((live, of_module), (live.LiveMigratingLibvirtDriver, {"_leave": leave})):
+        for name, twin in twins.items():
+            monkeypatch.setattr(place, name, twin)
+    driver._copyings, driver._left, driver._domains = {(server, 1): copying}, set(), Domains()  # type: ignore[assignment]
+    driver._turns, driver._options = ServerTurns(), Options(virt_type="qemu")
+    driver._lookers = ThreadPoolExecutor(1)
+    await driver.hand_over(server, 1, tmp_path)
+    assert (left, found) == ([server], [])
+    found.append((LeavingDomain(), label))
+    asked.clear()
+    assert await driver._is_kept(server, 1, tmp_path, copying, DriverError("MigrationError", "it is lost"))
+    assert asked == ["has it come"]

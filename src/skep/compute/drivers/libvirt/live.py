@@ -51,6 +51,7 @@ JOIN_SECONDS = 2.0
 """Between two tries to join the halves of a guest whose hosts have lost each other."""
 HANDED_OVER = "handed-over"
 """A file in the place of a migration: the guest is the target's."""
+GONE = "InstanceNotFound"
 FAILED = "MigrationError"
 MIGRATABLE = libvirt.VIR_DOMAIN_XML_MIGRATABLE | libvirt.VIR_DOMAIN_XML_SECURE
 INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
@@ -126,7 +127,9 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
 
         def work() -> bool:
             found = self._domains.find(instance)
-            return found is not None and found[1].attempt == attempt and not is_halved(found[0])
+            if found is None or found[1].attempt != attempt:
+                return False
+            return not seen_of(found[0])[1] and domain_is_there(found[0])
 
         if copying.aborted and await self._work(instance, work):
             copying.check()
@@ -137,20 +140,24 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
         """Tell whether a guest of which something failed cannot go on here, and is still to go on on the target: its
         halves are to be one, or it runs there, or the target could not be asked whether it does.
 
-        Where that was given up, since the target is lost, the half that is here goes with it.
+        Where that was given up, since the target is lost, the half that is here goes with it. A guest that is found to
+        have left is kept whatever was wished: that came too late.
         """
 
         def work() -> bool:
             found = self._domains.find(instance)
             if found is None:
-                kept = error.error != "InstanceNotFound"
+                asked = self._asked_anew(instance, attempt, place, error)
+                if asked is None:
+                    return True
+                kept = asked.error != GONE
                 if kept:
                     self._left.add((instance, attempt))
             elif found[1].attempt != attempt:
                 kept = False
             elif not is_halved(found[0]):
                 doubted = (instance, attempt) in self._left and not copying.aborted
-                kept = doubted and self._runs_there(found[0], arrival_in(place))
+                kept = doubted and self._runs_there(found[0], place)
             else:
                 kept = True
                 if copying.aborted:
@@ -162,23 +169,40 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
 
         try:
             return await self._work(instance, work)
-        except DriverError:
+        except DriverError as again:
+            if again.error == GONE:
+                # It left while it was looked at: from now on it is not found here.
+                return await self._is_kept(instance, attempt, place, copying, again)
             return (instance, attempt) in self._left and not copying.aborted
+
+    def _asked_anew(self, instance: InstanceUuid, attempt: int, place: Path, error: DriverError) -> DriverError | None:
+        """Return why it is not known that the target has a guest that is not here; None: it has it.
+
+        An error of a guest that left between two looks says nothing about that: the target is asked then.
+        """
+        if error.error not in (GONE, ABORTED):
+            return error
+        try:
+            named(lambda: self._leaving(instance, attempt, place), FAILED)
+        except DriverError as asked:
+            return asked
+        return None
 
     @property
     def guests_go_ahead(self) -> bool:
         """Whether guests of this host may go on on the target before they are taken over."""
         return self._options.migration_post_copy
 
-    def _runs_there(self, domain: libvirt.virDomain, arrival: Arrival) -> bool:
+    def _runs_there(self, domain: libvirt.virDomain, place: Path) -> bool:
         """Tell whether a guest that is here runs on the target, or may: with post-copy it goes on there at once, and
         where libvirt has not heard that it does, it has it go on here as well.
 
-        Then the one that is here ends. While the target is not reached it stands still.
+        Then the one that is here ends. While the target is not reached, or where it is not known, it stands still.
         """
-        if not self._is_post_copy(arrival):
-            return False
         try:
+            arrival = arrival_in(place)
+            if not self._is_post_copy(arrival):
+                return False
             with reached(arrival) as target:
                 there = has_arrived(target, arrival)
         except (DriverError, libvirt.libvirtError):
@@ -195,7 +219,7 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
         def work() -> PowerState:
             domain, label = self._domains.whole(instance)
             if label.attempt != attempt:
-                raise DriverError("InstanceNotFound", f"there is no guest {instance} of attempt {attempt}")
+                raise DriverError(GONE, f"there is no guest {instance} of attempt {attempt}")
             if is_halved(domain):
                 raise DriverError(FAILED, f"guest {instance} goes on on the target (post-copy), and not here")
             while job_of(domain):
@@ -311,13 +335,14 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
             while is_leaving(domain):
                 time.sleep(LOOK)
             return False
-        before = domain.state()
+        before: list[int] = []
         try:
+            before = domain.state()
             self._send(domain, attempt, place)
         except libvirt.libvirtError:
             if not domain_is_there(domain):
                 return False
-            if was_stopped(domain) and domain.state() != before:
+            if before and was_stopped(domain) and domain.state() != before:
                 self._left.add((instance, attempt))
             raise
         return True
@@ -386,7 +411,7 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
             arrival = arrival_in(place)
             with reached(arrival) as target:
                 if not has_arrived(target, arrival):
-                    raise DriverError("InstanceNotFound", f"there is no guest {instance} of attempt {attempt}")
+                    raise DriverError(GONE, f"there is no guest {instance} of attempt {attempt}")
         return None
 
     def _leave(self, instance: InstanceUuid, attempt: int, place: Path) -> None:
