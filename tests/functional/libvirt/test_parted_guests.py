@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
 from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.arrivals import Arrival, write_arrival
+from skep.compute.drivers.libvirt.disks import GuestDisks
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.options import Options
+from skep.compute.drivers.libvirt.sent_guests import note_sent, sent_to
 from skep.compute.drivers.libvirt.turns import ServerTurns
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid, new_uuid
@@ -20,6 +24,8 @@ from tests.support.libvirt_hosts import PARTS
 
 if TYPE_CHECKING:
     import libvirt
+
+    from skep.compute.drivers.libvirt.live import LiveMigratingLibvirtDriver
 
 pytestmark = [*PARTS, pytest.mark.timeout(20)]
 
@@ -141,7 +147,34 @@ async def test_an_agent_that_starts_waits_for_the_target_of_a_guest_that_is_gone
 class StoppedDomain:
     """A domain that libvirt lets go on here at the end: it has not heard whether its guest goes on on the target."""
 
-    sent = paused = False
+    def __init__(self, server: InstanceUuid, *, sent: bool = False, paused: bool = False) -> None:
+        self.server, self.sent, self.paused = server, sent, paused
+        self.reasons: list[str] = []
+        """Why it runs, each time that it was sent."""
+
+    def UUIDString(self) -> str:  # noqa: N802 - libvirt's
+        return self.server
+
+    def XMLDesc(self, _flags: int) -> str:  # noqa: N802 - libvirt's
+        return "<domain/>"
+
+    def isActive(self) -> int:  # noqa: N802 - libvirt's
+        return 1
+
+    def maxMemory(self) -> int:  # noqa: N802 - libvirt's
+        return 1 << 16
+
+    def jobStats(self) -> dict[str, int]:  # noqa: N802 - libvirt's
+        import libvirt
+
+        return {"type": libvirt.VIR_DOMAIN_JOB_NONE}
+
+    def migrateToURI3(self, *_: object) -> None:  # noqa: N802 - libvirt's
+        import libvirt
+
+        self.reasons.append("an earlier migration" if self.sent else "its own")
+        self.sent = True
+        raise libvirt.libvirtError("the connection is lost")
 
     def state(self) -> list[int]:
         import libvirt
@@ -154,78 +187,149 @@ class StoppedDomain:
     def suspend(self) -> None:
         self.paused = True
 
+    def resume(self) -> None:
+        self.sent = self.paused = False
+
+
+class PartedHost:
+    """A host with one guest that is here, until it was removed, and whose target answers only at times."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, here: StoppedDomain) -> None:
+        from skep.compute.drivers.libvirt import live  # it imports what may not be installed
+
+        self.here, self.asked, self.removed = here, 0, 0
+        self.answers: Callable[[], bool] = lambda: False
+        """Whether the target answers, asked each time."""
+        self.disks = GuestDisks(directory, None)
+        self.place = directory / "attempt-2"
+        self.disks.make_place(here.server, 1)
+        target = Arrival(
+            label=GuestLabel(instance=here.server, attempt=2, name="one", resources={}),
+            uri="",
+            address="",
+            way="loopback",
+            directory="",
+            mark="",
+            post_copy=True,
+        )
+        write_arrival(self.place, target)
+        of_module = {
+            "JOIN_SECONDS": 0.0,
+            "LOOK": 0.01,
+            "reached": self.reached,
+            "has_arrived": lambda *_: here.sent or here.paused,
+            "label_of": lambda _: None,
+            "check_links": lambda *_: None,
+            "check_cpu": lambda *_: None,
+            "make_disks": lambda *_: None,
+            "arriving_xml": lambda *_, **__: "",
+        }
+        for name, twin in of_module.items():
+            monkeypatch.setattr(live, name, twin)
+        monkeypatch.setattr(live.LiveMigratingLibvirtDriver, "_leave", lambda *_: None)
+
+    def find(self, instance: InstanceUuid) -> tuple[object, GuestLabel] | None:
+        label = GuestLabel(instance=instance, attempt=1, name="one", resources={}, whole=True)
+        return None if self.removed else (self.here, label)
+
+    def whole(self, instance: InstanceUuid) -> tuple[object, GuestLabel]:
+        found = self.find(instance)
+        assert found is not None
+        return found
+
+    def remove(self, _domain: object) -> None:
+        self.removed += 1
+
+    @contextmanager
+    def reached(self, _arrival: object) -> Iterator[None]:
+        self.asked += 1
+        if not self.answers():
+            raise DriverError("MigrationPreCheckError", "the target is not reached")
+        yield
+
+    def driver(self) -> LiveMigratingLibvirtDriver:
+        """Return the driver of an agent that was started now."""
+        from skep.compute.drivers.libvirt.live import LiveMigratingLibvirtDriver  # it imports what may not be installed
+
+        driver = object.__new__(LiveMigratingLibvirtDriver)
+        driver._copyings, driver._left, driver._domains = {}, set(), self  # type: ignore[assignment]
+        driver._disks, driver._volumes = self.disks, SimpleNamespace(ids=lambda *_: set())  # type: ignore[assignment]
+        driver._turns, driver._options = ServerTurns(), Options(virt_type="qemu", migration_post_copy=True)
+        driver._lookers = ThreadPoolExecutor(1)
+        return driver
+
 
 @pytest.mark.parametrize("again", [False, True], ids=["the target is lost", "it is reached again"])
 async def test_a_guest_that_may_run_on_the_target_stands_still_until_that_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     """Else two might run."""
-    import libvirt
+    server, copying = InstanceUuid(new_uuid()), Copying()
+    host = PartedHost(tmp_path, monkeypatch, StoppedDomain(server))
 
-    from skep.compute.drivers.libvirt import live  # it imports what may not be installed
-
-    server, copying, here = InstanceUuid(new_uuid()), Copying(), StoppedDomain()
-    asked: list[str] = []
-    removed: list[object] = []
-
-    class Domains:
-        def find(self, instance: InstanceUuid) -> tuple[object, GuestLabel] | None:
-            return None if removed else (here, GuestLabel(instance=instance, attempt=1, name="one", resources={}))
-
-        def remove(self, domain: object) -> None:
-            removed.append(domain)
-
-    @contextmanager
-    def reached(_: object) -> Iterator[None]:
-        asked.append("has it come")
-        if len(asked) == 3:
-            if again:
-                yield
-                return
+    def answers() -> bool:
+        """Twice until the guest is sent; then after a while only, or never."""
+        if host.asked > 4 and not again:
             copying.wish("abort")
-        raise DriverError("MigrationPreCheckError", "the target is not reached")
+        return host.asked < 3 or (host.asked > 4 and again)
 
-    async def work(driver: object, instance: InstanceUuid, what: Callable[[], object]) -> object:
-        return what()
-
-    def send(*_: object) -> None:
-        here.sent = True
-        raise libvirt.libvirtError("the connection is lost")
-
-    async def look(driver: object, what: Callable[[], object]) -> None:
-        """What is shown of it is not looked at."""
-
-    driver = object.__new__(live.LiveMigratingLibvirtDriver)
-    of_module = {
-        "JOIN_SECONDS": 0.0,
-        "LOOK": 0.01,
-        "reached": reached,
-        "has_arrived": lambda *_: True,
-        "arrival_in": lambda _: None,
-        "is_leaving": lambda _: False,
-    }
-    of_driver = {
-        "_work": work,
-        "_look": look,
-        "_send": send,
-        "_leave": lambda *_: None,
-        "_leaving": lambda *_: None if removed else here,
-        "_is_post_copy": lambda *_: True,
-    }
-    for place, twins in ((live, of_module), (live.LiveMigratingLibvirtDriver, of_driver)):
-        for name, twin in twins.items():
-            monkeypatch.setattr(place, name, twin)
-    driver._copyings, driver._left, driver._domains = {(server, 1): copying}, set(), Domains()  # type: ignore[assignment]
-    driver._turns, driver._options = ServerTurns(), Options(virt_type="qemu", migration_post_copy=True)
-    with nullcontext() if again else pytest.raises(DriverError, match="connection is lost"):
-        await driver.hand_over(server, 1, tmp_path)
-    assert (len(asked), here.paused, removed) == (3, True, [here] if again else [])
+    host.answers, driver = answers, host.driver()
+    await driver.copy_guest(server, 1, host.place, copying)
+    with nullcontext() if again else pytest.raises(DriverError, match="not reached"):
+        await driver.hand_over(server, 1, host.place)
+    assert (host.here.paused, host.removed) == (True, 1 if again else 0)
     assert copying.figures is not None
     assert copying.figures.halved, "an abort of a user's would have it go on here"
 
 
+@pytest.mark.parametrize("paused", [False, True], ids=["libvirt lets it go on", "its agent has stopped it"])
+async def test_an_agent_that_starts_knows_that_a_guest_may_run_on_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused: bool
+) -> None:
+    """It is killed while the guest stands still, or while libvirt has not let it go on yet."""
+    server, copying = InstanceUuid(new_uuid()), Copying()
+    host = PartedHost(tmp_path, monkeypatch, StoppedDomain(server, sent=True, paused=paused))
+    note_sent(host.disks.place(server, 1), host.place)
+    driver = host.driver()
+    await driver.copy_guest(server, 1, host.place, copying)
+    assert host.here.paused
+    assert copying.figures is not None
+    assert copying.figures.halved
+    host.answers = lambda: host.asked > 4
+    await driver.hand_over(server, 1, host.place)
+    assert (host.asked > 4, host.removed) == (True, 1)
+
+
+@pytest.mark.parametrize("before", ["no migration", "another migration"])
+async def test_a_guest_that_was_not_stopped_for_the_target_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """The target is not reached, and never had it: what is left of another migration is no reason to stop it."""
+    server, is_left = InstanceUuid(new_uuid()), before == "another migration"
+    host = PartedHost(tmp_path, monkeypatch, StoppedDomain(server, sent=is_left))
+    directory = host.disks.place(server, 1)
+    if is_left:
+        note_sent(directory, tmp_path / "attempt-1")
+    driver = host.driver()
+    with pytest.raises(DriverError, match="not reached"):
+        await driver.copy_guest(server, 1, host.place, Copying())
+    assert not host.here.paused
+    host.answers = lambda: host.asked < 4
+    monkeypatch.setattr("skep.compute.drivers.libvirt.live.has_arrived", lambda *_: False)
+    with pytest.raises(DriverError, match="connection is lost"):
+        await driver.hand_over(server, 1, host.place)
+    assert host.here.reasons == ["its own"], "what stopped it is known later"
+    assert sent_to(directory, host.place) is not None
+    monkeypatch.setattr(driver, "_own", lambda *_: None)
+    await driver.go_on(server, 1, start=True)
+    assert sent_to(directory, host.place) is None
+
+
 class LeavingDomain:
     """A domain that has left when it is looked at."""
+
+    def UUIDString(self) -> str:  # noqa: N802 - libvirt's
+        return new_uuid()
 
     def state(self) -> list[int]:
         import libvirt

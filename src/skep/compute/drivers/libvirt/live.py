@@ -36,7 +36,8 @@ from skep.compute.drivers.libvirt.live_targets import (
     reached,
 )
 from skep.compute.drivers.libvirt.migration_jobs import abort_job, figures_of, is_leaving, job_of, seen_of
-from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved, was_stopped
+from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved, is_suspended, was_stopped
+from skep.compute.drivers.libvirt.sent_guests import forget_sent, note_sent, sent_to
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
@@ -76,7 +77,8 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
         self._copyings: dict[tuple[InstanceUuid, int], Copying] = {}
         """Of guests that were looked at and are not handed over yet."""
         self._left: set[tuple[InstanceUuid, int]] = set()
-        """Guests that were seen in two halves, gone, or stopped for the target, and are not handed over yet."""
+        """Guests that were seen in two halves, gone, or on the target, and are not handed over yet. Of those that were
+        stopped for the target a file tells: an agent that starts has to know."""
 
     async def copy_guest(self, instance: InstanceUuid, attempt: int, place: Path, copying: Copying) -> None:
         """Look whether the guest can go: the target is reached, and has the CPU that the guest needs."""
@@ -156,8 +158,8 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
             elif found[1].attempt != attempt:
                 kept = False
             elif not is_halved(found[0]):
-                doubted = (instance, attempt) in self._left and not copying.aborted
-                kept = doubted and self._runs_there(found[0], place)
+                doubted = (instance, attempt) in self._left or self._was_stopped(found[0], attempt, place)
+                kept = doubted and not copying.aborted and self._runs_there(found[0], place)
             else:
                 kept = True
                 if copying.aborted:
@@ -173,7 +175,8 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
             if again.error == GONE:
                 # It left while it was looked at: from now on it is not found here.
                 return await self._is_kept(instance, attempt, place, copying, again)
-            return (instance, attempt) in self._left and not copying.aborted
+            doubted = (instance, attempt) in self._left or self._is_sent_ahead(instance, attempt, place)
+            return doubted and not copying.aborted
 
     def _asked_anew(self, instance: InstanceUuid, attempt: int, place: Path, error: DriverError) -> DriverError | None:
         """Return why it is not known that the target has a guest that is not here; None: it has it.
@@ -192,6 +195,16 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
     def guests_go_ahead(self) -> bool:
         """Whether guests of this host may go on on the target before they are taken over."""
         return self._options.migration_post_copy
+
+    def _was_stopped(self, domain: libvirt.virDomain, attempt: int, place: Path) -> bool:
+        """Tell whether a guest that is here was sent so that it may run on the target, and was stopped since then, by
+        libvirt or by an agent: one that was paused before is not sent so."""
+        stopped = was_stopped(domain) or is_suspended(domain)
+        return stopped and self._is_sent_ahead(InstanceUuid(domain.UUIDString()), attempt, place)
+
+    def _is_sent_ahead(self, instance: InstanceUuid, attempt: int, place: Path) -> bool:
+        """Tell whether a guest was sent so that it goes on on the target before this host hears that it does."""
+        return guarded(lambda: sent_to(self._disks.place(instance, attempt), place)) is not None
 
     def _runs_there(self, domain: libvirt.virDomain, place: Path) -> bool:
         """Tell whether a guest that is here runs on the target, or may: with post-copy it goes on there at once, and
@@ -227,6 +240,7 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
                 time.sleep(LOOK)
             # On shared storage the end of what arrived at the target has left them root's.
             self._own(domain, attempt)
+            guarded(lambda: forget_sent(self._disks.place(instance, attempt)))
             if start and state_of(domain) is PowerState.PAUSED:
                 domain.resume()
             return state_of(domain)
@@ -335,15 +349,11 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
             while is_leaving(domain):
                 time.sleep(LOOK)
             return False
-        before: list[int] = []
         try:
-            before = domain.state()
             self._send(domain, attempt, place)
         except libvirt.libvirtError:
             if not domain_is_there(domain):
                 return False
-            if before and was_stopped(domain) and domain.state() != before:
-                self._left.add((instance, attempt))
             raise
         return True
 
@@ -380,6 +390,12 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
         # Told to copy disks, and none by name, libvirt would copy volumes.
         flags = self._flags(arrival, post_copy=post_copy) | (WITH_DISKS if copies else 0)
         flags |= SHARED if shared or arrival.volumes else 0
+        if post_copy:
+            if was_stopped(domain):
+                # By an earlier migration: it would be taken for stopped by this one.
+                domain.suspend()
+                domain.resume()
+            guarded(lambda: note_sent(here, place))
         domain.migrateToURI3(arrival.uri, parameters, flags)
 
     def _flags(self, arrival: Arrival, *, post_copy: bool) -> int:

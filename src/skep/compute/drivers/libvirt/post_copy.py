@@ -11,6 +11,7 @@ STOPPED = (
     (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_RUNNING_MIGRATION_CANCELED),
 )
 """Of guests that were stopped since all was copied: they still are where QEMU does not get their disks back."""
+SUSPENDED = (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER)
 RESUMED = libvirt.VIR_MIGRATE_POSTCOPY | libvirt.VIR_MIGRATE_POSTCOPY_RESUME
 
 
@@ -33,6 +34,12 @@ def was_stopped(domain: libvirt.virDomain) -> bool:
     """Tell whether a guest that is here was stopped for the target by its last migration. Raises libvirtError."""
     state, reason = domain.state()
     return (state, reason) in STOPPED
+
+
+def is_suspended(domain: libvirt.virDomain) -> bool:
+    """Tell whether a guest was paused by a call, and not by QEMU or a migration. Raises libvirtError."""
+    state, reason = domain.state()
+    return (state, reason) == SUSPENDED
 
 
 def begin(domain: libvirt.virDomain) -> None:
