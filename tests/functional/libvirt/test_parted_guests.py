@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from skep.compute.drivers.base import DriverError
-from skep.compute.drivers.libvirt.arrivals import Arrival, write_arrival
+from skep.compute.drivers.libvirt.arrivals import ARRIVAL, Arrival, write_arrival
 from skep.compute.drivers.libvirt.disks import GuestDisks
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.options import Options
@@ -289,7 +290,7 @@ async def test_an_agent_that_starts_knows_that_a_guest_may_run_on_the_target(
     """It is killed while the guest stands still, or while libvirt has not let it go on yet."""
     server, copying = InstanceUuid(new_uuid()), Copying()
     host = PartedHost(tmp_path, monkeypatch, StoppedDomain(server, sent=True, paused=paused))
-    note_sent(host.disks.place(server, 1), host.place)
+    note_sent(host.disks.place(server, 1), host.place, ahead=True)
     driver = host.driver()
     await driver.copy_guest(server, 1, host.place, copying)
     assert host.here.paused
@@ -309,7 +310,7 @@ async def test_a_guest_that_was_not_stopped_for_the_target_goes_on(
     host = PartedHost(tmp_path, monkeypatch, StoppedDomain(server, sent=is_left))
     directory = host.disks.place(server, 1)
     if is_left:
-        note_sent(directory, tmp_path / "attempt-1")
+        note_sent(directory, tmp_path / "attempt-1", ahead=True)
     driver = host.driver()
     with pytest.raises(DriverError, match="not reached"):
         await driver.copy_guest(server, 1, host.place, Copying())
@@ -323,6 +324,31 @@ async def test_a_guest_that_was_not_stopped_for_the_target_goes_on(
     monkeypatch.setattr(driver, "_own", lambda *_: None)
     await driver.go_on(server, 1, start=True)
     assert sent_to(directory, host.place) is None
+
+
+async def test_a_guest_that_was_sent_is_awaited_where_what_its_target_said_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory of both hosts may not be mounted yet; of one that was never sent nothing is known anywhere."""
+    server, copying = InstanceUuid(new_uuid()), Copying()
+    host = PartedHost(tmp_path, monkeypatch, StoppedDomain(server))
+    host.removed = 1
+    said = (host.place / ARRIVAL).rename(tmp_path / "said")
+    driver = host.driver()
+    with pytest.raises(DriverError, match="no host awaits the guest"):
+        await driver.copy_guest(server, 1, host.place, copying)
+    note_sent(host.disks.place(server, 1), host.place, ahead=False)
+    await driver.copy_guest(server, 1, host.place, copying)
+    going = asyncio.create_task(driver.hand_over(server, 1, host.place))
+    await asyncio.wait({going}, timeout=0.05)
+    assert not going.done()
+    copying.wish("abort")
+    with pytest.raises(DriverError, match="what its target had said of itself is not in") as ended:
+        await going
+    assert ended.value.error == "StorageUnavailable"
+    said.rename(host.place / ARRIVAL)
+    host.here.sent, host.answers = True, lambda: True
+    await driver.hand_over(server, 1, host.place)
 
 
 class LeavingDomain:

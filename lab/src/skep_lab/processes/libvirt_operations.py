@@ -23,6 +23,7 @@ _GROWN = ("os.mkdir GUEST", "run prlimit", "run prlimit", "run prlimit", "os.ren
 _LEFT = ("os.remove base.qcow2", "os.remove disk", "os.rmdir ARRIVAL")
 _MADE = ("os.rename config.iso", "virDomainDefineXML", "virDomainCreate", "virDomainSetMetadata")
 _FILES = ("os.remove config.iso", "os.remove disk", "os.remove base.qcow2", "os.remove console.log", "os.rmdir GUEST")
+_GONE = (_FILES[0], "os.remove .sent", *_FILES[1:])
 _AWAITED = (
     *("os.mkdir GUEST", "os.rename config.iso", "virStoragePoolCreateXML"),
     *("os.mkdir attempt-2", "os.mkdir MEETING", "os.mkdir attempt-2", "os.rename target.json"),
@@ -44,26 +45,26 @@ CALLS: Mapping[Kind, Mapping[str, Mapping[Side, tuple[str, ...]]]] = {
     },
     "live": {
         "live-migrate": {
-            "here": ("virStorageVolCreateXML", "virDomainMigrateToURI3", *_FILES),
+            "here": ("virStorageVolCreateXML", "os.rename .sent", "virDomainMigrateToURI3", *_GONE),
             "there": (*_AWAITED, *_TAKEN),
         }
     },
     "shared": {
         "live-migrate": {
-            "here": ("os.link disk", "os.link base.qcow2", "virDomainMigrateToURI3", *_FILES),
+            "here": ("os.link disk", "os.link base.qcow2", "os.rename .sent", "virDomainMigrateToURI3", *_GONE),
             "there": (*_AWAITED, *_TAKEN),
         }
     },
     "slow": {
         "abort": {
-            "here": ("virDomainAbortJob",),
+            "here": ("virDomainAbortJob", "os.remove .sent"),
             "there": (
                 *("virStoragePoolDestroy", "os.remove config.iso", "os.remove disk"),
                 *("os.remove .seen", "os.remove console.log", "os.rmdir GUEST"),
                 *("os.remove target.json", "os.rmdir attempt-2", "os.rmdir MEETING"),
             ),
         },
-        "force-complete": {"here": ("virDomainSuspend", *_FILES), "there": _TAKEN},
+        "force-complete": {"here": ("virDomainSuspend", *_GONE), "there": _TAKEN},
     },
 }
 """By the kind of the cloud and the name of an operation what is called for it on each host, in order."""

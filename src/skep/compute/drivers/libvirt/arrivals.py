@@ -13,6 +13,7 @@ from skep.compute.drivers.libvirt.domain import LABEL, NAMESPACE, GuestLabel, la
 from skep.compute.drivers.libvirt.guest_interfaces import TAP, interfaces_of
 from skep.compute.drivers.libvirt.options import MigrationWay
 from skep.compute.drivers.libvirt.volume_disks import VolumeDisk, arrive
+from skep.compute.whole_file import write_whole
 from skep.domain.decoding import json_decoder
 
 ARRIVAL = "target.json"
@@ -76,9 +77,7 @@ def volume_xml(name: str, disk_format: str, size: int) -> str:
 def write_arrival(place: Path, arrival: Arrival) -> None:
     """Say in a place what the target is. Raises OSError."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = place / f"{ARRIVAL}.new"
-    fresh.write_bytes(msgspec.json.encode(arrival))
-    fresh.replace(place / ARRIVAL)
+    write_whole(place / ARRIVAL, msgspec.json.encode(arrival))
 
 
 def read_arrival(place: Path) -> Arrival | None:

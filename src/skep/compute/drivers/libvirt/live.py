@@ -37,7 +37,7 @@ from skep.compute.drivers.libvirt.live_targets import (
 )
 from skep.compute.drivers.libvirt.migration_jobs import abort_job, figures_of, is_leaving, job_of, seen_of
 from skep.compute.drivers.libvirt.post_copy import RESUMED, begin, is_halved, is_suspended, was_stopped
-from skep.compute.drivers.libvirt.sent_guests import forget_sent, note_sent, sent_to
+from skep.compute.drivers.libvirt.sent_guests import SentGuest, forget_sent, note_sent, sent_to
 from skep.compute.drivers.live import Copying
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
@@ -204,7 +204,11 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
 
     def _is_sent_ahead(self, instance: InstanceUuid, attempt: int, place: Path) -> bool:
         """Tell whether a guest was sent so that it goes on on the target before this host hears that it does."""
-        return guarded(lambda: sent_to(self._disks.place(instance, attempt), place)) is not None
+        sent = self._sent(instance, attempt, place)
+        return sent is not None and sent.ahead
+
+    def _sent(self, instance: InstanceUuid, attempt: int, place: Path) -> SentGuest | None:
+        return guarded(lambda: sent_to(self._disks.place(instance, attempt), place))
 
     def _runs_there(self, domain: libvirt.virDomain, place: Path) -> bool:
         """Tell whether a guest that is here runs on the target, or may: with post-copy it goes on there at once, and
@@ -390,12 +394,17 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
         # Told to copy disks, and none by name, libvirt would copy volumes.
         flags = self._flags(arrival, post_copy=post_copy) | (WITH_DISKS if copies else 0)
         flags |= SHARED if shared or arrival.volumes else 0
-        if post_copy:
-            if was_stopped(domain):
-                # By an earlier migration: it would be taken for stopped by this one.
-                domain.suspend()
-                domain.resume()
-            guarded(lambda: note_sent(here, place))
+        if post_copy and was_stopped(domain):
+            # By an earlier migration: it would be taken for stopped by this one.
+            domain.suspend()
+            domain.resume()
+        try:
+            guarded(lambda: note_sent(here, place, ahead=post_copy))
+        except DriverError as error:
+            if post_copy:
+                raise
+            # A guest can leave a host whose disk is full.
+            log.warning("where guest %s is sent is not noted: %s", instance, error.message)
         domain.migrateToURI3(arrival.uri, parameters, flags)
 
     def _flags(self, arrival: Arrival, *, post_copy: bool) -> int:
@@ -424,7 +433,13 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
         if found is not None and found[1].attempt == attempt and found[1].whole:
             return found[0]
         if not guarded((place / HANDED_OVER).exists):
-            arrival = arrival_in(place)
+            try:
+                arrival = arrival_in(place)
+            except DriverError as error:
+                if error.error == GONE and self._sent(instance, attempt, place) is not None:
+                    missing = f"{instance} was sent, and what its target had said of itself is not in {place}"
+                    raise DriverError("StorageUnavailable", missing) from error
+                raise
             with reached(arrival) as target:
                 if not has_arrived(target, arrival):
                     raise DriverError(GONE, f"there is no guest {instance} of attempt {attempt}")

@@ -16,18 +16,20 @@ SENT = ".sent"
 
 
 class SentGuest(msgspec.Struct, frozen=True, kw_only=True):
-    """By what a guest was sent last so that it goes on on the target before its source hears that it does."""
+    """How a guest was sent last."""
 
     place: str
     """The name of the place of the migration, which says the target's attempt."""
+    ahead: bool
+    """Whether it goes on on the target before its source hears that it does (post-copy)."""
 
 
 _decoder = json_decoder(SentGuest)
 
 
-def note_sent(directory: Path, place: Path) -> None:
+def note_sent(directory: Path, place: Path, *, ahead: bool) -> None:
     """Write down, in the directory of its attempt, that a guest is sent. Raises OSError."""
-    write_whole(directory / SENT, msgspec.json.encode(SentGuest(place=place.name)))
+    write_whole(directory / SENT, msgspec.json.encode(SentGuest(place=place.name, ahead=ahead)))
 
 
 def sent_to(directory: Path, place: Path) -> SentGuest | None:
