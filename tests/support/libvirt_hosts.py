@@ -58,10 +58,10 @@ def other_directory() -> Iterator[Path]:
         shutil.rmtree(path)
 
 
-def libvirt_driver(directory: Path, options: Mapping[str, Any] | None = None) -> Driver:
+def libvirt_driver(directory: Path, options: Mapping[str, Any] | None = None, host: str = "host-1") -> Driver:
     """Return the driver of a host with that directory."""
     section = ComputeSettings(driver="libvirt", driver_options={**OPTIONS, **(options or {})})
-    return make_driver(DriverSetup(host="host-1", directory=directory, clock=Clock(), section=section, has_images=True))
+    return make_driver(DriverSetup(host=host, directory=directory, clock=Clock(), section=section, has_images=True))
 
 
 def connection_in(directory: Path) -> Any:

@@ -1,5 +1,5 @@
 """A process with the driver of a host whose guests have ports of Neutron, as an agent has it:
-`python -m tests.support.plugged_guest DIRECTORY IMAGE OPTIONS`.
+`python -m tests.support.plugged_guest DIRECTORY IMAGE OPTIONS HOST`.
 
 Each line of standard input is a task, and is answered by a line; at its end the guest is removed.
 """
@@ -108,9 +108,9 @@ async def migrate(driver: LibvirtDriver, server: Instance, task: PortTask) -> No
         await remove(driver, server, task.attempt)
 
 
-async def main(directory: Path, image: Path, options: dict[str, Any]) -> None:
+async def main(directory: Path, image: Path, options: dict[str, Any], host: str) -> None:
     """Do tasks until there are no more."""
-    driver = libvirt_driver(directory, options)
+    driver = libvirt_driver(directory, options, host)
     assert isinstance(driver, LibvirtDriver)
     while line := await asyncio.to_thread(sys.stdin.readline):
         await do(driver, image, msgspec.json.decode(line, type=PortTask))
@@ -122,4 +122,4 @@ async def main(directory: Path, image: Path, options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])))
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]))

@@ -12,14 +12,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
 
+from skep.compute.drivers.libvirt.disks import GuestDisks
 from skep.compute.drivers.libvirt.plugged.kinds import interface_of, plugs_of
+from skep.compute.drivers.libvirt.plugged.ports import GuestPorts
+from skep.compute.drivers.libvirt.plugged.switches import OsVif
+from skep.compute.drivers.libvirt.turns import ServerTurns
 from skep.contracts.eventually import eventually
+from skep.domain.ids import InstanceUuid, new_uuid
 from skep.domain.vifs import Vif, VifDetails
 from tests.functional.libvirt.test_bridged_networks import pings
 from tests.support import bridged_hosts, libvirt_hosts, tiny_guests
@@ -37,6 +43,7 @@ SCHEMA = "share/openvswitch/vswitch.ovsschema"
 PORT = "00000001-0000-4000-8000-000000000001"
 NETWORK = "00000002-0000-4000-8000-000000000002"
 TAP = f"tap{PORT}"[:14]
+HOST = "host-1"
 GUEST, OUTSIDE = "10.7.0.11", "10.7.0.1"
 WHOLE_SUMS = """
 import array, fcntl, socket, struct
@@ -92,10 +99,10 @@ def agent(host: BridgedHost, **options: Any) -> Iterator[Agent]:
 
 
 @contextmanager
-def agent_in(directory: Path, host: BridgedHost, **options: Any) -> Iterator[Agent]:
+def agent_in(directory: Path, host: BridgedHost, name: str = HOST, **options: Any) -> Iterator[Agent]:
     """Have the driver on the host, with the directory of an earlier one perhaps, until it is ended."""
     said = json.dumps({"networks": "neutron", **options})
-    command = host.command(sys.executable, "-m", "tests.support.plugged_guest", directory, tiny_image(), said)
+    command = host.command(sys.executable, "-m", "tests.support.plugged_guest", directory, tiny_image(), said, name)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield Agent(process)
 
@@ -264,3 +271,27 @@ async def test_libvirt_takes_what_each_kind_of_port_becomes() -> None:
         xml = ET.tostring(guest_with(one), encoding="unicode")
         connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE).undefine()
     driver.close()
+
+
+async def test_an_agent_that_starts_notes_whose_the_ports_of_its_guests_are(tmp_path: Path) -> None:
+    """An earlier release has not; those of guests that are not here may be another host's."""
+    from skep.compute.drivers.libvirt.driver import LibvirtDriver  # it imports what may not be installed
+
+    disks, there, others = GuestDisks(tmp_path, None), instance(), InstanceUuid(new_uuid())
+    files = [disks.make_place(uuid, 1) / "interfaces" for uuid in (there.uuid, others)]
+    for file in files:
+        file.write_bytes(msgspec.json.encode({"plugs": plugs_of((bound("ovs", VifDetails()),))}))
+    driver = object.__new__(LibvirtDriver)
+    guest = SimpleNamespace(instance=there.uuid, attempt=1)
+    driver._domains = SimpleNamespace(all=lambda: [guest])  # type: ignore[assignment]
+    driver._connection = SimpleNamespace(tell=lambda _: None)  # type: ignore[assignment]
+    driver._disks, driver._turns = disks, ServerTurns()
+    driver._ports = GuestPorts(HOST, disks, OsVif("", library=SimpleNamespace()))
+    driver.on_change(lambda: None)
+
+    async def noted() -> bool:
+        return bool(msgspec.json.decode(files[0].read_bytes()).get("host") == HOST)
+
+    await eventually(noted, "the file says whose the ports are")
+    driver._turns.close()
+    assert "host" not in msgspec.json.decode(files[1].read_bytes())

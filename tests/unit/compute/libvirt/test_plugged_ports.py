@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -343,11 +344,11 @@ SWITCHED = msgspec.structs.replace(SOCKET, vhostuser_ovs_plug=True)
 class PortsOfGuests:
     """The ports of a host whose library notes what it is asked."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, host: str = "host-1") -> None:
         self.library = NotedLibrary()
         self.directory = directory
         switch = OsVif("tcp:127.0.0.1:6640", library=self.library)
-        self.ports = GuestPorts(GuestDisks(directory, None), switch)
+        self.ports = GuestPorts(host, GuestDisks(directory, None), switch)
 
     def server(self, *numbers: int, uuid: InstanceUuid = SERVER) -> Instance:
         """Return a server with these ports, for whose first attempt there is a place."""
@@ -428,3 +429,42 @@ def test_the_taps_that_another_server_has_got_are_known(host: PortsOfGuests) -> 
     both = guest_with(*(interface_of(one, "virtio") for one in (*mine, *others)))
     left = without_taps(ET.tostring(both, encoding="unicode"), {"tap00000002-00"})
     assert taps_of(left) == ("tap00000001-00",)
+
+
+def test_hosts_that_see_the_same_directories_have_each_its_own_ports(host: PortsOfGuests) -> None:
+    """As where a guest goes live on shared storage, or is evacuated."""
+    there = PortsOfGuests(host.directory, "host-2")
+    server = host.server(1)
+    host.ports.plug(server, 1, 1)
+    there.ports.plug(server, 2, 1)
+    assert (host.asked(), there.asked()) == ([("plug", 1, SERVER)], [("plug", 1, SERVER)])
+    host.ports.let_go(SERVER, 1)
+    assert (host.asked(), there.asked()) == ([("unplug", 1, SERVER)], [])
+    host.ports.plug(host.server(1, uuid=OTHER), 1, 1)
+    assert host.asked() == [("plug", 1, OTHER)], "the file of another host stays as it is"
+    there.ports.let_go(SERVER, 2)
+    assert (host.asked(), there.asked()) == ([], [("unplug", 1, SERVER)])
+
+
+def test_another_server_of_another_host_takes_no_tap(host: PortsOfGuests) -> None:
+    said = msgspec.json.encode(PortsAtHost(plugs_of((vif("ovs"),)), "host-2"))
+    host.server(uuid=OTHER)
+    (host.directory / "guests" / f"{OTHER}_1" / "interfaces").write_bytes(said)
+    assert host.ports.taken(SERVER, 1) == frozenset()
+
+
+@pytest.mark.parametrize("act", [GuestPorts.again, GuestPorts.claim])
+def test_ports_that_an_earlier_release_has_plugged_are_noted_as_this_host_s(
+    host: PortsOfGuests, act: Callable[[GuestPorts, InstanceUuid, int], None]
+) -> None:
+    server, there = host.server(1), PortsOfGuests(host.directory, "host-2")
+    path = host.directory / "guests" / f"{SERVER}_1" / "interfaces"
+    path.write_bytes(msgspec.json.encode({"plugs": plugs_of(server.vifs)}))
+    there.ports.plug(server, 2, 1)
+    assert there.asked() == [], "they may be this host's"
+    act(host.ports, SERVER, 1)
+    assert msgspec.json.decode(path.read_bytes(), type=PortsAtHost).host == "host-1"
+    there.ports.plug(server, 2, 1)
+    assert there.asked() == [("plug", 1, SERVER)]
+    act(host.ports, OTHER, 1)
+    assert not (host.directory / "guests" / f"{OTHER}_1").exists(), "a guest without ports has no file"

@@ -101,7 +101,8 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
     def on_change(self, told: Callable[[], None]) -> None:
         """Call `told` in the event loop that runs now when a guest starts, stops, is paused or goes on.
 
-        An agent that starts asks for this: what one that died has left of copies of disks is undone.
+        An agent that starts asks for this: what one that died has left of copies of disks is undone, and ports that an
+        earlier release has plugged are noted as this host's.
         """
         try:
             loop = asyncio.get_running_loop()
@@ -114,6 +115,7 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
 
         self._connection.tell(tell)
         undo_all_cut(self._disks, self._domains, self._turns)
+        self._turns.begin(INTERFACES, self._claim_ports)
 
     def close(self) -> None:
         """Let go of libvirt. The guests stay; what a thread is doing comes to its end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 import libvirt
@@ -34,6 +35,8 @@ from skep.compute.drivers.libvirt.properties import wishes
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import Instance, PowerState
 from skep.domain.vifs import Vif
+
+log = logging.getLogger(__name__)
 
 IN_USE = "InterfaceInUse"
 """The error of an interface of which its guest does not let go."""
@@ -107,6 +110,16 @@ class LibvirtInterfaces(GuestCalls):
             self._bridged.plug((vif.device_name,), anew=(vif.device_name,) if anew else ())
         if self._ports is not None:
             self._ports.add(server, attempt, wishes(server, self._options).queues)
+
+    def _claim_ports(self) -> None:
+        """Note the ports of all guests as this host's. What cannot be written is logged: the next start does it."""
+        if self._ports is None:
+            return
+        try:
+            for guest in self._domains.all():
+                self._ports.claim(guest.instance, guest.attempt)
+        except (DriverError, libvirt.libvirtError) as error:
+            log.warning("ports of guests are not noted as those of this host: %s", error)
 
 
 def _check(domain: libvirt.virDomain, interface: GuestInterface) -> None:

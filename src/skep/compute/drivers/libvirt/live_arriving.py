@@ -72,6 +72,9 @@ class LibvirtArrivals(LibvirtDriver):
                 guarded(lambda: note_awaited(directory, links.values()))
                 self._bridged.plug(tuple(links.values()))
             self._plug(instance, attempt)
+            if self._ports is not None:
+                # Those of a source that sees these directories may count as this host's, by its release.
+                self._ports.again(instance.uuid, attempt)
             arrival = Arrival(
                 label=label,
                 uri=self._options.migration_uri,

@@ -113,7 +113,7 @@ def _make_driver(setup: DriverSetup) -> LibvirtDriver:
     except DriverError as error:
         raise Misconfigured(f"{TABLE}.directory: {error.message}") from error
     bridged = _bridged(options, directory / NETWORKS) if options.networks == "bridge" else None
-    ports = _ports(options, disks) if options.networks == "neutron" else None
+    ports = _ports(setup.host, options, disks) if options.networks == "neutron" else None
     way_out = _way_out(options, directory, owner) if options.way_out != "none" else None
     kind = LiveMigratingLibvirtDriver if options.migration_uri else LibvirtDriver
     volumes = GuestVolumes(setup.host, disks, VolumeKinds(OsBricks(setup.host, directory / MOUNTS)))
@@ -163,7 +163,7 @@ def _bridged(options: Options, directory: Path) -> BridgedNetworks:
     return bridged
 
 
-def _ports(options: Options, disks: GuestDisks) -> GuestPorts:
+def _ports(host: str, options: Options, disks: GuestDisks) -> GuestPorts:
     """Return what plugs ports of Neutron. Raises Misconfigured for what all of them need and is missing."""
     from skep.compute.drivers.libvirt.plugged.ports import GuestPorts
 
@@ -173,7 +173,7 @@ def _ports(options: Options, disks: GuestDisks) -> GuestPorts:
     switch = OsVif(options.ovsdb)
     if switch.missing():
         log.warning("ports of an Open vSwitch are not plugged here: the host lacks %s", "; ".join(switch.missing()))
-    return GuestPorts(disks, switch)
+    return GuestPorts(host, disks, switch)
 
 
 def _way_out(options: Options, directory: Path, owner: Owner | None) -> WayOut:

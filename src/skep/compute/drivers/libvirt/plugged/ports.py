@@ -2,12 +2,13 @@
 
 A port is named there before it is plugged, and the name goes after it was unplugged, so that whatever dies leaves
 nothing plugged that no file names. One that comes from another server of the host is taken from the file of that.
+Other hosts may see the same directories: what their files say is about them alone.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,8 @@ class PortsAtHost(msgspec.Struct, frozen=True):
     """The content of the file."""
 
     plugs: tuple[Plug, ...] = ()
+    host: str = ""
+    """Which host it is: others may see the same directories. Releases before this field did not say."""
 
 
 _decoder = json_decoder(PortsAtHost)
@@ -37,7 +40,8 @@ _decoder = json_decoder(PortsAtHost)
 class GuestPorts:
     """The ports of the guests of one host. All calls may block; of one server there is one at a time."""
 
-    def __init__(self, disks: GuestDisks, switch: OsVif) -> None:
+    def __init__(self, host: str, disks: GuestDisks, switch: OsVif) -> None:
+        self._host = host
         self._disks = disks
         self._switch = switch
         self._plugging = threading.Lock()
@@ -106,8 +110,14 @@ class GuestPorts:
         Raises DriverError.
         """
         with self._plugging:
+            self._claim(instance, attempt)
             for one in self._of(instance, attempt):
                 PLUGGING[one.kind].plug(one, instance, self._switch)
+
+    def claim(self, instance: InstanceUuid, attempt: int) -> None:
+        """Write down that what an attempt has is at this host, where an earlier release has not. Raises DriverError."""
+        with self._plugging:
+            self._claim(instance, attempt)
 
     def let_go(self, instance: InstanceUuid, attempt: int) -> None:
         """Unplug all ports of an attempt, but for those that another attempt has, too. Raises DriverError."""
@@ -118,8 +128,13 @@ class GuestPorts:
     def taken(self, instance: InstanceUuid, attempt: int) -> frozenset[str]:
         """Return the taps that another server has got which an attempt has no more, or never had."""
         mine = {one.device for one in self._of(instance, attempt)}
-        others = (one.device for path in self._files() if _server_of(path) != instance for one in _read(path))
-        return frozenset(others) - mine - {""}
+        others = (said.plugs for path, said in self._here() if _server_of(path) != instance)
+        return frozenset(one.device for plugs in others for one in plugs) - mine - {""}
+
+    def _claim(self, instance: InstanceUuid, attempt: int) -> None:
+        said = _read(self._path(instance, attempt))
+        if said.plugs and said.host != self._host:
+            self._write(instance, attempt, said.plugs)
 
     def _unplug(self, instance: InstanceUuid, attempt: int, plugs: Sequence[Plug]) -> None:
         held = self._of_others(instance, attempt) if plugs else set()
@@ -133,29 +148,32 @@ class GuestPorts:
         A port is one server's at a time, by the word of the network service; the row of the other one has lost it.
         """
         ports = {one.port for one in wanted}
-        for path in self._files():
-            kept = _read(path)
-            lost = [one for one in kept if one.port in ports]
+        for path, said in self._here():
+            lost = [one for one in said.plugs if one.port in ports]
             if lost and _server_of(path) != instance:
                 for one in lost:
                     PLUGGING[one.kind].unplug(one, _server_of(path), self._switch)
-                _write(path, tuple(one for one in kept if one not in lost))
+                _write(path, PortsAtHost(tuple(one for one in said.plugs if one not in lost), said.host))
 
     def _of_others(self, instance: InstanceUuid, attempt: int) -> set[str]:
         mine = self._path(instance, attempt)
-        return {one.port for path in self._files() if path != mine for one in _read(path)}
+        return {one.port for path, said in self._here() if path != mine for one in said.plugs}
 
     def _of(self, instance: InstanceUuid, attempt: int) -> tuple[Plug, ...]:
-        return _read(self._path(instance, attempt))
+        return _read(self._path(instance, attempt)).plugs
 
-    def _files(self) -> list[Path]:
-        return self._disks.files_of(INTERFACES)
+    def _here(self) -> Iterator[tuple[Path, PortsAtHost]]:
+        """Return the files that are this host's, or may be, and what each says. Raises DriverError."""
+        for path in self._disks.files_of(INTERFACES):
+            said = _read(path)
+            if said.host in ("", self._host):
+                yield path, said
 
     def _path(self, instance: InstanceUuid, attempt: int) -> Path:
         return self._disks.place(instance, attempt) / INTERFACES
 
     def _write(self, instance: InstanceUuid, attempt: int, plugs: tuple[Plug, ...]) -> None:
-        _write(self._path(instance, attempt), plugs)
+        _write(self._path(instance, attempt), PortsAtHost(plugs, self._host))
 
 
 def _server_of(path: Path) -> InstanceUuid:
@@ -163,15 +181,15 @@ def _server_of(path: Path) -> InstanceUuid:
     return InstanceUuid(path.parent.name.rpartition("_")[0])
 
 
-def _write(path: Path, plugs: tuple[Plug, ...]) -> None:
-    guarded(lambda: write_whole(path, msgspec.json.encode(PortsAtHost(plugs))))
+def _write(path: Path, said: PortsAtHost) -> None:
+    guarded(lambda: write_whole(path, msgspec.json.encode(said)))
 
 
-def _read(path: Path) -> tuple[Plug, ...]:
+def _read(path: Path) -> PortsAtHost:
     """Return what a file says; nothing where it is not there. Raises DriverError."""
     try:
-        return _decoder.decode(path.read_bytes()).plugs
+        return _decoder.decode(path.read_bytes())
     except FileNotFoundError:
-        return ()
+        return PortsAtHost()
     except (OSError, msgspec.DecodeError) as error:
         raise DriverError("StorageUnavailable", f"{path}: {error}") from error
