@@ -107,9 +107,17 @@ async def test_an_agent_that_starts_joins_them_though_an_end_was_wished(
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["its libvirtd answers", "its libvirtd has ended, too"])
-@pytest.mark.parametrize("post_copy", [False, True])
+@pytest.mark.parametrize(
+    ("post_copy", "noted", "halved"),
+    [
+        pytest.param(False, None, False, id="no post-copy here"),
+        pytest.param(True, None, True, id="an earlier release noted nothing"),
+        pytest.param(True, False, False, id="no post-copy there"),
+        pytest.param(True, True, True, id="post-copy"),
+    ],
+)
 async def test_an_agent_that_starts_waits_for_the_target_of_a_guest_that_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, post_copy: bool, alone: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, post_copy: bool, noted: bool | None, halved: bool, alone: bool
 ) -> None:
     """Until that is lost; where the guest may run there, the cell is told that nothing else is to end it."""
     from skep.compute.drivers.libvirt import live  # it imports what may not be installed
@@ -137,12 +145,16 @@ async def test_an_agent_that_starts_waits_for_the_target_of_a_guest_that_is_gone
     driver = object.__new__(live.LiveMigratingLibvirtDriver)
     driver._copyings, driver._left, driver._domains = {}, set(), Domains()  # type: ignore[assignment]
     driver._options = Options(virt_type="qemu", migration_post_copy=post_copy)
+    driver._disks = GuestDisks(tmp_path, None)
+    directory = driver._disks.make_place(server, 1)
+    if noted is not None:
+        note_sent(directory, tmp_path, ahead=noted)
     await driver.copy_guest(server, 1, tmp_path, copying)
     with pytest.raises(DriverError, match="the target is not reached"):
         await driver.hand_over(server, 1, tmp_path)
     assert len(asked) == 4
     assert copying.figures is not None
-    assert copying.figures.halved is post_copy
+    assert copying.figures.halved is halved
 
 
 class StoppedDomain:

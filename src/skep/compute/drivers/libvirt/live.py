@@ -159,12 +159,12 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
                 kept = False
             elif not is_halved(found[0]):
                 doubted = (instance, attempt) in self._left or self._was_stopped(found[0], attempt, place)
-                kept = doubted and not copying.aborted and self._runs_there(found[0], place)
+                kept = doubted and not copying.aborted and self._runs_there(found[0], attempt, place)
             else:
                 kept = True
                 if copying.aborted:
                     self._domains.remove(found[0])
-            if kept and not copying.aborted and self._options.migration_post_copy:
+            if kept and not copying.aborted and self._may_be_ahead(instance, attempt, place):
                 # It may run there: nothing but the loss of the target is to end the waiting.
                 copying.figures = msgspec.structs.replace(copying.figures or CopyFigures(), halved=True)
             return kept and not copying.aborted
@@ -207,19 +207,29 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
         sent = self._sent(instance, attempt, place)
         return sent is not None and sent.ahead
 
+    def _may_be_ahead(self, instance: InstanceUuid, attempt: int, place: Path) -> bool:
+        """Tell the same of a guest that an earlier release may have sent, which noted nothing of it."""
+        sent = self._sent(instance, attempt, place)
+        if sent is not None:
+            return sent.ahead
+        try:
+            return self._is_post_copy(arrival_in(place))
+        except DriverError:
+            return self._options.migration_post_copy
+
     def _sent(self, instance: InstanceUuid, attempt: int, place: Path) -> SentGuest | None:
         return guarded(lambda: sent_to(self._disks.place(instance, attempt), place))
 
-    def _runs_there(self, domain: libvirt.virDomain, place: Path) -> bool:
+    def _runs_there(self, domain: libvirt.virDomain, attempt: int, place: Path) -> bool:
         """Tell whether a guest that is here runs on the target, or may: with post-copy it goes on there at once, and
         where libvirt has not heard that it does, it has it go on here as well.
 
         Then the one that is here ends. While the target is not reached, or where it is not known, it stands still.
         """
+        if not self._may_be_ahead(InstanceUuid(domain.UUIDString()), attempt, place):
+            return False
         try:
             arrival = arrival_in(place)
-            if not self._is_post_copy(arrival):
-                return False
             with reached(arrival) as target:
                 there = has_arrived(target, arrival)
         except (DriverError, libvirt.libvirtError):
