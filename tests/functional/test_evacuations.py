@@ -10,10 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from skep.compute.agent import JOURNAL_FILE
 from skep.compute.drivers.fake import GUESTS_FILE, FailureRule, FakeSettings
 from skep.compute.drivers.guest_log import GuestEvent
 from skep.config.sections import ConductorSettings
-from skep.contracts.cloud import PROJECT, USER, Cloud, quick_config, running_cloud
+from skep.contracts.cloud import PROJECT, USER, Cloud, hosts_up, quick_config, running_cloud
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.database import Connection
 from skep.database.api import quotas
@@ -79,6 +80,14 @@ async def dies(cloud: Cloud, host: str | None) -> str:
 async def returns(cloud: Cloud, host: str) -> None:
     [cell] = [cell for cell in cloud.plane.cells.values() if cell.name == "cell1"]
     await cloud.plane.start_agent(cell, host)
+
+
+async def forgets(cloud: Cloud, host: str) -> None:
+    """Start the agent of a host again over an empty journal: its guests are unknown to it from then on."""
+    await cloud.stop_agent(host)
+    (cloud.directory.host("cell1", host) / JOURNAL_FILE).unlink()
+    await returns(cloud, host)
+    await eventually(partial(hosts_up, cloud.plane), "the host may get servers")
 
 
 async def fence(cloud: Cloud, host: str, grace: float = 0.0) -> None:
@@ -182,11 +191,15 @@ async def test_a_server_of_a_lost_host_runs_on_another_and_the_host_that_comes_b
         await cloud.nothing_left()
 
 
-async def test_a_host_that_lives_releases_its_guest_before_another_makes_it(tmp_path: Path) -> None:
-    """An operator may have forced down a host that is heard."""
+@pytest.mark.parametrize("journal", ["whole", "lost"])
+async def test_a_host_that_lives_releases_its_guest_before_another_makes_it(tmp_path: Path, journal: str) -> None:
+    """An operator may have forced down a host that is heard. Its hypervisor has the guest, its journal may not."""
     async with running_cloud(tmp_path, QUICK, cells=1, hosts=2) as cloud:
         [before] = await built(cloud)
         assert before.host is not None
+        if journal == "lost":
+            await forgets(cloud, before.host)
+        cloud.fakes[before.host].settings = FakeSettings(destroy_delay=1.0)
         await evacuate(cloud, before.uuid)
         after = await becomes(cloud, before.uuid, State.ACTIVE)
         assert after.host is not None
@@ -198,9 +211,13 @@ async def test_a_host_that_lives_releases_its_guest_before_another_makes_it(tmp_
         assert (await move_of(cloud, before.uuid)).status == "completed"
 
 
-async def test_a_host_that_lives_and_cannot_stop_its_guest_keeps_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("journal", ["whole", "lost"])
+async def test_a_host_that_lives_and_cannot_stop_its_guest_keeps_it(tmp_path: Path, journal: str) -> None:
     async with running_cloud(tmp_path, QUICK, cells=1, hosts=2) as cloud:
         [before] = await built(cloud)
+        assert before.host is not None
+        if journal == "lost":
+            await forgets(cloud, before.host)
         for driver in cloud.fakes.values():
             driver.settings = FakeSettings(failures=(FailureRule(operation="put_aside"),))
         await evacuate(cloud, before.uuid)

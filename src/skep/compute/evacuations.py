@@ -18,11 +18,13 @@ from skep.compute.entries import BuildAccepted, GuestBuilt, SpawnGranted
 from skep.compute.host import Host
 from skep.compute.image_transfers import Taker
 from skep.compute.images import misfit
-from skep.compute.move_orders import Result, built_of, opened_of
+from skep.compute.move_orders import NO_MOVES, Result, built_of, opened_of
 from skep.compute.resources import imageless, making
 from skep.compute.running import weighed_properties
 from skep.domain.builds import BuildFailure, failure
+from skep.domain.capabilities import Capability
 from skep.domain.decoding import json_decoder
+from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
 from skep.messages.to_compute import MoveStep
 
@@ -37,8 +39,42 @@ def beside_another(host: Host, order: MoveStep) -> BuildFailure | None:
     others = [number for number in host.ledger.attempts(order.instance.uuid) if number != order.attempt]
     if not others:
         return None
-    still = f"The host still has attempt {others[0]} of {order.instance.uuid}."
-    return failure("ComputeResourcesUnavailable", still)
+    return _still_there(order.instance.uuid, others[0])
+
+
+def _still_there(instance: InstanceUuid, attempt: int) -> BuildFailure:
+    return failure("ComputeResourcesUnavailable", f"The host still has attempt {attempt} of {instance}.")
+
+
+async def unknown_guest(host: Host, order: MoveStep) -> GuestBuilt | Result:
+    """Return the guest to be released of which the journal knows nothing, as the entry that it lacks.
+
+    The journal may be lost, or older than the guest. So the hypervisor is asked: a guest that it has would run beside
+    the new one. NOSTATE: it has none. A failure says why nothing can be said of it, or done to it.
+    """
+    found = await host.calls.read("guests", host.driver.guests)
+    if isinstance(found, BuildFailure):
+        return found
+    mine = (order.instance.uuid, order.attempt)
+    guest = next((one for one in found if (one.instance, one.attempt) == mine), None)
+    if guest is None:
+        return PowerState.NOSTATE
+    if Capability.MOVE not in host.capabilities:
+        return NO_MOVES
+    record = host.journal.attempts.get(order.instance.uuid)
+    if record is not None and order.attempt in record.over:
+        return _still_there(order.instance.uuid, order.attempt)
+    return GuestBuilt(
+        instance=guest.instance,
+        attempt=guest.attempt,
+        resources=guest.resources,
+        allocation=guest.allocation,
+        launched_at=host.clock.now(),
+        power_state=guest.power_state,
+        image_properties=weighed_properties(order.instance.image),
+        expected_end=order.expected_end,
+        described=order.instance,
+    )
 
 
 async def make_disks(host: Host, order: MoveStep) -> Result:

@@ -13,6 +13,10 @@ from skep.messages.to_compute import MoveStep
 
 GIVEN_UP = BuildFailure(kind=FailureKind.GONE, error="MoveGivenUp", message="the step was given up before it began")
 
+NO_MOVES = BuildFailure(
+    kind=FailureKind.ABORT, error="NotSupportedByDriver", message="this host lacks the capability `move`"
+)
+
 Result = PowerState | BuildFailure
 """How the guest of the attempt is after a step (NOSTATE: there is none), or why the step failed."""
 

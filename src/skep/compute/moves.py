@@ -32,7 +32,7 @@ from skep.compute.image_transfers import Taker
 from skep.compute.images import misfit
 from skep.compute.ledger import Replaced
 from skep.compute.live_moves import LiveMoves
-from skep.compute.move_orders import GIVEN_UP, Result, built_of, made_of, no_guest, note_guest, opened_of
+from skep.compute.move_orders import GIVEN_UP, NO_MOVES, Result, built_of, made_of, no_guest, note_guest, opened_of
 from skep.compute.outcomes import Outcomes
 from skep.compute.resources import imageless, making
 from skep.compute.running import weighed_properties
@@ -47,10 +47,6 @@ from skep.messages.to_cell_conductor import MayMove, MoveStepDone, TaskInHand
 from skep.messages.to_compute import MoveStep
 
 log = structlog.get_logger("skep.compute")
-
-NO_MOVES = BuildFailure(
-    kind=FailureKind.ABORT, error="NotSupportedByDriver", message="this host lacks the capability `move`"
-)
 
 NO_LIVE_MIGRATIONS = BuildFailure(
     kind=FailureKind.ABORT, error="NotSupportedByDriver", message="this host lacks the capability `live_migrate`"
@@ -210,9 +206,11 @@ class Moves:
 
     async def release(self, order: MoveStep) -> Result:
         """Stop the guest for good, because its server is to be made anew elsewhere; there may be none."""
-        if opened_of(self._host, order) is None:
-            return PowerState.NOSTATE
-        put = await self._stop_for_good(order)
+        if opened_of(self._host, order) is not None:
+            put = await self._stop_for_good(order)
+        else:
+            found = await evacuations.unknown_guest(self._host, order)
+            put = await self._stop_for_good(order, found) if isinstance(found, GuestBuilt) else found
         return put if isinstance(put, BuildFailure) else PowerState.NOSTATE
 
     async def receive(self, order: MoveStep) -> Result:
@@ -285,9 +283,9 @@ class Moves:
         put = await self._stop_for_good(order)
         return put if isinstance(put, BuildFailure) else await disk_ways.give(self._host, order, way)
 
-    async def _stop_for_good(self, order: MoveStep) -> Result:
+    async def _stop_for_good(self, order: MoveStep, built: GuestBuilt | None = None) -> Result:
         host, instance = self._host, order.instance.uuid
-        built = built_of(self._host, order)
+        built = built or built_of(self._host, order)
         if built is None:
             return no_guest(self._host, order)
         await note_guest(
@@ -296,6 +294,7 @@ class Moves:
         # The yes shows that the cell knows of the guest: nobody need be told that it was built.
         host.journal.note(Acknowledged(instance=instance, outcome="built", attempt=order.attempt))
         host.guests.pop(instance, None)
+        host.strangers.pop(instance, None)
         return await host.calls.change("action", self._rebuilder.put_aside(instance, order.attempt), instance)
 
     async def transfer(self, order: MoveStep) -> Result:
