@@ -35,8 +35,15 @@ class GuestInQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Whether no other host has told of a guest of the server."""
 
 
-async def found(services: AdminServices, uuid: InstanceUuid, host: str) -> GuestInQuestion:
-    """Return the newest guest of a server that a host told of. Raises NotFound when there is none."""
+_WORTH = {"whole": 2, "aside": 1}
+"""What a server would lose with an attempt: a guest, its disks that were put aside, or (others) nothing yet."""
+
+
+async def found(services: AdminServices, uuid: InstanceUuid, host: str, *, keep: bool) -> GuestInQuestion:
+    """Return the guest of a server that a host told of, the newest of several. Raises NotFound when there is none.
+
+    To `keep` one it is the one that is worth most, else the one that is worth least.
+    """
     told = await ask_all(services, partial(below.guests_of, uuids=[uuid]))
     there = [
         (cell, one)
@@ -50,8 +57,11 @@ async def found(services: AdminServices, uuid: InstanceUuid, host: str) -> Guest
     if not mine:
         raise NotFound(f"host: {host[:80]!r} has reported no guest of server {uuid}; see `skep recovery list`.")
     cell = mine[0][0]
-    newest = max((one for where, one in mine if where == cell), key=lambda one: one.attempt)
-    return GuestInQuestion(cell=cell, guest=newest, is_only_one={one.host for _, one in there} == {host})
+    sign = 1 if keep else -1
+    meant = max(
+        (one for where, one in mine if where == cell), key=lambda one: (sign * _WORTH.get(one.phase, 0), one.attempt)
+    )
+    return GuestInQuestion(cell=cell, guest=meant, is_only_one={one.host for _, one in there} == {host})
 
 
 async def undo(services: AdminServices, found: GuestInQuestion) -> None:
@@ -168,6 +178,7 @@ async def keep(services: AdminServices, found: GuestInQuestion) -> list[LostPort
     """
     cell, guest = found.cell, found.guest
     now, database, uuid = services.clock.now(), services.cell(cell), guest.instance
+    await database.read(partial(_refuse_half, guest=guest), within=CELL_SECONDS)
     for other, [said] in (await ask_all(services, partial(comparing.say, uuids=[uuid]))).items():
         if other != cell and said.living is not None and said.living.state not in PLACELESS:
             raise Conflict(
@@ -189,6 +200,17 @@ async def keep(services: AdminServices, found: GuestInQuestion) -> list[LostPort
     await database.write(follow, intake=True, within=CELL_SECONDS)
     await _tell_lost(services, cell, server.instance, lost)
     return lost
+
+
+def _refuse_half(connection: Connection, guest: FoundGuest) -> None:
+    """Raise Conflict for what is no guest and becomes none by itself: the source or the target of a lost move."""
+    row = below.rows_before(connection, [guest.instance]).get(guest.instance)
+    if recovery.is_half_of_move(row, guest):
+        what = "is put aside" if guest.phase == "aside" else "has no guest yet"
+        raise Conflict(
+            f"attempt {guest.attempt} of server {guest.instance} on {guest.host} {what}: a move had begun that the "
+            "database has lost. See `Moves that went back` in docs/operations.md."
+        )
 
 
 def _row_of(connection: Connection, uuid: InstanceUuid) -> above.MappedServer | None:

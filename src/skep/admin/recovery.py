@@ -94,7 +94,7 @@ async def decide(request: AdminRequest, decision: Decision) -> AnsweredDecision:
         outcome = _with_lost("goes on", lost)
     else:
         host = decision.keep or decision.undo or ""
-        found = await deciding.found(services, uuid, host)
+        found = await deciding.found(services, uuid, host, keep=decision.keep is not None)
         if decision.undo is not None:
             await deciding.undo(services, found)
             outcome = f"attempt {found.guest.attempt} on {host} is undone"

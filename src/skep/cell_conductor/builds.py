@@ -16,7 +16,7 @@ from skep.cell_conductor import endings, notifications
 from skep.cell_conductor.claims import Releases
 from skep.cell_conductor.parts import Parts
 from skep.database import Connection
-from skep.database.cell import agents, attempts, builds, deletes, evacuations, interfaces, resting, unshelves
+from skep.database.cell import agents, attempts, builds, deletes, evacuations, interfaces, recovery, resting, unshelves
 from skep.database.cell.builds import Work
 from skep.database.cell.endings import with_instances
 from skep.database.engine import T, Unit
@@ -351,7 +351,9 @@ class Builds:
 
     def _write_failure(self, connection: Connection, message: AttemptFailed) -> Outcome:
         now = self._parts.clock.now()
-        resting.refuse_no(connection, message.instance, message.attempt, message.host)
+        leftover = message.failure.error == CLEANUP_FAILED
+        if not recovery.is_undone(connection, message.instance, message.host, message.attempt, left=leftover):
+            resting.refuse_no(connection, message.instance, message.attempt, message.host)
         work = builds.work(connection, message.instance)
         fault = self._fault(message, now)
         ended: list[Ended | None] = []
@@ -363,7 +365,6 @@ class Builds:
             given_up or builds.fail(connection, message.instance, message.attempt, message.host, fault, now)
         )
         failure = message.failure
-        leftover = failure.error == CLEANUP_FAILED
         if leftover and current and work is not None and work.shelved is not None:
             ended.append(unshelves.in_error(connection, message.instance, message.attempt, failure.message, now))
         attempts.finish(

@@ -29,6 +29,7 @@ from skep.database.cell import (
     listing,
     live_moves,
     move_steps,
+    recovery,
     resting,
     row_actions,
     second_bindings,
@@ -58,6 +59,8 @@ from skep.transport.base import compute, scheduler_for
 log = get_logger(__name__)
 
 BATCH = 50
+PUTTING_ASIDE = frozenset({"put_aside", "rebuild_put_aside", "release", "live_copy"})
+"""The orders after which the guest of a server does not run any more where it was."""
 MEETING = frozenset({"prepare", "put_aside"})
 """The steps by which hosts of different cells find out whether they see one exchange."""
 BINDING = frozenset({second_bindings.SELECTING, "live_take_up", None})
@@ -447,7 +450,18 @@ class Moves:
                 if moved is not None:
                     run.outcome = "ok" if message.failure is None else "failed"
                     break
+            else:
+                await self._heed_lost(message)
         return Done()
+
+    async def _heed_lost(self, message: MoveStepDone) -> None:
+        """Begin a recovery where a host has put the guest of a server aside for a move that the database has lost."""
+        if message.failure is not None or message.step not in PUTTING_ASIDE:
+            return
+        place = (message.instance, message.attempt, message.host, message.move)
+        if await self._parts.database.write(lambda connection: recovery.put_aside_since(connection, *place)):
+            said = f"host {message.host} has put aside attempt {message.attempt} of {message.instance}"
+            await self._builds.on_evidence(message.host, f"{said} for move {message.move}, which is not known")
 
     async def _write_done(self, message: MoveStepDone, name: str, task_id: str) -> Moved | None:
         parts = self._parts

@@ -25,7 +25,7 @@ from skep.domain.recovery import Adopt, Doubt, FoundGuest, GoOn, Wait, decide, i
 from skep.domain.timelines import Moment
 from skep.messages.base import Done
 from skep.messages.to_cell_conductor import GuestsFound
-from skep.messages.to_compute import TellGuests, TerminateInstance
+from skep.messages.to_compute import TellGuests, TerminateInstance, UndoAttempt
 from skep.reconciler.lease import Time
 from skep.reconciler.loop import Loop
 from skep.telemetry.logs import get_logger
@@ -188,10 +188,11 @@ class Recovery:
         parts, now = self._parts, self._parts.clock.now()
         if now < self._undo_after:
             return
-        for guest in await parts.database.read(recovery.to_undo):
+        for guest, alone in await parts.database.read(recovery.to_undo):
             self._undo_after = now + ASKED_AGAIN
             context = RequestContext(request_id=new_request_id(), project_id=ProjectId(""), user_id=UserId(""))
-            message = TerminateInstance(context=context, instance=guest.instance, attempt=guest.attempt)
+            kind = UndoAttempt if alone else TerminateInstance
+            message = kind(context=context, instance=guest.instance, attempt=guest.attempt)
             await parts.transport.cast(compute(parts.cell.uuid, guest.host), message, context)
 
     async def _ask(self, timeline: int) -> None:
@@ -204,7 +205,7 @@ class Recovery:
             return due
 
         for one in await parts.database.write(unit):
-            await parts.transport.cast(compute(parts.cell.uuid, one.host), TellGuests(timeline=timeline))
+            await parts.transport.cast(compute(parts.cell.uuid, one.host), TellGuests(timeline=timeline, aside=True))
 
     async def _decide(self) -> int:
         after, decided = InstanceUuid(""), 0

@@ -12,6 +12,7 @@ from skep.compute.host import Host
 from skep.domain.builds import BuildFailure
 from skep.domain.ids import InstanceUuid
 from skep.domain.instances import PowerState
+from skep.domain.recovery import FoundPhase
 from skep.messages.to_cell_conductor import GuestHere, GuestsFound
 from skep.messages.to_compute import TellGuests
 
@@ -26,26 +27,26 @@ class GuestTelling:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._wanted: int | None = None
+        self._wanted: TellGuests | None = None
         self._telling = False
 
     def take(self, message: TellGuests) -> None:
         """Tell all, soon."""
-        self._wanted = message.timeline
+        self._wanted = message
         if not self._telling and not self._host.work.stopping:
             self._telling = True
             self._host.work.start(self._tell(), name=f"guests {self._host.name}")
 
     async def _tell(self) -> None:
         try:
-            while (timeline := self._wanted) is not None:
+            while (wanted := self._wanted) is not None:
                 guests = await self._host.calls.read("guests", self._host.driver.guests)
                 if isinstance(guests, BuildFailure):
                     # Nothing is said rather than something wrong: it is asked again.
                     log.error("guests not read, so not reported", host=self._host.name, error=guests.message)
                     return
                 self._wanted = None
-                await self._send(timeline, list(self._here(guests)))
+                await self._send(wanted.timeline, list(self._here(guests, aside=wanted.aside)))
         finally:
             self._telling = False
 
@@ -69,13 +70,13 @@ class GuestTelling:
             timeline=timeline,
         )
 
-    def _here(self, guests: tuple[Guest, ...]) -> Iterator[GuestHere]:
-        """Read the journal beside the hypervisor: what either knows is here."""
+    def _here(self, guests: tuple[Guest, ...], *, aside: bool) -> Iterator[GuestHere]:
+        """Read the journal beside the hypervisor: what either knows is here. `aside`: so is what was put aside."""
         there = {(guest.instance, guest.attempt): guest for guest in guests}
         for instance, record in self._host.journal.attempts.records.items():
             found = {number for uuid, number in there if uuid == instance}
             kept = {number for number, opened in record.open.items() if opened.aside} - found
-            attempts = {*record.open, *record.left_behind, *found} - kept
+            attempts = {*record.open, *record.left_behind, *found} - (set() if aside else kept)
             for attempt in sorted(attempts):
                 yield _told(instance, attempt, record, there.pop((instance, attempt), None))
             if not attempts:
@@ -91,16 +92,20 @@ def _told(instance: InstanceUuid, attempt: int, record: InstanceRecord | None, g
         instance=instance,
         attempt=attempt,
         highest=max(attempt, _highest(record) if record is not None else 0),
-        phase="whole" if guest is not None and guest.whole else "spawning" if _may_spawn(opened, guest) else "building",
+        phase=_phase(opened, guest),
         power_state=guest.power_state if guest is not None else PowerState.NOSTATE,
         launched_at=built.launched_at if built is not None else 0,
         described=None if opened is None else opened.described,
     )
 
 
-def _may_spawn(opened: OpenAttempt | None, guest: Guest | None) -> bool:
-    """Whether the hypervisor has something of the attempt, or may have any moment."""
-    return guest is not None or (opened is not None and opened.granted)
+def _phase(opened: OpenAttempt | None, guest: Guest | None) -> FoundPhase:
+    """Return how far an attempt is; `spawning`: the hypervisor has something of it, or may have any moment."""
+    if guest is not None:
+        return "whole" if guest.whole else "spawning"
+    if opened is not None and opened.aside:
+        return "aside"
+    return "spawning" if opened is not None and opened.granted else "building"
 
 
 def _was_deleted(record: InstanceRecord) -> bool:

@@ -1,7 +1,8 @@
 """Decides about an instance whose row went back in time, by the hosts' reports of their guests. Pure.
 
 A guest is never undone for a number that its row does not know yet: its host got
-that number in the lost time. The row follows the guest if there is one, and waits for an operator if there are several.
+that number in the lost time. The row follows the guest if there is one, and waits for an operator if there are several,
+or if a move had begun.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import msgspec
 
 from skep.domain.ids import InstanceUuid, NodeUuid
 from skep.domain.instances import Instance, PowerState, State
-from skep.domain.states import BUILT_BY_HOST
+from skep.domain.states import BUILT_BY_HOST, GUEST_ON_HOST
 
-FoundPhase = Literal["whole", "spawning", "building", "none", "undo"]
-"""Whole: the guest is there. Spawning: it was allowed, and may be there any moment. Building: before that.
-None: nothing of the instance is on the host, which only says which attempts it has heard of. Undo: an operator wants
-it destroyed."""
+FoundPhase = Literal["whole", "aside", "spawning", "building", "none", "undo"]
+"""Whole: the guest is there. Aside: it was put aside for a move, and its disks are kept; hosts tell it to those who ask
+for it. Spawning: it was allowed, and may be there any moment. Building: before that, also the target of a move. None:
+nothing of the instance is on the host, which only says which attempts it has heard of. Undo: an operator wants it
+destroyed."""
 
 
 class FoundGuest(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,9 +92,12 @@ def decide(row: RowBefore, found: Sequence[FoundGuest], *, all_told: bool) -> Ve
     if len(whole) > 1:
         return Doubt(f"guests of {_named(whole)}")
     if whole:
-        return Adopt(whole[0])
+        beside = [one for one in ahead if one.attempt > whole[0].attempt]
+        return Doubt(f"begun beside {_named(whole)}: {_named(beside)}") if beside else Adopt(whole[0])
     if not all_told:
         return Wait()
+    if any(is_half_of_move(row, one) for one in ahead):
+        return Doubt(f"a move had begun: {_named(ahead)}")
     if ahead:
         newest = max(one.attempt for one in ahead)
         same = [one for one in ahead if one.attempt == newest]
@@ -114,6 +119,17 @@ def was_deleted(found: Sequence[FoundGuest]) -> bool:
     """Tell whether the last that hosts have heard of an instance is that it was deleted."""
     ends = [one.highest for one in found if one.deleted]
     return bool(ends) and all(one.highest <= max(ends) for one in found)
+
+
+def is_half_of_move(row: RowBefore | None, one: FoundGuest) -> bool:
+    """Tell whether what a host has without a guest belongs to a move that began in the lost time.
+
+    A server that has a guest is not built: what was begun beside it is the target of a move, a rebuild or an
+    evacuation, and its disks may be anywhere between the two.
+    """
+    if row is None or one.phase in ("whole", "aside"):
+        return one.phase == "aside"
+    return row.built and row.state in (*GUEST_ON_HOST, State.ERROR) and one.attempt > row.attempt
 
 
 def in_words(verdict: Verdict) -> str:

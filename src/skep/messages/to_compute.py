@@ -156,6 +156,8 @@ class TellGuests(Cast, frozen=True, kw_only=True):
 
     wire_name: ClassVar[str] = "TellGuests"
     timeline: int
+    aside: bool = False
+    """Tell of guests that are put aside for a move, too; conductors of before 0.12.0 do not know the word."""
 
 
 class ReportHostNow(Cast, frozen=True, kw_only=True):

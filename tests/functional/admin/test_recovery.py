@@ -156,3 +156,37 @@ async def test_a_guest_whose_row_is_deleted_is_not_kept(admin: Admin) -> None:
 async def test_what_is_no_id_is_said_to_be_none(admin: Admin) -> None:
     answer = await admin.ask("POST", "/admin/v1/recovery/servers/after", json={"keep": "h1"})
     assert (answer.status_code, "'after' is not the id of a server" in answer.text) == (404, True), answer.text
+
+
+@pytest.mark.parametrize(
+    ("attempt", "phase", "said"), [(1, "aside", "is put aside"), (2, "building", "has no guest yet")]
+)
+async def test_half_of_a_lost_move_is_not_kept(admin: Admin, attempt: int, phase: str, said: str) -> None:
+    """As a build it would be given up at its deadline, and the server be built anew from its image."""
+    server = await admin.server(CELL1)
+    await doubtful(admin, server)
+    await admin.write_cell(instances.update().values(launched_at=1), cell=CELL1)
+    await found(admin, server, CELL1, attempt=attempt, phase=phase)
+    status, answer = await decide(admin, server, keep="h1")
+    assert (status, said in answer, "Moves that went back" in answer) == (409, True, True), answer
+    assert tuple(await row_of(admin, server.uuid)) == (State.ACTIVE.value, 1, "h1")
+
+
+@pytest.mark.parametrize("phase", ["whole", "aside"])
+async def test_what_was_begun_beside_the_disks_of_a_server_is_undone_first(admin: Admin, phase: str) -> None:
+    server = await admin.server(CELL1)
+    await doubtful(admin, server)
+    await found(admin, server, CELL1, attempt=1, phase=phase)
+    await found(admin, server, CELL1, attempt=2, phase="building")
+    status, answer = await decide(admin, server, undo="h1")
+    assert (status, "attempt 2 on h1 is undone" in answer) == (200, True), answer
+
+
+async def test_the_guest_is_kept_and_not_what_was_begun_beside_it(admin: Admin) -> None:
+    server = await admin.server(CELL1)
+    await doubtful(admin, server)
+    await found(admin, server, CELL1, attempt=1, phase="whole")
+    await found(admin, server, CELL1, attempt=2, phase="building")
+    status, answer = await decide(admin, server, keep="h1")
+    assert (status, "attempt 1 on h1 is the server" in answer) == (200, True), answer
+    assert tuple(await row_of(admin, server.uuid)) == (State.ACTIVE.value, 1, "h1")

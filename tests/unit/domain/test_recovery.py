@@ -21,10 +21,12 @@ from skep.domain.recovery import (
     go_on,
     in_words,
 )
+from skep.domain.states import GUEST_ON_HOST
 
 
 def row(state: State = State.SCHEDULED, *, attempt: int = 2, deleting: bool = False, told: bool = True) -> RowBefore:
-    return RowBefore(state=state, attempt=attempt, host="h1", built=False, deleting=deleting, host_told=told)
+    built = state in GUEST_ON_HOST
+    return RowBefore(state=state, attempt=attempt, host="h1", built=built, deleting=deleting, host_told=told)
 
 
 def told(
@@ -42,6 +44,7 @@ def told(
 
 
 WHOLE, OTHER = told(2, "whole"), told(3, "whole", host="h2")
+ASIDE, TARGET, BESIDE = told(2, "aside"), told(3, "building", host="h2"), told(3, "building")
 DELETED = told(0, highest=2, deleted=True)
 
 
@@ -59,6 +62,15 @@ DELETED = told(0, highest=2, deleted=True)
         (row(), [told(0, highest=2, deleted=True), told(0, highest=4, host="h2")], GoOn(4, elsewhere=True)),
         (row(), [DELETED, OTHER], Adopt(OTHER)),
         (row(deleting=True), [DELETED], GoOn(2, elsewhere=False)),
+        (row(), [TARGET], Adopt(TARGET)),
+        (row(), [WHOLE, TARGET], Doubt("begun beside attempt 2 on h1: attempt 3 on h2")),
+        (row(State.ACTIVE), [WHOLE, TARGET], Doubt("begun beside attempt 2 on h1: attempt 3 on h2")),
+        (row(State.ACTIVE), [WHOLE, BESIDE], Doubt("begun beside attempt 2 on h1: attempt 3 on h1")),
+        (row(State.ACTIVE), [TARGET, told(0, highest=2)], Doubt("a move had begun: attempt 3 on h2")),
+        (row(State.ACTIVE), [ASIDE, TARGET], Doubt("a move had begun: attempt 2 on h1, attempt 3 on h2")),
+        (row(State.ACTIVE), [ASIDE, BESIDE], Doubt("a move had begun: attempt 2 on h1, attempt 3 on h1")),
+        (row(State.ACTIVE), [ASIDE], Doubt("a move had begun: attempt 2 on h1")),
+        (row(State.ACTIVE), [ASIDE, OTHER], Adopt(OTHER)),
     ],
 )
 def test_decisions(before: RowBefore, found: list[FoundGuest], verdict: Verdict) -> None:

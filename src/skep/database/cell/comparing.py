@@ -154,12 +154,13 @@ def be_away(connection: sa.Connection, uuid: InstanceUuid, now: int) -> bool:
 
 
 def lost(connection: sa.Connection) -> dict[InstanceUuid, list[FoundGuest]]:
-    """Return the whole guests that hosts told of and that the cell has no row of."""
+    """Return what hosts told, but for what is aside, of servers with a whole guest that the cell has no row of."""
     known = sa.exists(sa.select(row.uuid).where(row.uuid == found.instance))
     uuids = connection.scalars(sa.select(found.instance).where(found.phase == "whole", ~known).distinct()).all()
     guests = recovery.guests_of(connection, uuids)
     return {
-        InstanceUuid(uuid): [one for one in guests[uuid] if one.phase not in ("none", recovery.UNDO)] for uuid in uuids
+        InstanceUuid(uuid): [one for one in guests[uuid] if one.phase not in ("none", "aside", recovery.UNDO)]
+        for uuid in uuids
     }
 
 

@@ -17,6 +17,7 @@ from skep.database.cell.tables import (
     agents,
     found_guests,
     instances,
+    migrations,
     recovering_hosts,
     recovering_instances,
     time,
@@ -144,6 +145,13 @@ def end_report(connection: sa.Connection, node: NodeUuid, name: str, now: int) -
                 # It was begun beside the one that the row names, which was left for it in the lost time.
                 sa.and_(found.attempt > row.attempt, found.phase == "whole"),
                 sa.and_(found.attempt == row.attempt, row.host.is_distinct_from(name)),
+                # The database has lost the move for which it was put aside.
+                sa.and_(
+                    found.attempt == row.attempt,
+                    found.phase == "aside",
+                    row.task.is_distinct_from(Task.DELETING.value),
+                    ~_moves(),
+                ),
                 sa.and_(
                     found.attempt == row.attempt,
                     found.phase == "whole",
@@ -165,6 +173,11 @@ def end_report(connection: sa.Connection, node: NodeUuid, name: str, now: int) -
         ~there,
     )
     _hold(connection, list(connection.scalars(missing)), MISSING)
+
+
+def _moves() -> sa.ColumnElement[bool]:
+    """Say of an instance that a move of it is under way, as far as the database knows."""
+    return sa.exists().where(migrations.c.instance == row.uuid, migrations.c.step.is_not(None))
 
 
 def _hold(connection: sa.Connection, uuids: Sequence[str], doubt: str | None) -> None:
@@ -233,15 +246,78 @@ def want_undone(connection: sa.Connection, guest: FoundGuest) -> None:
     connection.execute(found_guests.update().where(mine).values(phase=UNDO))
 
 
-def to_undo(connection: sa.Connection) -> list[FoundGuest]:
-    """Return the guests that are to be destroyed because an operator says so."""
-    return [_guest(one) for one in connection.execute(sa.select(found_guests).where(found.phase == UNDO))]
+def to_undo(connection: sa.Connection) -> list[tuple[FoundGuest, bool]]:
+    """Return the guests that are to be destroyed because an operator says so; beside each, whether it alone is.
+
+    Its host has an older attempt of the server then, which stays: the disks that a move has put aside, say.
+    """
+    other = found_guests.alias().c
+    older = sa.exists(
+        sa.select(other.attempt).where(
+            other.node == found.node,
+            other.instance == found.instance,
+            other.attempt < found.attempt,
+            other.phase.not_in(("none", UNDO)),
+        )
+    )
+    query = sa.select(found_guests, older.label("alone")).where(found.phase == UNDO)
+    return [(_guest(one), bool(one.alone)) for one in connection.execute(query)]
 
 
 def note_undone(connection: sa.Connection, uuid: InstanceUuid, name: str, upto: int) -> None:
     """Note that a host has nothing of an instance any more, up to an attempt; which it has heard of stays known."""
-    mine = sa.and_(found.instance == uuid, found.host == name, found.attempt <= upto, found.phase != "none")
-    connection.execute(found_guests.update().where(mine).values(phase="none", described=None))
+    _note_undone(connection, uuid, sa.and_(found.host == name, found.attempt <= upto))
+
+
+def is_undone(connection: sa.Connection, uuid: InstanceUuid, name: str, attempt: int, *, left: bool) -> bool:
+    """Tell whether an operator wants this attempt undone; note that its host did it, unless something is `left`."""
+    mine = sa.and_(found.instance == uuid, found.host == name, found.attempt == attempt)
+    if connection.execute(sa.select(found.attempt).where(mine, found.phase == UNDO)).first() is None:
+        return False
+    if not left:
+        _note_undone(connection, uuid, mine)
+    return True
+
+
+def _note_undone(connection: sa.Connection, uuid: InstanceUuid, which: sa.ColumnElement[bool]) -> None:
+    """Write it. A built server of which nothing is left anywhere is missing from then on, and may be deleted."""
+    mine = sa.and_(found.instance == uuid, which, found.phase != "none")
+    if connection.execute(found_guests.update().where(mine).values(phase="none", described=None)).rowcount == 0:
+        return
+    held = recovering_instances.c
+    connection.execute(
+        recovering_instances.update()
+        .where(
+            held.instance == uuid,
+            held.doubt.is_not(None),
+            ~sa.exists().where(found.instance == uuid, found.phase != "none"),
+            sa.exists().where(row.uuid == uuid, row.state.in_(constants(GUEST_ON_HOST))),
+        )
+        .values(doubt=MISSING)
+    )
+
+
+def put_aside_since(connection: sa.Connection, uuid: InstanceUuid, attempt: int, name: str, move: str) -> bool:
+    """Hold a server whose host has put its guest aside for a move that the database does not know; tell whether it did.
+
+    The guest may run where that move went to, so the row does not go on as if it ran here.
+    """
+    here = sa.and_(
+        row.uuid == uuid,
+        row.attempt == attempt,
+        row.host == name,
+        row.deleted_at.is_(None),
+        row.task.is_distinct_from(Task.DELETING.value),
+        ~sa.exists().where(migrations.c.uuid == move),
+    )
+    if connection.execute(sa.select(row.uuid).where(here)).first() is None:
+        return False
+    told = sa.and_(found.instance == uuid, found.host == name, found.attempt == attempt, found.phase == "whole")
+    connection.execute(found_guests.update().where(told).values(phase="aside"))
+    reason = f"a move had begun: attempt {attempt} on {name} was put aside since"
+    statement = insert(connection, recovering_instances).values(instance=uuid, doubt=reason)
+    connection.execute(statement.on_conflict_do_update(index_elements=["instance"], set_={"doubt": reason}))
+    return True
 
 
 def doubt(connection: sa.Connection, uuid: InstanceUuid, why: Doubt) -> None:

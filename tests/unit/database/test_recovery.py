@@ -1,0 +1,100 @@
+"""The writes of a cell that went back to before a move: nothing is undone that an operator did not name."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from skep.database.cell import cold_moves, deletes, instances, recovery
+from skep.database.cell.resting import MISSING
+from skep.database.cell.tables import instances as rows
+from skep.domain.actions import ACTIONS
+from skep.domain.ids import NodeUuid
+from skep.domain.instances import State
+from skep.domain.recovery import FoundGuest, FoundPhase
+from tests.support.rows import HOST, ME, ONE, bring_to, context
+
+NOW = 100
+OTHER = "host2"
+
+
+def guest(attempt: int, phase: FoundPhase, host: str = HOST) -> FoundGuest:
+    return FoundGuest(
+        node=NodeUuid(f"node-{host}"), host=host, instance=ONE, attempt=attempt, highest=attempt, phase=phase
+    )
+
+
+def tell(cell: sa.Connection, host: str, *guests: FoundGuest) -> None:
+    recovery.take_report(cell, guests)
+    recovery.end_report(cell, NodeUuid(f"node-{host}"), host, NOW)
+
+
+def doubt(cell: sa.Connection) -> str | None:
+    return dict(recovery.doubtful(cell)).get(ONE)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["lost", "known"])
+def test_what_is_aside_is_held_unless_its_move_is_known(cell: sa.Connection, known: bool) -> None:
+    bring_to(cell, State.ACTIVE)
+    server = instances.get(cell, ONE)
+    assert server is not None
+    if known:
+        assert cold_moves.begin(cell, server, ACTIONS["migrate"], context("req-move"), NOW) is not None
+    recovery.begin(cell, None, "restored", NOW)
+    tell(cell, HOST, guest(1, "aside"))
+    assert recovery.is_held(cell, ONE) is not known
+    assert doubt(cell) is None, "its disks are not missing"
+
+
+@pytest.mark.parametrize("phase", ["aside", "none"])
+def test_an_attempt_is_undone_alone_beside_an_older_one(cell: sa.Connection, phase: FoundPhase) -> None:
+    """What is put aside has the disks of the server: they would go with all that its host has of it."""
+    bring_to(cell, State.ACTIVE)
+    recovery.begin(cell, None, "restored", NOW)
+    tell(cell, HOST, guest(1, phase), guest(2, "building"))
+    recovery.want_undone(cell, guest(2, "building"))
+    [(undone, alone)] = recovery.to_undo(cell)
+    assert (undone.attempt, alone) == (2, phase == "aside")
+    assert recovery.is_undone(cell, ONE, HOST, 2, left=True)
+    assert recovery.to_undo(cell), "something is left of it"
+    assert recovery.is_undone(cell, ONE, HOST, 2, left=False)
+    assert recovery.to_undo(cell) == []
+    assert not recovery.is_undone(cell, ONE, HOST, 1, left=False), "nobody wants it undone"
+
+
+def test_a_server_of_which_nothing_is_left_may_be_deleted(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    recovery.begin(cell, None, "restored", NOW)
+    tell(cell, HOST, guest(1, "aside"))
+    tell(cell, OTHER, guest(2, "building", OTHER))
+    recovery.put_aside_since(cell, ONE, 1, HOST, "a move")
+    recovery.note_undone(cell, ONE, OTHER, 2)
+    assert doubt(cell) not in (None, MISSING)
+    assert deletes.begin(cell, ONE, context("req-delete"), NOW) is None, "it is in doubt"
+    recovery.note_undone(cell, ONE, HOST, 1)
+    assert doubt(cell) == MISSING
+    assert deletes.begin(cell, ONE, context("req-delete"), NOW) is not None
+
+
+def test_a_guest_that_is_put_aside_for_a_lost_move_is_in_doubt(cell: sa.Connection) -> None:
+    """Its host goes on with a step that it was told of before the database went back."""
+    bring_to(cell, State.ACTIVE)
+    assert not recovery.put_aside_since(cell, ONE, 2, HOST, "a move"), "it is not the server"
+    assert not recovery.put_aside_since(cell, ONE, 1, OTHER, "a move"), "the server is not there"
+    recovery.begin(cell, None, "restored", NOW)
+    tell(cell, HOST, guest(1, "whole"))
+    assert recovery.put_aside_since(cell, ONE, 1, HOST, "a move")
+    assert doubt(cell) == f"a move had begun: attempt 1 on {HOST} was put aside since"
+    [told] = recovery.guests_of(cell, [ONE])[ONE]
+    assert told.phase == "aside", "nobody takes it for the guest"
+
+
+def test_a_guest_that_is_put_aside_for_a_known_move_is_not(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    server = instances.get(cell, ONE)
+    assert server is not None
+    assert cold_moves.begin(cell, server, ACTIONS["migrate"], context("req-move"), NOW) is not None
+    [waiting] = cold_moves.take(cell, ME, NOW, 5)
+    assert not recovery.put_aside_since(cell, ONE, 1, HOST, waiting.move.uuid)
+    cell.execute(rows.update().values(deleted_at=NOW))
+    assert not recovery.put_aside_since(cell, ONE, 1, HOST, "a move"), "it is deleted"
