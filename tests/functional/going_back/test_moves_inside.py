@@ -4,6 +4,8 @@ builds it anew."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,10 @@ from skep.contracts.eventually import PATIENCE, eventually
 from skep.database.cell import recovery
 from skep.database.cell.tables import attempts, instances, migrations
 from skep.domain.instances import Instance, State
+from skep.domain.recovery import Adopt, FoundGuest
 from skep.telemetry.steps import CrashPoint
 from tests.functional.going_back.story import remembered
-from tests.functional.test_cold_moves import CONTENT, cloud_for, disk_file, move, server_with_disk
+from tests.functional.test_cold_moves import CONTENT, cloud_for, disk_file, disks, move, only_attempt, server_with_disk
 from tests.support.going_back import copied, put_back
 
 
@@ -67,6 +70,34 @@ async def in_doubt(cloud: Cloud, before: Instance, phase: str) -> None:
     assert [guest.attempt for guest in await cloud.guests()] == ([1] if phase == "whole" else [])
 
 
+async def kept(cloud: Cloud, server: Instance) -> None:
+    """Keep the guest, as an operator does; wait until nothing is left of the target."""
+    database = cloud.plane.databases.cells["cell1"]
+    [guest] = [one for one in (await database.read(guests_of(server))) if one.phase == "whole"]
+    adopt = partial(recovery.adopt, uuid=server.uuid, wanted=Adopt(guest), now=cloud.clock.now())
+    await database.write(adopt)
+    await only_attempt(cloud, server)
+
+
+async def undone(cloud: Cloud, server: Instance) -> None:
+    """Undo the target, as an operator does; wait until nothing but the disks that are aside is left."""
+    database = cloud.plane.databases.cells["cell1"]
+    [target] = [one for one in (await database.read(guests_of(server))) if one.phase == "building"]
+    await database.write(partial(recovery.want_undone, guest=target))
+
+    async def probe() -> bool:
+        left = {(one.attempt, one.phase) for one in await database.read(guests_of(server)) if one.phase != "none"}
+        return left == {(1, "aside")} and disks(cloud) == 1
+
+    await eventually(probe, "the target is undone alone")
+    [doubt] = await database.read(doubts.left)
+    assert doubt.kind == "server_in_doubt"
+
+
+def guests_of(server: Instance) -> Callable[[sa.Connection], list[FoundGuest]]:
+    return lambda connection: recovery.guests_of(connection, [server.uuid])[server.uuid]
+
+
 @pytest.mark.parametrize(
     ("kind", "step", "phase"),
     [
@@ -80,6 +111,8 @@ async def test_a_server_whose_move_is_lost_is_in_doubt(tmp_path: Path, kind: str
     before, back = await moved_since(tmp_path, kind, step)
     async with cloud_for(back, kind) as cloud:
         await in_doubt(cloud, before, phase)
+        await (kept(cloud, before) if phase == "whole" else undone(cloud, before))
+        assert disk_file(cloud, before, 1).read_bytes() == CONTENT
 
 
 async def test_a_guest_that_is_put_aside_after_its_move_was_lost_is_in_doubt(tmp_path: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
-from skep.database.cell import cold_moves, deletes, instances, recovery
+from skep.database import timelines
+from skep.database.cell import attempts, cold_moves, deletes, instances, numbers, recovery
 from skep.database.cell.resting import MISSING
 from skep.database.cell.tables import instances as rows
+from skep.database.cell.tables import time
 from skep.domain.actions import ACTIONS
 from skep.domain.ids import NodeUuid
 from skep.domain.instances import State
-from skep.domain.recovery import FoundGuest, FoundPhase
+from skep.domain.recovery import Adopt, FoundGuest, FoundPhase
 from tests.support.rows import HOST, ME, ONE, bring_to, context
 
 NOW = 100
@@ -98,3 +101,51 @@ def test_a_guest_that_is_put_aside_for_a_known_move_is_not(cell: sa.Connection) 
     assert not recovery.put_aside_since(cell, ONE, 1, HOST, waiting.move.uuid)
     cell.execute(rows.update().values(deleted_at=NOW))
     assert not recovery.put_aside_since(cell, ONE, 1, HOST, "a move"), "it is deleted"
+
+
+@pytest.mark.parametrize("host", [HOST, OTHER])
+def test_the_target_of_a_lost_move_is_undone_when_the_guest_is_kept(cell: sa.Connection, host: str) -> None:
+    bring_to(cell, State.ACTIVE)
+    recovery.begin(cell, None, "restored", NOW)
+    tell(cell, HOST, guest(1, "whole"))
+    tell(cell, host, guest(2, "building", host))
+    recovery.adopt(cell, ONE, Adopt(guest(1, "whole")), NOW)
+    due = [(one.attempt, one.host, one.alone) for one in attempts.stale_due(cell, NOW, NOW, 9)]
+    assert due == [(2, host, True)]
+    assert numbers.next_target(cell, ONE, 1) == 3
+
+
+def test_what_is_aside_stays_when_another_guest_is_adopted(cell: sa.Connection) -> None:
+    bring_to(cell, State.ACTIVE)
+    recovery.begin(cell, None, "restored", NOW)
+    tell(cell, HOST, guest(1, "aside"))
+    tell(cell, OTHER, guest(2, "whole", OTHER))
+    recovery.adopt(cell, ONE, Adopt(guest(2, "whole", OTHER)), NOW)
+    assert attempts.stale_due(cell, NOW, NOW, 9) == []
+
+
+def test_a_build_that_was_replaced_in_the_lost_time_is_undone(cell: sa.Connection) -> None:
+    bring_to(cell, State.RESCHEDULING)
+    recovery.begin(cell, None, "restored", NOW)
+    tell(cell, OTHER, guest(2, "spawning", OTHER))
+    tell(cell, "host3", guest(3, "whole", "host3"))
+    recovery.adopt(cell, ONE, Adopt(guest(3, "whole", "host3")), NOW)
+    due = [(one.attempt, one.host, one.alone) for one in attempts.stale_due(cell, NOW, NOW, 9)]
+    assert (2, OTHER, True) in due
+    assert not {"host3"} & {host for _, host, _ in due}
+
+
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_a_number_that_hosts_have_heard_of_is_not_given_again(cell: sa.Connection, doubtful: bool) -> None:
+    """Of a server in doubt the number still says what its row has lost, should the cell recover once more."""
+    bring_to(cell, State.ACTIVE)
+    recovery.begin(cell, None, "restored", NOW)
+    tell(cell, HOST, guest(1, "whole"))
+    tell(cell, OTHER, msgspec.structs.replace(guest(0, "none", OTHER), highest=5))
+    if doubtful:
+        recovery.put_aside_since(cell, ONE, 1, HOST, "a move")
+    state = recovery.under_way(cell)
+    assert state is not None
+    timelines.note_compared(cell, time, state.timeline, NOW)
+    assert recovery.end_if_settled(cell, state.timeline)
+    assert numbers.next_target(cell, ONE, 1) == (2 if doubtful else 6)

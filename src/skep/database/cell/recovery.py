@@ -343,8 +343,13 @@ def strangers(connection: sa.Connection) -> list[InstanceUuid]:
 
 
 def adopt(connection: sa.Connection, uuid: InstanceUuid, wanted: Adopt, now: int) -> None:
-    """Have the row follow a guest or build: its attempt, its host, and the state that goes with it."""
+    """Have the row follow a guest or build: its attempt, its host, and the state that goes with it.
+
+    Its next number is above all that hosts have heard of. What they have begun beside it without a guest is undone,
+    each attempt alone.
+    """
     guest = wanted.guest
+    told = guests_of(connection, [uuid]).get(uuid, [])
     built = guest.phase == "whole"
     state = State.SPAWNING if guest.phase == "spawning" else State.BUILDING
     if built:
@@ -355,6 +360,7 @@ def adopt(connection: sa.Connection, uuid: InstanceUuid, wanted: Adopt, now: int
         return
     values: dict[str, Any] = {
         "attempt": guest.attempt,
+        "highest": numbers.given(max(one.highest for one in (guest, *told))),
         "host": guest.host,
         "node": guest.node,
         "owner": None,
@@ -386,7 +392,24 @@ def adopt(connection: sa.Connection, uuid: InstanceUuid, wanted: Adopt, now: int
             ended_at=now if built else None,
         )
     )
+    _undo_beside(connection, guest, told, now)
     let_go(connection, uuid)
+
+
+def _undo_beside(connection: sa.Connection, guest: FoundGuest, told: Sequence[FoundGuest], now: int) -> None:
+    """Have hosts undo the builds and targets of moves that they told of beside a guest, or a build, that is adopted.
+
+    What is put aside stays: it may have the only disks. An older attempt that the database knows is undone as its row
+    says.
+    """
+    beside = [one for one in told if one.phase in ("building", "spawning") and one.attempt != guest.attempt]
+    for one in beside:
+        fresh = attempts.NewAttempt(
+            instance=one.instance, attempt=one.attempt, node=one.node, host=one.host, now=now, role="move_target"
+        )
+        attempts.begin(connection, [fresh])
+        if one.attempt > guest.attempt:
+            attempts.give_up(connection, one.instance, one.attempt, now)
 
 
 def _as_described(guest: FoundGuest, before: Any) -> dict[str, Any]:
@@ -432,9 +455,23 @@ def end_if_settled(connection: sa.Connection, timeline: int) -> bool:
     doubtful = sa.select(recovering_instances.c.instance)
     unknown = sa.select(row.uuid).where(row.uuid == found.instance)
     plain = sa.and_(found.instance.not_in(doubtful), sa.or_(found.phase == "none", sa.exists(unknown)))
+    _raise_numbers(connection, found.instance.not_in(doubtful))
     connection.execute(found_guests.delete().where(plain))
     connection.execute(recovering_hosts.delete())
     return timelines.end(connection, time, timeline)
+
+
+def _raise_numbers(connection: sa.Connection, which: sa.ColumnElement[bool]) -> None:
+    """Have servers give no number again that hosts have heard of. Before the end it says what the row has lost."""
+    told = sa.select(found.instance, sa.func.max(found.highest).label("highest")).where(which).group_by(found.instance)
+    heard = told.subquery().c
+    lower = sa.select(row.uuid, heard.highest).where(
+        row.uuid == heard.instance, row.deleted_at.is_(None), heard.highest > numbers.given()
+    )
+    values = [{"of": one.uuid, "heard": one.highest} for one in connection.execute(lower)]
+    if values:
+        raising = instances.update().where(row.uuid == sa.bindparam("of")).values(highest=sa.bindparam("heard"))
+        connection.execute(raising, values)
 
 
 def _guest(one: Any) -> FoundGuest:
