@@ -74,7 +74,7 @@ IS_THERE = {"os.remove": True, "os.mkdir": False}
 PROGRAM = "subprocess.Popen"
 SENT = {MANIFEST: "send manifest", DATA: "send data", HOLE: "send hole", END: "send end"}
 """What a source says of disks; that it is at work is not among it."""
-KEPT = {"_add": "keep data", "_add_hole": "keep hole", "_is_as_offered": "keep end"}
+KEPT = {"_add": "keep data", "_add_hole": "keep hole", "_store": "keep end"}
 """What a target does with what comes of a file."""
 
 

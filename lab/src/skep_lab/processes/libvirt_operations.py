@@ -17,7 +17,7 @@ SIDES: tuple[Side, ...] = ("here", "there")
 
 _ENDED = ("virDomainDestroy", "virDomainDestroy", "virDomainUndefineFlags")
 _SENT = ("send manifest", *("send data", "send data", "send end") * 2)
-_KEPT = ("os.mkdir ARRIVAL", *("keep data", "keep data", "keep end") * 2)
+_KEPT = ("os.mkdir ARRIVAL", *("keep data",) * 4, *("keep end",) * 2)
 _RECEIVED = ("os.mkdir GUEST", "run prlimit", "run prlimit", "os.rename disk")
 _GROWN = ("os.mkdir GUEST", "run prlimit", "run prlimit", "run prlimit", "os.rename disk")
 _LEFT = ("os.remove base.qcow2", "os.remove disk", "os.rmdir ARRIVAL")

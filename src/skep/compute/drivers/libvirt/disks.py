@@ -21,7 +21,6 @@ QEMU runs as.
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +34,7 @@ from skep.compute.drivers.libvirt.commands import LONG, Owner, run
 from skep.compute.drivers.libvirt.disk_room import BLOCK, RESCUE, DiskRoom, RoomSettings
 from skep.compute.drivers.libvirt.domain import BackingFile, DiskFile, target_of
 from skep.compute.drivers.libvirt.drives import VOLUME, lay_out, write_drive
+from skep.compute.drivers.libvirt.files import guarded, handed_out
 from skep.compute.drivers.libvirt.formats import (
     FORMATS,
     SECTOR,
@@ -417,32 +417,13 @@ class GuestDisks:
         source = f"driver={kind},file.driver={where}"
         if base is not None and kind == "qcow2":
             source += f",backing.driver={base.suffix[1:]},backing.file.driver=file,backing.file.filename={base.name}"
-        with self.handed_out(new, file):
+        with handed_out(new, file):
             run(
                 ("qemu-img", "convert", "-q", "--image-opts", "-O", disk_format, source, new.name),
                 place,
                 self._owner,
                 seconds=LONG,
             )
-
-    @contextmanager
-    def handed_out(self, made: Path, file: Path) -> Iterator[None]:
-        """Move a file that is made beside the disks meanwhile to where the agent wants it.
-
-        Nothing of it stays where that fails: a disk that it has filled would stay full. Raises DriverError.
-        """
-
-        def move() -> None:
-            if self._owner is not None:
-                os.chown(made, os.geteuid(), os.getegid())
-            shutil.move(made, file)
-
-        try:
-            yield
-            guarded(move)
-        except BaseException:
-            made.unlink(missing_ok=True)
-            raise
 
     def remove_one(self, instance: InstanceUuid, attempt: int, name: str) -> None:
         """Remove one disk and the config drive of an attempt; with what is planned first its directory.
@@ -580,18 +561,6 @@ _MAKERS: dict[str, Callable[[GuestDisks, Instance, Path], None]] = {
 def root_of(place: Path) -> Path | None:
     """Return the root disk among the files of a guest, if there is one."""
     return next((place / name for name in ROOTS if (place / name).exists()), None)
-
-
-def guarded(work: Callable[[], T]) -> T:
-    """Do something with files; say by name when the disk does not."""
-    try:
-        return work()
-    except OSError as error:
-        name = "NoSpaceLeft" if error.errno in _FULL else "StorageUnavailable"
-        raise DriverError(name, str(error)) from error
-
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def _no_disk(instance: InstanceUuid, attempt: int) -> DriverError:

@@ -17,18 +17,11 @@ from skep.compute.drivers.contents import GuestContents
 from skep.compute.drivers.libvirt.bridged.networks import BridgedNetworks
 from skep.compute.drivers.libvirt.connection import LibvirtConnection
 from skep.compute.drivers.libvirt.consoles import ConsoleTrimmer, end_of
-from skep.compute.drivers.libvirt.disks import (
-    DISK,
-    EPHEMERAL,
-    INTERFACES,
-    SWAP,
-    VOLUMES,
-    GuestDisks,
-    guarded,
-)
+from skep.compute.drivers.libvirt.disks import DISK, EPHEMERAL, INTERFACES, SWAP, VOLUMES, GuestDisks
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import GuestDomains, state_of, switch_off
 from skep.compute.drivers.libvirt.facts import host_facts
+from skep.compute.drivers.libvirt.files import guarded, handed_out
 from skep.compute.drivers.libvirt.formats import FORMATS, image_format
 from skep.compute.drivers.libvirt.guest_agents import ABSENT, set_password, still
 from skep.compute.drivers.libvirt.interface_calls import LibvirtInterfaces
@@ -467,7 +460,7 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
                 undo_cut(domain, place)
                 made = place / COPY
                 root = self._disks.root_path(instance, label.attempt)
-                with self._disks.handed_out(made, file):
+                with handed_out(made, file):
                     copy_live(domain, root, disk_format, made, still(domain, label, before, place))
             else:
                 self._disks.copy_out(instance, label.attempt, disk_format, file)

@@ -22,9 +22,10 @@ import msgspec
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.arrivals import REFUSED, Arrival, MovingDisk, arriving_xml, moving_disks
 from skep.compute.drivers.libvirt.consoles import copy_end
-from skep.compute.drivers.libvirt.disks import CONSOLE, EPHEMERAL, FAT_DRIVE, ROOTS, SWAP, guarded
+from skep.compute.drivers.libvirt.disks import CONSOLE, EPHEMERAL, FAT_DRIVE, ROOTS, SWAP
 from skep.compute.drivers.libvirt.domains import domain_is_there, label_of, state_of
 from skep.compute.drivers.libvirt.driver import named
+from skep.compute.drivers.libvirt.files import guarded
 from skep.compute.drivers.libvirt.live_arriving import SEEN, LibvirtArrivals
 from skep.compute.drivers.libvirt.live_targets import (
     arrival_in,

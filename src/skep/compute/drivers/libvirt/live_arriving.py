@@ -11,10 +11,11 @@ from skep.compute.drivers.base import DriverError, NamedResource
 from skep.compute.drivers.libvirt.arrivals import REFUSED, Arrival, pool_name, pool_xml, write_arrival
 from skep.compute.drivers.libvirt.bridged.awaited import AWAITED, awaited, forget_awaited, note_awaited
 from skep.compute.drivers.libvirt.consoles import go_on_writing
-from skep.compute.drivers.libvirt.disks import CONSOLE, DISK, VOLUMES, guarded
+from skep.compute.drivers.libvirt.disks import CONSOLE, DISK, VOLUMES
 from skep.compute.drivers.libvirt.domain import GuestLabel
 from skep.compute.drivers.libvirt.domains import mark_whole, state_of
 from skep.compute.drivers.libvirt.driver import LibvirtDriver
+from skep.compute.drivers.libvirt.files import guarded
 from skep.compute.drivers.libvirt.live_targets import pools
 from skep.compute.drivers.libvirt.mediated_devices import held_mediated
 from skep.compute.drivers.libvirt.migration_jobs import open_disks

@@ -16,7 +16,8 @@ import msgspec
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.connection import LibvirtConnection
-from skep.compute.drivers.libvirt.disks import MEDIATED, GuestDisks, guarded
+from skep.compute.drivers.libvirt.disks import MEDIATED, GuestDisks
+from skep.compute.drivers.libvirt.files import guarded
 from skep.compute.drivers.libvirt.mediated_devices import (
     MediatedDevice,
     Offer,

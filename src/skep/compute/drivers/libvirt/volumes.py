@@ -15,7 +15,8 @@ import msgspec
 
 from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.libvirt.buses import DiskBus
-from skep.compute.drivers.libvirt.disks import VOLUMES, GuestDisks, guarded
+from skep.compute.drivers.libvirt.disks import VOLUMES, GuestDisks
+from skep.compute.drivers.libvirt.files import guarded
 from skep.compute.drivers.libvirt.volume_disks import FileSource, Source, VolumeDisk, backing_files, has_source
 from skep.compute.drivers.libvirt.volume_kinds import VolumeKinds, disk_of, in_file
 from skep.compute.whole_file import write_whole

@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from skep.compute.drivers.base import DriverError, NamedResource
-from skep.compute.drivers.libvirt.disks import INTERFACES, GuestDisks, guarded
+from skep.compute.drivers.libvirt.disks import INTERFACES, GuestDisks
+from skep.compute.drivers.libvirt.files import guarded
 from skep.compute.drivers.libvirt.guest_interfaces import GuestInterface
 from skep.compute.drivers.libvirt.plugged.kinds import Plug, interface_of, kind_of, plugs_of
 from skep.compute.drivers.libvirt.plugged.plugging import PLUGGING
