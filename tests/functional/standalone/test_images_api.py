@@ -16,7 +16,7 @@ import pytest
 from skep.contracts.eventually import PATIENCE, eventually
 from skep.contracts.neighbours.served import ServedNeighbours, SteppedClock, token
 from skep.database.api.images import Viewer
-from skep.domain.errors import OutcomeUnknown
+from skep.domain.errors import OutcomeUnknown, StorageUnavailable
 from skep.standalone.images.fields import BODY_PATCH, BODY_PATCH_BEFORE
 from skep.standalone.images.service import StandaloneImages
 
@@ -489,3 +489,24 @@ async def test_an_upload_whose_commit_had_no_answer_keeps_its_bytes(
     read = await demo("GET", f"/v2/images/{image}/file")
     assert (read.status_code, read.content) == (200, b"disk")
     assert len([path for path in cloud.images.settings.directory.iterdir() if path.is_file()]) == 1
+
+
+async def test_a_repeat_that_fails_leaves_the_bytes_of_an_upload_in_doubt(
+    cloud: ServedNeighbours, demo: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have one file, and the commit of the first may yet come true."""
+    activate = StandaloneImages._activate
+    errors: list[Exception] = [OutcomeUnknown("not confirmed"), StorageUnavailable("locked")]
+
+    async def failing(self: StandaloneImages, *asked: Any) -> Any:
+        error = errors.pop(0)
+        if not errors:
+            await activate(self, *asked)
+        raise error
+
+    image = (await demo.create(name="shelved"))["id"]
+    monkeypatch.setattr(StandaloneImages, "_activate", failing)
+    for _ in range(2):
+        assert (await demo.upload(image, b"disk")).status_code >= 500
+    read = await demo("GET", f"/v2/images/{image}/file")
+    assert (read.status_code, read.content) == (200, b"disk")

@@ -59,6 +59,8 @@ class StandaloneImages:
         self._clock = clock
         self._files = ImageFiles(settings.directory, lambda total: kept_free(total, settings), space)
         self._uploading: set[str] = set()
+        self._in_doubt: set[str] = set()
+        """Files that rows may name, for all that is known: the next sweep removes those that none does."""
         self.members = ImageMembers(settings, database, clock, refused)
         self._arriving = Arriving()
 
@@ -263,19 +265,26 @@ class StandaloneImages:
         try:
             activated = await self._activate(image, received)
         except OutcomeUnknown:
-            # The row may name the file. Where it does not, a repeated upload replaces it, or the next sweep removes it.
+            self._in_doubt.add(name)
             raise
         except SkepError:
             # Surely not committed. A caller that is cancelled here leaves the file to the row, or to the next sweep.
-            await self._files.remove(name)
+            await self._remove(name)
             raise
         if activated is None:
-            await self._files.remove(name)
+            await self._remove(name)
+            if name in self._in_doubt:
+                raise Conflict(f"image {image.id} was deleted, or has its data already")
             raise NotFound(f"image {image.id} was deleted while its data arrived")
         used, stored = activated
         self._arriving.know(image.owner, used)
         log.info("image stored", image=image.id, size=received.size)
         return stored
+
+    async def _remove(self, name: str) -> None:
+        """Remove the bytes of an upload that came to nothing, unless an earlier one may have come true with them."""
+        if name not in self._in_doubt:
+            await self._files.remove(name)
 
     async def _activate(self, image: StoredImage, received: Received) -> tuple[int, StoredImage] | None:
         """Say that the bytes are stored; return how many its project has then, and the image; None when it is gone."""
