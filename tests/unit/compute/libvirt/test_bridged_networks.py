@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.compute.drivers.base import DriverError
-from skep.compute.drivers.libvirt.bridged import dnsmasq
+from skep.compute.drivers.libvirt.bridged import dnsmasq, programs
 from skep.compute.drivers.libvirt.bridged.advertisements import AdvertisedLeg, advertisements
 from skep.compute.drivers.libvirt.bridged.filters import bridge_rules
 from skep.compute.drivers.libvirt.bridged.interfaces import tap_interfaces
@@ -181,6 +182,20 @@ def test_a_host_has_no_leg_that_its_kernel_refuses() -> None:
     group = msgspec.structs.replace(LEG6, address="ff05::1")
     many = msgspec.structs.replace(DUAL, routers=(msgspec.structs.replace(LEADING_OUT, legs=(LEG, group)),))
     assert [router.legs for router in with_possible_addresses(many, ipv6=True).routers] == [(LEG,)]
+
+
+def test_a_kernel_that_cannot_look_up_routes_for_rules_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Routers' rules would be refused, and with them all networks of the host."""
+
+    def refused(arguments: Sequence[str], told: str = "") -> bytes:
+        if "table ip6" in told:
+            raise DriverError("NetworksUnavailable", f"{' '.join(arguments)}: No such file or directory")
+        return b""
+
+    monkeypatch.setattr(programs, "missing_means", lambda *_: ())
+    monkeypatch.setattr(programs, "FILTERS", Path("/"))
+    monkeypatch.setattr(programs, "_run", refused)
+    assert programs.missing() == ("the kernel's nft_fib_ipv6 (modprobe nft_fib_ipv6)",)
 
 
 def test_no_floating_address_of_ipv6_is_in_the_rules() -> None:

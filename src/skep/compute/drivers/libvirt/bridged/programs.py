@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from skep.compute.drivers.base import DriverError
+from skep.compute.drivers.libvirt.bridged.nft import NftTable
 from skep.compute.drivers.libvirt.commands import PATH
 from skep.domain.decoding import json_decoder
 
@@ -30,7 +31,23 @@ _decoder_of_rules = json_decoder(dict[str, list[dict[str, dict[str, Any]]]])
 def missing() -> tuple[str, ...]:
     """Return what the host lacks for networks of its own, and how to get it."""
     lacks = missing_means(tuple(NEEDED), tuple(PACKAGES))
-    return lacks if FILTERS.exists() else (*lacks, "the kernel's br_netfilter (modprobe br_netfilter)")
+    if not FILTERS.exists():
+        lacks = (*lacks, "the kernel's br_netfilter (modprobe br_netfilter)")
+    if not lacks:
+        lacks = tuple(_missing_lookups())
+    return lacks
+
+
+def _missing_lookups() -> Iterator[str]:
+    """Yield the modules that routers' rules need and the kernel cannot load; nft asks it for them when it checks."""
+    for family, module in (("ip", "nft_fib_ipv4"), ("ip6", "nft_fib_ipv6")):
+        table = NftTable(family)
+        rule = 'fib saddr oifname != { "lo" } drop'
+        table.chain("checked", [rule], hook="filter hook prerouting priority -150")
+        try:
+            _run(["nft", "--check", "-f", "-"], table.text())
+        except DriverError:
+            yield f"the kernel's {module} (modprobe {module})"
 
 
 def missing_means(rights: Sequence[str], programs: Sequence[str]) -> tuple[str, ...]:
@@ -91,7 +108,7 @@ def tables(name: str) -> dict[str, int]:
 
     A table that is made anew has another handle. Raises DriverError.
     """
-    said = _decoder_of_rules.decode(_run(["nft", "-json", "list", "tables"]))
+    said = _decoder_of_rules.decode(_run(["nft", "--json", "list", "tables"]))
     found = [one["table"] for one in said["nftables"] if "table" in one]
     return {one["family"]: one["handle"] for one in found if one["name"] == name}
 
