@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -311,6 +312,53 @@ async def test_an_agent_that_starts_knows_that_a_guest_may_run_on_the_target(
     host.answers = lambda: host.asked > 4
     await driver.hand_over(server, 1, host.place)
     assert (host.asked > 4, host.removed) == (True, 1)
+
+
+async def test_a_guest_that_an_earlier_release_has_sent_stands_still_until_it_is_known_where_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agent was upgraded while it was sent, and noted nothing."""
+    server = InstanceUuid(new_uuid())
+    here = StoppedDomain(server)
+    host, looks = PartedHost(tmp_path, monkeypatch, here), [True, True, False]
+
+    def is_leaving(_domain: object) -> bool:
+        if len(looks) == 1:
+            here.sent = True
+        return looks.pop(0) if looks else False
+
+    monkeypatch.setattr("skep.compute.drivers.libvirt.live.is_leaving", is_leaving)
+    driver = host.driver()
+    host.answers = lambda: host.asked > 4
+    await driver.hand_over(server, 1, host.place)
+    assert (here.paused, host.removed) == (True, 1)
+
+
+@pytest.mark.parametrize("full", [False, True])
+async def test_a_guest_whose_sending_cannot_be_noted_does_not_run_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    """It leaves a host whose disk is full, and goes on on the target when the host has heard that it is there."""
+    import libvirt
+
+    server = InstanceUuid(new_uuid())
+    host = PartedHost(tmp_path, monkeypatch, StoppedDomain(server))
+    ways: list[int] = []
+
+    def send(_domain: StoppedDomain, *asked: int) -> None:
+        ways.append(asked[-1])
+        raise libvirt.libvirtError("the connection is lost")
+
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(StoppedDomain, "migrateToURI3", send)
+    if full:
+        monkeypatch.setattr("skep.compute.drivers.libvirt.live.note_sent", no_room)
+    host.answers = lambda: host.asked < 2
+    with pytest.raises(DriverError):
+        await host.driver().hand_over(server, 1, host.place)
+    assert [bool(way & libvirt.VIR_MIGRATE_POSTCOPY) for way in ways] == [not full]
 
 
 @pytest.mark.parametrize("before", ["no migration", "another migration"])

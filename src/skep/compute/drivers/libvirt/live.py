@@ -361,6 +361,9 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
         if domain is None:
             return True
         if is_leaving(domain):
+            if self._sent(instance, attempt, place) is None:
+                # An earlier release has sent it, which noted nothing.
+                self._note_sent(instance, attempt, place, ahead=self._may_be_ahead(instance, attempt, place))
             while is_leaving(domain):
                 time.sleep(LOOK)
             return False
@@ -402,6 +405,9 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
         if self._options.migration_mib_per_second:
             parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = self._options.migration_mib_per_second
         post_copy = self._is_post_copy(arrival) and state_of(domain) is PowerState.RUNNING
+        if not self._note_sent(instance, attempt, place, ahead=post_copy):
+            # A guest can leave a host whose disk is full; but it goes on on the target only when this host hears of it.
+            post_copy = False
         # Told to copy disks, and none by name, libvirt would copy volumes.
         flags = self._flags(arrival, post_copy=post_copy) | (WITH_DISKS if copies else 0)
         flags |= SHARED if shared or arrival.volumes else 0
@@ -409,14 +415,16 @@ class LiveMigratingLibvirtDriver(LibvirtArrivals):
             # By an earlier migration: it would be taken for stopped by this one.
             domain.suspend()
             domain.resume()
-        try:
-            guarded(lambda: note_sent(here, place, ahead=post_copy))
-        except DriverError as error:
-            if post_copy:
-                raise
-            # A guest can leave a host whose disk is full.
-            log.warning("where guest %s is sent is not noted: %s", instance, error.message)
         domain.migrateToURI3(arrival.uri, parameters, flags)
+
+    def _note_sent(self, instance: InstanceUuid, attempt: int, place: Path, *, ahead: bool) -> bool:
+        """Note that a guest is sent; tell whether that could be written down."""
+        try:
+            guarded(lambda: note_sent(self._disks.place(instance, attempt), place, ahead=ahead))
+        except DriverError as error:
+            log.warning("where guest %s is sent is not noted: %s", instance, error.message)
+            return False
+        return True
 
     def _flags(self, arrival: Arrival, *, post_copy: bool) -> int:
         flags: int = FLAGS | (libvirt.VIR_MIGRATE_TLS if arrival.way == "tls" else 0)
