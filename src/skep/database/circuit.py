@@ -42,14 +42,15 @@ class Circuit:
     def __init__(
         self, name: str, probe: Callable[[], Awaitable[object]], *, patience: float, cut_off: Callable[[], None]
     ) -> None:
-        """`probe` asks the database for as little as there is. One that got no answer in `patience` seconds has what
-        hangs cut off by `cut_off`, so that the next may get another connection.
+        """`probe` asks the database for as little as there is. One that failed, or got no answer in `patience` seconds,
+        has what hangs cut off by `cut_off`, so that the next may get another connection.
         """
         self._name = name
         self._probe = probe
         self._patience = patience
         self._cut_off = cut_off
         self._probing: asyncio.Task[None] | None = None
+        self._doubting: asyncio.Task[None] | None = None
         self._silent = False
         self._doubted_until = 0.0
         """By the loop's clock: it may still be that the database was only busy."""
@@ -82,11 +83,20 @@ class Circuit:
             self._begin_probing("database fails")
             raise
 
+    def doubt(self) -> None:
+        """Probe, for another way into the database had no answer in time: what hangs on this one is cut off.
+
+        Everybody is let through meanwhile, and it counts as silent only once a probe says so.
+        """
+        if self.answers and (self._doubting is None or self._doubting.done()):
+            self._doubting = asyncio.create_task(self._settle_doubt(), name=f"doubt {self._name}")
+
     async def close(self) -> None:
         """Stop probing."""
-        if self._probing is not None:
-            self._probing.cancel()
-            await asyncio.wait({self._probing})
+        for task in (self._doubting, self._probing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
 
     async def _was_busy(self, within: float) -> bool:
         """Wait for the first probe if it has just begun; tell whether the database has answered it."""
@@ -101,6 +111,10 @@ class Circuit:
             log.warning(why, database=self._name)
             self._doubted_until = asyncio.get_running_loop().time() + DOUBT_SECONDS
             self._probing = asyncio.create_task(self._until_answered(), name=f"probe {self._name}")
+
+    async def _settle_doubt(self) -> None:
+        if not await self._answers_probe():
+            self._begin_probing("database is silent")
 
     async def _until_answered(self) -> None:
         pause = PROBE_PAUSE_SECONDS
@@ -120,7 +134,9 @@ class Circuit:
             self._cut_off()
             return False
         except Unavailable as error:
+            # Where no new connection is made, that is known before the old ones have hung for long enough.
             log.debug("probe failed", database=self._name, error=str(error))
+            self._cut_off()
             return False
         return True
 

@@ -20,7 +20,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -38,6 +38,17 @@ __all__ = ["CommitHook", "Database", "Unit"]
 
 CLOSE_SECONDS = 10.0
 """How long the end of what is under way is waited for when a database is closed; then its connections are cut."""
+
+
+class _UnderWay(NamedTuple):
+    """A read."""
+
+    since: float
+    """Monotonic seconds."""
+    driver: Any
+    """The driver's connection."""
+    is_bounded: bool
+    """Whether its caller waits for so long and no longer."""
 
 
 class Database:
@@ -76,19 +87,19 @@ class Database:
         """Asks whether the database answers; that all readers are busy says nothing of it."""
         self._reading = threading.local()
         self._read_connections: list[sa.Connection] = []
-        self._reads: dict[int, tuple[float, Any]] = {}
-        """By thread: since when (monotonic seconds) a read is under way, over which connection of the driver."""
+        self._reads: dict[int, _UnderWay] = {}
+        """By thread."""
         self._writer = Writer(self.name, self.engine, self._dialect)
         self._writer.commit_hook = type(self).commit_hook_of_new
-        patience = busy_timeout + 1.0
+        self._patience = busy_timeout + 1.0
         self.reading = Circuit(
             self.name,
             lambda: self._probes.submit(partial(self._read, probe)),
-            patience=patience,
+            patience=self._patience,
             cut_off=partial(self._cut_off, busy_timeout),
         )
         self.writing = Circuit(
-            self.name, lambda: self.write(probe), patience=patience, cut_off=partial(self._cut_off, busy_timeout)
+            self.name, lambda: self.write(probe), patience=self._patience, cut_off=partial(self._cut_off, busy_timeout)
         )
 
     @property
@@ -121,9 +132,9 @@ class Database:
             try:
                 return await self.reading.through(lambda: self._readers.submit(partial(self._read, unit)), seconds)
             except StorageUnavailable:
-                self._free_readers()
+                self._free_threads()
                 raise
-        return await self._readers.submit(partial(self._read, unit))
+        return await self._readers.submit(partial(self._read, unit, is_bounded=False))
 
     async def read_as_it_is(self, unit: Unit[T], *, within: float) -> T:
         """Run a unit that only reads, in a database whose tables may be those of another release.
@@ -180,20 +191,29 @@ class Database:
     def _cut_off(self, seconds: float) -> None:
         """End the connections over which something has been under way for so long: whoever waits gets an error."""
         before = time.monotonic() - seconds
-        for since, driver in [*self._reads.values(), *self._writer.under_way]:
+        under_way = [(one.since, one.driver) for one in [*self._reads.values()]]
+        for since, driver in [*under_way, *self._writer.under_way]:
             if since <= before:
                 self._dialect.cut_off(driver)
 
-    def _free_readers(self) -> None:
-        """End reads that hang, and that nobody waits for any more, while the database answers others: a probe has
-        a thread and a connection of its own, and does not notice them.
-        """
-        before = time.monotonic() - self.busy_timeout
-        for thread, (since, driver) in [*self._reads.items()]:
-            if since <= before and self._readers.is_left(thread):
-                self._dialect.cut_off(driver)
+    def _free_threads(self) -> None:
+        """End reads that hang and that nobody waits for any more, or waits for without an end; find out whether the
+        writer hangs, who may not be waited for with an end either.
 
-    def _read(self, unit: Unit[T]) -> T:
+        The database may answer others meanwhile: a probe of reading has a thread and a connection of its own, and
+        notices none of them.
+        """
+        now = time.monotonic()
+        for thread, one in [*self._reads.items()]:
+            age = now - one.since
+            if (age >= self.busy_timeout and self._readers.is_left(thread)) or (
+                age >= self._patience and not one.is_bounded
+            ):
+                self._dialect.cut_off(one.driver)
+        if self.reading.is_open:
+            self.writing.doubt()
+
+    def _read(self, unit: Unit[T], *, is_bounded: bool = True) -> T:
         try:
             connection: sa.Connection | None = getattr(self._reading, "connection", None)
             if connection is not None and self._dialect.hung_up(self._reading.driver):
@@ -204,7 +224,7 @@ class Database:
                 self._reading.connection = connection
                 self._reading.driver = connection.connection.driver_connection
                 self._read_connections.append(connection)
-            self._reads[threading.get_ident()] = (time.monotonic(), self._reading.driver)
+            self._reads[threading.get_ident()] = _UnderWay(time.monotonic(), self._reading.driver, is_bounded)
             try:
                 with connection.begin():
                     value = unit(connection)

@@ -107,6 +107,50 @@ async def test_a_failure_is_known_and_the_next_is_let_through() -> None:
     await answering(gate.circuit)
 
 
+async def test_what_hangs_is_cut_off_where_a_probe_fails_before_it_is_late() -> None:
+    gate = Gate()
+
+    async def refuse() -> None:
+        raise StorageUnavailable("no connection")
+
+    refused = Circuit("refused", refuse, patience=3600.0, cut_off=gate.cut_off)
+    gate.opened.clear()
+    with pytest.raises(StorageUnavailable, match="did not answer in"):
+        await refused.through(gate.ask, 0.01)
+
+    async def cut() -> bool:
+        return gate.cut >= 2
+
+    await eventually(cut, "each probe that fails has what hangs cut off")
+    await refused.close()
+
+
+async def test_a_doubt_refuses_nobody_and_ends_with_an_answer_or_begins_to_probe() -> None:
+    gate = Gate()
+    gate.circuit.doubt()
+    gate.circuit.doubt()
+
+    async def asked() -> bool:
+        return gate.asked == 1
+
+    await eventually(asked, "it is probed, once at a time")
+    assert gate.circuit.answers
+    gate.opened.clear()
+    gate.circuit.doubt()
+    assert gate.circuit.answers
+
+    async def silent() -> bool:
+        return not gate.circuit.answers
+
+    await eventually(silent, "a probe had no answer")
+    assert gate.cut >= 1
+    assert not gate.circuit.is_open
+    gate.opened.set()
+    assert await gate.circuit.through(gate.ask, 1.0) == "answer"
+    await answering(gate.circuit)
+    await gate.circuit.close()
+
+
 async def test_a_database_may_bound_the_reads_that_say_nothing_themselves(database: Database) -> None:
     entered, leave = threading.Event(), threading.Event()
 

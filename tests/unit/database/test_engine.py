@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,17 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 def add(name: str, size: bytes = b"") -> sa.Insert:
     return things.insert().values(name=name, size=size)
+
+
+def never_end(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
+
+
+async def is_read(database: Database) -> bool:
+    try:
+        return await database.read(lambda _connection: True, within=0.05)
+    except StorageUnavailable:
+        return False
 
 
 def names(connection: sa.Connection) -> list[str]:
@@ -158,17 +170,35 @@ async def test_a_database_whose_readers_are_all_busy_is_not_silent(tmp_path: Pat
 
 async def test_a_read_that_hangs_alone_is_ended_once_nobody_waits_for_it(tmp_path: Path) -> None:
     database = Database(tmp_path / "hangs.db", readers=1, busy_timeout=0.1)
-    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     try:
         with pytest.raises(StorageUnavailable, match="did not answer in"):
-            await database.read(lambda connection: connection.exec_driver_sql(endless), within=0.05)
+            await database.read(never_end, within=0.05)
+        await eventually(partial(is_read, database), "its thread reads for others")
+    finally:
+        await database.close()
 
-        async def is_read() -> bool:
-            try:
-                return await database.read(lambda _connection: True, within=0.05)
-            except StorageUnavailable:
-                return False
 
-        await eventually(is_read, "its thread reads for others")
+async def test_a_writer_that_hangs_is_ended_once_reads_are_late_though_a_probe_is_answered(tmp_path: Path) -> None:
+    database = Database(tmp_path / "hangs.db", readers=1, busy_timeout=0.1)
+    try:
+        hanging = asyncio.create_task(database.write(never_end))
+        with pytest.raises(StorageUnavailable, match="did not answer in"):
+            await database.read(never_end, within=0.05)
+        await eventually(partial(is_read, database), "reading is answered")
+        with pytest.raises(StorageUnavailable, match="interrupted"):
+            await asyncio.wait_for(hanging, 30)
+        await database.write(lambda connection: connection.exec_driver_sql("CREATE TABLE later (name TEXT)"))
+    finally:
+        await database.close()
+
+
+async def test_a_read_without_an_end_is_ended_once_another_one_waits_for_its_thread(tmp_path: Path) -> None:
+    database = Database(tmp_path / "hangs.db", readers=1, busy_timeout=0.1)
+    try:
+        hanging = asyncio.create_task(database.read(never_end))
+        await asyncio.sleep(0)  # it has its place before what comes next
+        await eventually(partial(is_read, database), "its thread reads for others")
+        with pytest.raises(StorageUnavailable, match="interrupted"):
+            await hanging
     finally:
         await database.close()

@@ -43,7 +43,7 @@ TRY_SECONDS = 1.0
 OPEN_TO_OTHERS = Path("/var/lib/skep")
 """Where the data of PostgreSQL is when root starts it from a directory that is closed to others."""
 CONNECTIONS = "400"
-"""Each process has three to each database that it opens."""
+"""Each process has up to five to each database that it opens."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PACKAGES = {"nats-server": "nats-server", "postgres": "postgresql"}
