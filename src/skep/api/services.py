@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -180,6 +181,8 @@ class ApiServices:
     """Flavors, images and hosts as read a moment ago. Whoever changes a flavor calls `lookups.flavors.forget`."""
     list_turns: defaultdict[CellUuid, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     """Held while a piece of a long list of servers is read, so that others find a reader of its cell."""
+    long_lists: WeakValueDictionary[ProjectId, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    """By the project that asks: held while a long list is read, of which each project has one at a time in memory."""
     running: Callable[[], Awaitable[tuple[RunningService, ...]]] = _nothing_running
     key_generator: KeyGenerator = field(default_factory=KeyGenerator)
     limits: RequestLimits = field(default_factory=lambda: RequestLimits(RequestLimitSettings()))

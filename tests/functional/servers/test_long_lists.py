@@ -45,9 +45,23 @@ class CountedReads(Database):
             self.now -= 1
 
 
-def standing_before(cloud: ServersUnderTest, database: Database) -> ServersUnderTest:
-    """Return the cloud with another database of its first cell."""
+class ReadsByPermit(CountedReads):
+    """Each read waits for a permit."""
+
+    def __init__(self, real: Database) -> None:
+        super().__init__(real)
+        self.permits = asyncio.Semaphore(0)
+
+    async def read(self, unit: Unit[Any], *, within: float | None = None) -> Any:
+        await self.permits.acquire()
+        return await super().read(unit, within=within)
+
+
+def standing_before(cloud: ServersUnderTest, database: Database, second: Database | None = None) -> ServersUnderTest:
+    """Return the cloud with another database of its first cell, and of its second."""
     cells = {**cloud.services.cells, CELL1: database}
+    if second is not None:
+        cells[CELL2] = second
     return ServersUnderTest(dataclasses.replace(cloud.services, cells=cells), cloud.told)
 
 
@@ -115,13 +129,43 @@ async def test_pieces_of_long_lists_take_turns_and_let_others_read(many: Servers
     counted = CountedReads(many.services.cells[CELL1])
     other = standing_before(many, counted)
     lists = ["?sort_key=uuid", "?sort_key=display_name", "?name=zzz", "?name=s1&limit=1"]
-    await asyncio.gather(*(other.good("GET", f"/servers{query}") for query in lists))
-    assert counted.reads > len(lists)
+    await asyncio.gather(
+        *(other.good("GET", f"/servers{query}", token=token) for query in lists for token in ("member", "other"))
+    )
+    assert counted.reads > 2 * len(lists)
     assert counted.most == 1
     counted.reads = 0
     await asyncio.gather(*(other.good("GET", "/servers") for _ in lists))
     assert (counted.reads, counted.most > 1) == (len(lists), True)
     await other.client.aclose()
+
+
+async def test_a_project_has_one_long_list_under_way_and_others_wait_for_a_piece_of_it(many: ServersUnderTest) -> None:
+    first, second = ReadsByPermit(many.services.cells[CELL1]), CountedReads(many.services.cells[CELL2])
+    cloud = standing_before(many, first, second)
+
+    async def read_beside(reads: int) -> None:
+        async def is_read() -> bool:
+            return second.reads >= reads
+
+        await eventually(is_read, "the second cell is read, so the list waits for the first one")
+
+    lists = [asyncio.create_task(cloud.good("GET", "/servers?sort_key=uuid")) for _ in range(3)]
+    await read_beside(1)
+    assert len((await many.good("GET", "/servers"))["servers"]) == LIVING
+    others = asyncio.create_task(cloud.good("GET", "/servers?name=zzz", token="other"))
+    await read_beside(2)
+    assert second.reads == 2, "one list of each project"
+    for _ in range(2):
+        first.permits.release()
+    assert await others == {"servers": []}
+    assert first.reads == 2, "a piece of each"
+    assert not any(one.done() for one in lists)
+    for _ in range(100):
+        first.permits.release()
+    assert len({str(one) for one in await asyncio.gather(*lists)}) == 1
+    assert not many.services.long_lists
+    await cloud.client.aclose()
 
 
 async def test_a_page_does_not_wait_for_the_turn_of_long_lists(many: ServersUnderTest) -> None:

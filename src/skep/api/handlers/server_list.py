@@ -6,7 +6,8 @@ answer in time is left out, or (2.69) stood in for by what its mappings say.
 
 Where nobody knows how many rows have to be looked at, each piece of a cell's part is a read of its own, and those of
 one cell take turns: other reads come between, and none waits for a long list. A list in an order that no database can
-give keeps what may come on its page, and no more.
+give keeps what may come on its page, and no more. A project has one such list under way at a time: however many it asks
+for, others wait for one piece of it, and one page of it is kept.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ async def _page(request: ApiRequest, lists: Lists[Row]) -> list[Instance | Row |
         if chosen.nothing or limit == 0:
             return []
         query = msgspec.structs.replace(chosen.query, after=after, limit=limit)
-        found, unread = await _collect(request.services, query, lists, _all)
+        found, unread = await _collect(request, query, lists, _all)
         partly: list[Mapping] = []
         if unread and chosen.plain and request.version >= PARTIAL_SINCE:
             partly = await _known_above(request.services, unread, query, {one.uuid for one in found})
@@ -98,7 +99,7 @@ async def _page(request: ApiRequest, lists: Lists[Row]) -> list[Instance | Row |
     def first(found: list[Instance], more: int = 0) -> list[Instance]:
         return _after(ordered(_with(found, start), chosen.order), start)[: limit + more]
 
-    everything, _ = await _collect(request.services, chosen.query, next_servers, first)
+    everything, _ = await _collect(request, chosen.query, next_servers, first)
     return [*first(everything)]
 
 
@@ -156,6 +157,17 @@ class _Part(msgspec.Struct, Generic[Row]):
 
 
 async def _collect(
+    request: ApiRequest, query: ListQuery, lists: Lists[Row], keep: Keep[Row]
+) -> tuple[list[Instance | Row], list[CellUuid]]:
+    """Read all places, once the project that asks has no other long list under way in this process."""
+    services, project = request.services, request.context.project_id
+    if not query.in_pieces:
+        return await _read_all(services, query, lists, keep)
+    async with services.long_lists.setdefault(project, asyncio.Lock()):
+        return await _read_all(services, query, lists, keep)
+
+
+async def _read_all(
     services: ApiServices, query: ListQuery, lists: Lists[Row], keep: Keep[Row]
 ) -> tuple[list[Instance | Row], list[CellUuid]]:
     """Return the servers of all places, each once and in no order, and the cells that could not be read.
