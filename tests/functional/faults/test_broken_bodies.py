@@ -40,11 +40,11 @@ def targets() -> list[tuple[str, str, str]]:
     return sorted(found)
 
 
-def request(method: str, path: str, token: str) -> bytes:
+def request(method: str, path: str, token: str, signed: str = "X-Auth-Token") -> bytes:
     """Return a request whose body is half of what it says."""
     kind = "application/octet-stream" if path.endswith("/file") else "application/json"
     return (
-        f"{method} {path} HTTP/1.1\r\nHost: here\r\nX-Auth-Token: {token}\r\nContent-Type: {kind}\r\n"
+        f"{method} {path} HTTP/1.1\r\nHost: here\r\n{signed}: {token}\r\nContent-Type: {kind}\r\n"
         "Content-Length: 100\r\n\r\n{"
     ).encode()
 
@@ -81,16 +81,19 @@ async def test_every_route_takes_it_for_what_it_is(cloud: AllInOneCloud) -> None
 
 async def test_who_still_listens_is_told(cloud: AllInOneCloud) -> None:
     async with signed_in(cloud) as session:
-        for service, path in (
-            ("api", "/admin/v1/enrolments"),
-            ("api", "/admin/v1/cells"),
-            ("api", "/v2.1/servers"),
-            ("identity", "/v3/auth/tokens"),
-            ("images", "/v2/images"),
+        url = f"{cloud.api_url.removesuffix('/v2.1')}{PREFIX}/cells/cell1/enrolment-tokens"
+        made = await session.client.post(url, json={"uses": 1}, headers={"X-Auth-Token": session.token})
+        joining = (f"Bearer {made.json()['enrolment_token']['secret']}", "Authorization")
+        for service, path, *signed in (
+            ("api", "/admin/v1/enrolments", *joining),
+            ("api", "/admin/v1/cells", session.token),
+            ("api", "/v2.1/servers", session.token),
+            ("identity", "/v3/auth/tokens", session.token),
+            ("images", "/v2/images", session.token),
         ):
             with capture_logs() as logs:
                 reader, writer = await asyncio.open_connection(LOOPBACK, cloud.http.ports[service])
-                writer.write(request("POST", path, session.token))
+                writer.write(request("POST", path, *signed))
                 writer.write_eof()
                 async with asyncio.timeout(PATIENCE):
                     answer = await reader.read()
