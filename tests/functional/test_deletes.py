@@ -100,7 +100,9 @@ async def test_a_lock_refuses_a_delete_that_could_not_read_it(tmp_path: Path) ->
         [event] = await cell.read(partial(actions.events_of, instance=locked, request_id="req-owner"))
         assert (event.event, event.result) == ("compute_terminate_instance", "Error")
         assert event.details == f"Instance {locked} is locked"
-        [action] = [one for one in await cell.read(partial(actions.list_of, instance=locked)) if one.action == "delete"]
+        [action] = [
+            one for one in await cell.read(partial(actions.list_of, instance=locked, limit=9)) if one.action == "delete"
+        ]
         assert (action.request_id, action.message) == ("req-owner", event.details)
         assert cloud.plane.process.metrics.actions.labels("delete", "error")._value.get() == 1
         assert "instance.delete.error" in [one.event_type for one in cloud.notifications]
