@@ -17,8 +17,9 @@ from skep.domain.groups import GroupRule
 from skep.domain.ids import GroupUuid, InstanceUuid, NodeUuid, new_uuid
 from skep.domain.instances import Instance, State, Task
 from skep.messages.to_cell_conductor import InstancesChanged
+from skep.messages.to_scheduler import GetHostStates
 from skep.processes.all_in_one import AllInOneCloud
-from skep.transport.base import cell_conductor
+from skep.transport.base import SCHEDULER, cell_conductor
 
 ALONE = GroupRule(uuid=GroupUuid(new_uuid()), policy="anti-affinity")
 
@@ -95,7 +96,12 @@ async def test_a_group_has_its_place_again_and_a_host_that_comes_back_undoes_wha
             guests = {guest.instance for guest in await cloud.guests()}
             return guests == {on["cell1-host1"]}
 
+        async def heard() -> bool:
+            asked = GetHostStates(nodes=(await node_of(cloud, "cell1-host2"),))
+            return not (await cloud.plane.transport.call(SCHEDULER, asked)).silent
+
         await eventually(undone, "the host that came back has undone what it had")
+        await eventually(heard, "the scheduler hears of that host again")
         [server] = await cloud.settled(await cloud.create(group=ALONE))
         assert (server.state, server.host) == (State.ACTIVE, "cell1-host2")
 
