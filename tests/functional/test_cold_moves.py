@@ -369,22 +369,27 @@ async def test_a_delete_at_any_point_leaves_nothing(tmp_path: Path, kind: str, s
         assert disks(cloud) == 0
 
 
+async def stopped_move(cloud: Cloud, server: Instance, kind: str, step: str, when: str) -> None:
+    """Begin to move a server, and wait until it stands still before or after a step."""
+    stopped = asyncio.Event()
+
+    async def stop_there(point: CrashPoint) -> None:
+        if point.step == step and point.when == when:
+            stopped.set()
+            raise _Stopped
+
+    cloud.plane.steps.crash_hook = stop_there
+    await move(cloud, server, kind)
+    async with asyncio.timeout(PATIENCE):
+        await stopped.wait()
+
+
 @pytest.mark.sampled(1, of_each="step")
 @pytest.mark.parametrize(("kind", "step", "when"), POINTS)
 async def test_a_restart_at_any_point_goes_on(tmp_path: Path, kind: str, step: str, when: str) -> None:
     async with cloud_for(tmp_path, kind) as cloud:
         server = await server_with_disk(cloud)
-        stopped = asyncio.Event()
-
-        async def stop_there(point: CrashPoint) -> None:
-            if point.step == step and point.when == when:
-                stopped.set()
-                raise _Stopped
-
-        cloud.plane.steps.crash_hook = stop_there
-        await move(cloud, server, kind)
-        async with asyncio.timeout(PATIENCE):
-            await stopped.wait()
+        await stopped_move(cloud, server, kind, step, when)
         await cloud.restart()
         moved = await becomes(cloud, server.uuid, State.RESIZED)
         assert disk_of(cloud, moved) == CONTENT

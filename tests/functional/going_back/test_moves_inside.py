@@ -3,7 +3,6 @@ builds it anew."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,19 +13,24 @@ import sqlalchemy as sa
 
 from skep.audit import doubts
 from skep.contracts.cloud import Cloud
-from skep.contracts.eventually import PATIENCE, eventually
+from skep.contracts.eventually import eventually
 from skep.database.cell import recovery
 from skep.database.cell.tables import attempts, instances, migrations
 from skep.domain.instances import Instance, State
 from skep.domain.recovery import Adopt, FoundGuest
 from skep.telemetry.steps import CrashPoint
 from tests.functional.going_back.story import remembered
-from tests.functional.test_cold_moves import CONTENT, cloud_for, disk_file, disks, move, only_attempt, server_with_disk
+from tests.functional.test_cold_moves import (
+    CONTENT,
+    cloud_for,
+    disk_file,
+    disks,
+    move,
+    only_attempt,
+    server_with_disk,
+    stopped_move,
+)
 from tests.support.going_back import copied, put_back
-
-
-class _Stopped(Exception):
-    """What a step raises where a test holds the move."""
 
 
 async def moved_since(root: Path, kind: str, step: str) -> tuple[Instance, Path]:
@@ -35,17 +39,7 @@ async def moved_since(root: Path, kind: str, step: str) -> tuple[Instance, Path]
         server = await server_with_disk(cloud)
         with copied(cloud.plane.databases, root / "copies") as copies:
             pass
-        stopped = asyncio.Event()
-
-        async def stop_there(point: CrashPoint) -> None:
-            if point.step == step and point.when == "before":
-                stopped.set()
-                raise _Stopped
-
-        cloud.plane.steps.crash_hook = stop_there
-        await move(cloud, server, kind)
-        async with asyncio.timeout(PATIENCE):
-            await stopped.wait()
+        await stopped_move(cloud, server, kind, step, "before")
         await remembered(cloud)
     put_back(root / "now", {"cell1": copies["cell1"].files[-1]}, root / "back")
     return server, root / "back"
