@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,8 @@ from skep.domain.measures import GuestMeasures
 from skep.domain.providers import Allocation
 from skep.domain.questions import GuestDiagnostics
 from skep.domain.resources import Resources
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -557,8 +560,22 @@ class LibvirtDriver(LibvirtVolumeSwaps, LibvirtVolumeSnapshots, LibvirtInterface
 
     async def _look(self, look: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(
-            self._lookers, lambda: named(look, "HypervisorUnavailable")
+            self._lookers, lambda: named(lambda: twice(look), "HypervisorUnavailable")
         )
+
+
+def twice(look: Callable[[], T]) -> T:
+    """Look; once more where libvirt fails inside, as when a QEMU ends that it asks what QEMU can do.
+
+    A look changes nothing. Raises libvirt.libvirtError.
+    """
+    try:
+        return look()
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_INTERNAL_ERROR:
+            raise
+        log.warning("libvirt fails and is asked again: %s", error)
+        return look()
 
 
 def named(work: Callable[[], T], failure: str) -> T:
