@@ -312,8 +312,8 @@ async def filled_after(
     demo.store.looks, begun = 1, False
 
     def meets(asked: str, path: str) -> bool:
-        # What the request itself looks up is answered.
-        return begun and asked == method and part in path
+        # What the request itself looks up is answered; it looks only.
+        return (begun or method != "GET") and asked == method and part in path
 
     await demo.beside.cinder.fail(fault, meets)
     await rebuild(demo, server, image)
