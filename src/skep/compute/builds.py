@@ -195,7 +195,6 @@ class Builds:
         if refusal is not None:
             await self._undo(run, refusal)
             return
-        self._host.settle(run.instance, run.order.attempt)
         await self._take_slot(run)
         try:
             await self._build(run)
@@ -245,6 +244,8 @@ class Builds:
             case Replaced():
                 return REPLACED
             case _:
+                # Before anything is awaited: a report that counts the build, and its claim beside it, counts it twice.
+                host.settle(run.instance, order.attempt)
                 return await self._store(run)
 
     async def _store(self, run: Run) -> BuildFailure | None:

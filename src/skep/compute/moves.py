@@ -266,13 +266,14 @@ class Moves:
                     return GIVEN_UP
                 case _:
                     pass
+        # As with builds: before anything is awaited.
+        host.settle(instance.uuid, order.attempt)
         try:
             host.journal.record(entry)
             await host.journal.synced()
         except StorageUnavailable:
             host.ledger.release(instance.uuid, order.attempt)
             raise
-        host.settle(instance.uuid, order.attempt)
         return PowerState.NOSTATE
 
     async def put_aside(self, order: MoveStep) -> Result:

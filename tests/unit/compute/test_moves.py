@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from skep.compute.drivers.base import DriverError
 from skep.compute.drivers.fake import DISKS, FailureRule, FakeSettings
 from skep.compute.drivers.fake_disks import FakeDisks
 from skep.compute.exchange import MANIFEST, Exchange
+from skep.domain.claims import ClaimKey
 from skep.domain.instances import PowerState
 from skep.messages.to_cell_conductor import (
     AttemptFailed,
@@ -231,6 +233,26 @@ async def test_a_target_without_room_is_refused_and_holds_nothing(stages: tuple[
     assert told.failure is not None
     assert told.failure.error == "ComputeResourcesUnavailable"
     assert (await target.moved("prepare", 2)).failure is None, "nothing was held"
+
+
+async def test_a_report_amid_the_writing_of_a_target_counts_it_once(
+    stages: tuple[AgentStage, AgentStage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, target = stages
+    agent = target.agent
+    written, synced = asyncio.Event(), agent._journal.synced
+
+    async def late() -> None:
+        await written.wait()
+        await synced()
+
+    monkeypatch.setattr(agent._journal, "synced", late)
+    moved = asyncio.create_task(target.moved("prepare", 2))
+    report = await target.conductor.hears(ReportHost, lambda report: report.usage.used["VCPU"] == 1)
+    assert report.settled == (ClaimKey(uuid_of(1), 2, agent.node),)
+    assert not moved.done()
+    written.set()
+    assert (await moved).failure is None
 
 
 async def test_a_target_that_was_undone_comes_to_nothing(stages: tuple[AgentStage, AgentStage]) -> None:

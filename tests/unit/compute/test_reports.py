@@ -73,6 +73,28 @@ async def test_the_claim_of_a_build_is_settled_with_the_usage_that_counts_it(sta
     assert not stage.conductor.claims
 
 
+async def test_a_report_amid_the_writing_of_a_build_counts_it_once(
+    stage: AgentStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claim would be counted beside it otherwise, and a server could be refused for which there is room."""
+    agent = await stage.start()
+    written, synced = asyncio.Event(), agent._journal.synced
+
+    async def late() -> None:
+        await written.wait()
+        await synced()
+
+    monkeypatch.setattr(agent._journal, "synced", late)
+    claim = ClaimKey(uuid_of(1), 1, agent.node)
+    stage.conductor.claims[uuid_of(1), 1] = claim
+    await stage.build()
+    report = await stage.conductor.hears(ReportHost, lambda report: report.usage.used["VCPU"] == 1)
+    assert report.settled == (claim,)
+    assert not stage.conductor.all(MayBuild), "the build is being written down"
+    written.set()
+    await stage.conductor.hears(ReportHost, lambda report: report.usage.servers == 1)
+
+
 async def test_a_claim_that_the_answer_shows_is_settled_if_the_host_knows_it(stage: AgentStage) -> None:
     agent = await stage.start()
     await stage.build()
