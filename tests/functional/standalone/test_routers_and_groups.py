@@ -78,6 +78,40 @@ async def test_a_floating_address_leads_through_a_router(networks: NetworkSessio
     )
 
 
+@pytest.mark.parametrize("gateway", ["10.0.0.1", "10.0.0.254"])
+@pytest.mark.parametrize("first", ["of the gateway", "another"])
+async def test_a_floating_address_leads_through_the_router_by_which_guests_answer(
+    networks: NetworkSession, gateway: str, first: str
+) -> None:
+    """Whoever else has joined a router to the subnet, whichever was first: a guest answers through its gateway."""
+    external = await networks.make("network", by="admin", **{"router:external": True})
+    await networks.make("subnet", by="admin", network_id=external["id"], ip_version=4, cidr="203.0.113.0/28")
+    network = await networks.make("network", by="admin", shared=True)
+    of = {"network_id": network["id"], "ip_version": 4, "cidr": "10.0.0.0/24", "gateway_ip": gateway}
+    subnet = await networks.make("subnet", by="admin", **of)
+    outside = {"external_gateway_info": {"network_id": external["id"]}}
+
+    async def joined(by: str, interface: dict[str, str]) -> str:
+        router = await networks.make("router", by=by, **outside)
+        answer = await networks.ask("PUT", f"/routers/{router['id']}/add_router_interface", interface, by=by)
+        assert answer.status_code == 200, answer.text
+        return str(router["id"])
+
+    async def others() -> None:
+        for _ in range(3):
+            port = await networks.make("port", network_id=network["id"])
+            await joined("demo", {"port_id": port["id"]})
+
+    if first == "another":
+        await others()
+    right = await joined("admin", {"subnet_id": subnet["id"]})
+    if first != "another":
+        await others()
+    port = await networks.make("port", network_id=network["id"])
+    floating = await networks.make("floatingip", floating_network_id=external["id"], port_id=port["id"])
+    assert floating["router_id"] == right
+
+
 def _router(**fields: Any) -> dict[str, Any]:
     return {"router": fields}
 

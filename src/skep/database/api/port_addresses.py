@@ -167,14 +167,17 @@ def of_ports(connection: sa.Connection, port_ids: list[str]) -> dict[str, list[F
     return found
 
 
-def devices_in(connection: sa.Connection, subnet_id: str, owner: str) -> list[str]:
-    """Return the devices of ports with an address of a subnet whose device has this owner."""
+def devices_in(connection: sa.Connection, subnet_id: str, owner: str) -> dict[str, set[str]]:
+    """Return the devices of ports with an address of a subnet whose device has this owner: of each its addresses."""
     query = (
-        sa.select(ports.c.device_id)
+        sa.select(ports.c.device_id, port_addresses.c.ip_address)
         .join(port_addresses, port_addresses.c.port_id == ports.c.id)
         .where(port_addresses.c.subnet_id == subnet_id, ports.c.device_owner == owner)
     )
-    return list(connection.execute(query.distinct()).scalars())
+    found: dict[str, set[str]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.device_id, set()).add(row.ip_address)
+    return found
 
 
 def is_used(connection: sa.Connection, subnet_id: str) -> bool:

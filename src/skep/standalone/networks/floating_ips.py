@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from skep.database import Connection
 from skep.database.api import network_rows, port_addresses, server_ports
-from skep.database.api.network_rows import FLOATING_IPS, NETWORKS, PORTS
+from skep.database.api.network_rows import FLOATING_IPS, NETWORKS, PORTS, SUBNETS
 from skep.domain.networking import FLOATING_IP, FloatingIp, NetworkResource, Port
 from skep.standalone.networks import ports, routers, subnets, views
 from skep.standalone.networks.bodies import FloatingIpChanges, NewFloatingIp, WantedIp
@@ -105,7 +105,9 @@ def _leading(work: NetworkWork, floating: FloatingIp, port_id: str, fixed_ip_add
     port = find(work, "Port", PORTS, port_id)
     check_owner(work, port, "update_floatingip:port_id")
     subnet_id, address = _internal(work, port, fixed_ip_address)
-    router = routers.through(work, floating.floating_network_id, subnet_id)
+    subnet = network_rows.get(work.connection, SUBNETS, subnet_id)
+    assert subnet is not None, "a port has an address of it"
+    router = routers.through(work, floating.floating_network_id, subnet, floating.project_id)
     if router is None:
         raise Missing(
             "External gateway for floating IP",

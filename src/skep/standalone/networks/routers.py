@@ -179,16 +179,22 @@ def subnets_of(work: NetworkWork, port: Port) -> list[Subnet]:
     return network_rows.where(work.connection, SUBNETS, id=ids)
 
 
-def through(work: NetworkWork, external_network_id: str, subnet_id: str) -> VirtualRouter | None:
-    """Return the router that joins a subnet to an external network."""
-    for router_id in port_addresses.devices_in(work.connection, subnet_id, ROUTER_INTERFACE):
+def through(work: NetworkWork, external_network_id: str, subnet: Subnet, project_id: str) -> VirtualRouter | None:
+    """Return the router that joins a subnet to an external network.
+
+    As in Neutron that with the gateway address of the subnet comes first: guests answer through it. Then come those of
+    the project.
+    """
+    addresses = port_addresses.devices_in(work.connection, subnet.id, ROUTER_INTERFACE)
+    found: list[tuple[bool, bool, str, VirtualRouter]] = []
+    for router_id, of_it in addresses.items():
         router = network_rows.get(work.connection, ROUTERS, router_id)
         if router is None or router.gateway_port_id is None:
             continue
         gateway = network_rows.get(work.connection, PORTS, router.gateway_port_id)
         if gateway is not None and gateway.network_id == external_network_id:
-            return router
-    return None
+            found.append((subnet.gateway_ip not in of_it, router.project_id != project_id, router.id, router))
+    return min(found)[-1] if found else None
 
 
 def _with_gateway(work: NetworkWork, router: VirtualRouter, wanted: WantedGateway) -> VirtualRouter:

@@ -129,7 +129,7 @@ def delete(work: NetworkWork, subnet: Subnet) -> None:
     Raises InTheWay while ports have other addresses of it.
     """
     if subnet.ipv6_address_mode in AUTO_ADDRESSES:
-        in_the_way = port_addresses.devices_in(work.connection, subnet.id, ROUTER_INTERFACE) != []
+        in_the_way = port_addresses.devices_in(work.connection, subnet.id, ROUTER_INTERFACE) != {}
     else:
         in_the_way = port_addresses.is_used(work.connection, subnet.id)
     if in_the_way:
