@@ -6,15 +6,20 @@ a process would compile each statement once for each of its databases.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import Compiled
 from sqlalchemy.util import LRUCache
 
-KEPT = 2000
+SIZE = 2000
 """So many statements are kept, those in use for longest."""
+
+KEPT: Mapping[str, Any] = MappingProxyType({})
+UNKEPT: Mapping[str, Any] = MappingProxyType({"compiled_cache": None})
+"""Options of `execute`; the latter for statements whose shape a client makes, who could fill the memory with shapes."""
 
 _Key = tuple[Any, ...]
 
@@ -22,7 +27,7 @@ _Key = tuple[Any, ...]
 class CompiledStatements(MutableMapping[_Key, Compiled]):
     """What engines take as `compiled_cache`. Their keys begin with a dialect, of which each engine has its own."""
 
-    def __init__(self, size: int = KEPT) -> None:
+    def __init__(self, size: int = SIZE) -> None:
         self._kept: LRUCache[_Key, Compiled] = LRUCache(size)
 
     def __getitem__(self, key: _Key) -> Compiled:

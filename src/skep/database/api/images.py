@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from skep.database.api.image_tables import image_ids, image_members, image_properties, image_tags, images
 from skep.database.byte_length import byte_length
+from skep.database.compiled import KEPT, UNKEPT
 from skep.database.markers import SortKey, behind
 from skep.database.upsert import insert as insert_or
 from skep.domain.errors import Conflict
@@ -94,6 +95,9 @@ _STATUS: sa.ColumnElement[str] = sa.case((images.c.deactivated, DEACTIVATED), el
 
 ROW_BYTES, PART_BYTES = 1536, 4
 """What an image's own fields are counted as in a page, and what stands around each text of its tags and properties."""
+
+COMMON_FILTERS = 2
+"""Lists with more of them are rare, and of more shapes than compiled statements are kept."""
 
 _SEEN_BY_ALL = ("public", "community")
 """Visibilities of images that everybody may look at who knows their id."""
@@ -203,9 +207,16 @@ def select(connection: sa.Connection, query: ImageQuery, viewer: Viewer) -> Imag
         keys = [SortKey(_key(name), _marker_value(marker, name), descends) for name, descends in sort]
         statement = statement.where(behind(keys))
     order = [_key(name).desc() if descending else _key(name).asc() for name, descending in sort]
-    rows = connection.execute(statement.order_by(*order).limit(query.limit)).all()
+    options = KEPT if _is_common(query) else UNKEPT
+    rows = connection.execute(statement.order_by(*order).limit(query.limit), execution_options=options).all()
     kept = _that_fit(connection, rows, query.most_bytes)
     return ImagePage(_with_parts(connection, rows[:kept]), ended_early=kept < len(rows))
+
+
+def _is_common(query: ImageQuery) -> bool:
+    """Tell whether the shape of a statement is one of few."""
+    narrowed = len(query.one_of) + len(query.tags) + len(query.properties) + len(query.times)
+    return narrowed <= COMMON_FILTERS and len(query.sort) <= 1
 
 
 def _that_fit(connection: sa.Connection, rows: Any, most_bytes: int | None) -> int:

@@ -21,6 +21,7 @@ from skep.database.api.network_tables import (
     security_groups,
     subnets,
 )
+from skep.database.compiled import KEPT, UNKEPT
 from skep.database.markers import SortKey, behind
 from skep.domain.networking import (
     FloatingIp,
@@ -37,6 +38,8 @@ ResourceT = TypeVar("ResourceT", bound=NetworkResource)
 
 Condition: TypeAlias = sa.ColumnElement[bool]
 
+COMMON_FILTERS = 2
+"""Lists with more of them are rare, and of more shapes than compiled statements are kept."""
 IN_ONE_STATEMENT = 500
 """Values that one statement names."""
 
@@ -177,7 +180,8 @@ def select(
         ]
         statement = statement.where(behind(keys))
     order = [key.desc() if descends is not query.reverse else key.asc() for key, descends in sort]
-    rows = list(connection.execute(statement.order_by(*order).limit(query.limit)))
+    options = KEPT if _is_common(query) else UNKEPT
+    rows = list(connection.execute(statement.order_by(*order).limit(query.limit), execution_options=options))
     return [_resource(kind, row) for row in (reversed(rows) if query.reverse else rows)]
 
 
@@ -254,13 +258,20 @@ def projects_with_quotas(connection: sa.Connection) -> dict[str, dict[str, int]]
     return found
 
 
+def _is_common(query: ResourceQuery) -> bool:
+    """Tell whether the shape of a statement is one of few."""
+    tags = query.tags or query.tags_any or query.not_tags or query.not_tags_any
+    return len(query.one_of) <= COMMON_FILTERS and not query.sort and not tags
+
+
 def _wanted(table: sa.Table, query: ResourceQuery) -> list[Condition]:
     found: list[Condition] = [table.c[name].in_(values) for name, values in query.one_of]
-    found += [_tagged(table, [tag]) for tag in query.tags]
+    if query.tags:
+        found.append(_with_all(table, query.tags))
     if query.tags_any:
         found.append(_tagged(table, query.tags_any))
     if query.not_tags:
-        found.append(sa.not_(sa.and_(*(_tagged(table, [tag]) for tag in query.not_tags))))
+        found.append(sa.not_(_with_all(table, query.not_tags)))
     if query.not_tags_any:
         found.append(sa.not_(_tagged(table, query.not_tags_any)))
     return found
@@ -269,6 +280,16 @@ def _wanted(table: sa.Table, query: ResourceQuery) -> list[Condition]:
 def _tagged(table: sa.Table, tags: Any) -> Condition:
     """Return the condition that a resource has one of these tags."""
     return sa.exists().where(network_tags.c.resource_id == table.c.id, network_tags.c.tag.in_(tags))
+
+
+def _with_all(table: sa.Table, tags: tuple[str, ...]) -> Condition:
+    """Return the condition that a resource has all of these tags, of which none is there twice.
+
+    It is one, however many tags there are.
+    """
+    having = sa.select(network_tags.c.resource_id).where(network_tags.c.tag.in_(tags))
+    whole = having.group_by(network_tags.c.resource_id).having(sa.func.count() == len(tags))
+    return table.c.id.in_(whole)
 
 
 def _keys(table: sa.Table, name: str, descends: bool) -> list[tuple[sa.ColumnElement[Any], bool]]:

@@ -16,6 +16,8 @@ from skep.standalone.networks.refusals import InvalidInput
 
 MAX_VALUES = 1000
 """Values of one filter."""
+MOST_TAGS = 50
+"""Of one resource (Neutron's `MAX_TAGS_COUNT`)."""
 
 TAG_FILTERS = ("tags", "tags-any", "not-tags", "not-tags-any")
 PAGING = ("limit", "marker", "page_reverse", "sort_key", "sort_dir", "fields")
@@ -120,7 +122,10 @@ def shown(resource: dict[str, Any], wanted: frozenset[str]) -> dict[str, Any]:
 
 
 def _tags(given: QueryValues, name: str) -> tuple[str, ...]:
-    return tuple(tag for value in given.get(name, ()) for tag in value.split(",") if tag)
+    found = tuple(dict.fromkeys(tag for value in given.get(name, ()) for tag in value.split(",") if tag))
+    if len(found) > MOST_TAGS:
+        raise InvalidInput(f"{name}: expected at most {MOST_TAGS} tags, as a resource may have")
+    return found
 
 
 def _limit(given: QueryValues) -> int | None:

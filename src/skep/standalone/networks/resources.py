@@ -27,7 +27,7 @@ from skep.http.urls import QueryValues, base_url
 from skep.standalone.networks import queries, quotas
 from skep.standalone.networks.bodies import NewResource, Tag
 from skep.standalone.networks.callers import NetworkCaller, NetworksApi, NetworkWork, reader, writer
-from skep.standalone.networks.queries import COMMON, ListFilter, ListRequest
+from skep.standalone.networks.queries import COMMON, MOST_TAGS, ListFilter, ListRequest
 from skep.standalone.networks.refusals import InvalidInput, Missing, NotPermitted
 from skep.standalone.networks.views import ShownResource
 
@@ -42,8 +42,6 @@ MOST_AT_ONCE = 200
 """Resources that one request makes."""
 MOST_DIGITS = 18
 """Of a revision number that a client names."""
-MOST_TAGS = 50
-"""Of one resource (Neutron's `MAX_TAGS_COUNT`)."""
 
 
 def _of_own_project(work: NetworkWork, resource: NetworkResource) -> bool:

@@ -16,6 +16,7 @@ from skep.domain.networking import (
     AUTO_ADDRESSES,
     LEAST_MTU_IPV6,
     ROUTER_INTERFACE,
+    AllocationPool,
     HostRoute,
     Network,
     NetworkResource,
@@ -40,6 +41,9 @@ from skep.standalone.networks.callers import NetworkCaller, NetworkWork
 from skep.standalone.networks.queries import FLAG, NUMBER, TEXT
 from skep.standalone.networks.refusals import InTheWay, InvalidInput
 from skep.standalone.networks.resources import ResourceApi, changed, check_owner, columns, find, said_of, store
+
+MOST_POOLS = 50
+"""Allocation pools that a request gives a subnet."""
 
 
 @contextmanager
@@ -67,8 +71,11 @@ def create(work: NetworkWork, said: NewSubnet, base: NetworkResource) -> Subnet:
         gateway: str | None = first_address(of)
         if said.gateway_ip is not UNSET:
             gateway = None if said.gateway_ip is None else _gateway(of, said.gateway_ip)
-        pools = said.allocation_pools
-        pools = pools_beside(of, gateway) if pools is UNSET or pools is None else check_pools(of, pools, gateway)
+        said_pools = said.allocation_pools
+        if said_pools is UNSET or said_pools is None:
+            pools = pools_beside(of, gateway)
+        else:
+            pools = check_pools(of, _few(said_pools), gateway)
     subnet = Subnet(
         **columns(base),
         network_id=network.id,
@@ -104,7 +111,7 @@ def update(work: NetworkWork, subnet: Subnet, changes: SubnetChanges) -> Subnet:
             values["gateway_ip"] = None if changes.gateway_ip is None else _gateway(of, changes.gateway_ip)
         gateway = values.get("gateway_ip", subnet.gateway_ip)
         if changes.allocation_pools is not UNSET:
-            values["allocation_pools"] = check_pools(of, changes.allocation_pools, gateway)
+            values["allocation_pools"] = check_pools(of, _few(changes.allocation_pools), gateway)
         elif gateway != subnet.gateway_ip:
             check_pools(of, subnet.allocation_pools, gateway)
     if gateway != subnet.gateway_ip and subnet.gateway_ip is not None:
@@ -186,6 +193,16 @@ def _gateway(of: IpNetwork, text: str) -> str:
     if not is_usable(of, address) and not (of.version == 6 and address.is_link_local):
         raise BadSubnet(f"Gateway is not valid on subnet: {text} is not on {of}")
     return str(address)
+
+
+def _few(said: tuple[AllocationPool, ...]) -> tuple[AllocationPool, ...]:
+    """Return the pools. Each port on the network looks through those of all its subnets.
+
+    Raises InvalidInput for too many.
+    """
+    if len(said) > MOST_POOLS:
+        raise InvalidInput(f"allocation_pools: expected at most {MOST_POOLS} pools")
+    return said
 
 
 def _dns(work: NetworkWork, said: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from skep.database.compiled import STATEMENTS
 from skep.standalone.networks.app import RESOURCES
 from tests.support.embedded_networks import AskedNetworks
 
 EVERY: tuple[Any, ...] = RESOURCES
+POOLS = range(2, 53)
 ID = "00000000-0000-4000-8000-000000000000"
 VALUES = (
     st.none()
@@ -56,6 +59,31 @@ async def test_parameters_of_any_value(net: AskedNetworks, data: st.DataObject) 
     assert (await net.answer("GET", resource.path, params=params)).status_code in (200, 400, 404)
 
 
+@pytest.mark.parametrize("name", ["tags", "tags-any", "not-tags", "not-tags-any"])
+async def test_tags_that_no_resource_has_together(net: AskedNetworks, name: str) -> None:
+    """Neither many of them nor their number makes a statement larger."""
+    for resource in EVERY:
+        many = ",".join(f"tag{number}" for number in range(51))
+        _, message = await net.refused(400, "GET", f"{resource.path}?{name}={many}")
+        assert name in message
+    doubled = await net.answer("GET", f"networks?{name}={',a' * 5000}")
+    assert doubled.status_code == 200, doubled.text
+
+
+async def test_lists_of_any_shape_leave_nothing(net: AskedNetworks) -> None:
+    """No statement is kept for a shape that one client makes."""
+    await net.answer("GET", "networks")
+    kept = len(STATEMENTS)
+    for number in range(1, 50):
+        tags = ",".join(f"tag{each}" for each in range(number))
+        assert (await net.answer("GET", f"networks?tags={tags}&not-tags={tags}")).status_code == 200
+    orders = itertools.permutations(("id", "name", "description", "project_id"))
+    for order in orders:
+        keys = "&".join(f"sort_key={key}" for key in order)
+        assert (await net.answer("GET", f"networks?{keys}")).status_code == 200
+    assert len(STATEMENTS) <= kept + 1
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff", b'{"network": 1}', b'{"network": {}, "x": 1}'])
 async def test_no_json_of_a_network(net: AskedNetworks, content: bytes) -> None:
     headers = {"Content-Type": "application/json"}
@@ -82,6 +110,14 @@ async def test_no_json_of_a_network(net: AskedNetworks, content: bytes) -> None:
         ("subnet", {"cidr": "fe80::%a/64", "ip_version": 6}, "fe80::%a/64"),
         ("subnet", {"cidr": "10.0.0.0/24", "allocation_pools": [{"start": "10.0.0.9", "end": "10.0.0.2"}]}, "pool"),
         ("subnet", {"cidr": "10.0.0.0/24", "dns_nameservers": ["192.0.2.1", "192.0.2.1"]}, "twice"),
+        (
+            "subnet",
+            {
+                "cidr": "10.0.0.0/24",
+                "allocation_pools": [{"start": f"10.0.0.{n}", "end": f"10.0.0.{n}"} for n in POOLS],
+            },
+            "allocation_pools: expected at most 50",
+        ),
         ("port", {"mac_address": "01:00:00:00:00:01"}, "01:00:00:00:00:01"),
         ("port", {"fixed_ips": [{}]}, "fixed_ips"),
         ("port", {"fixed_ips": [{"ip_address": "192.0.2.1"}]}, "192.0.2.1"),
