@@ -6,12 +6,12 @@ who is interrupted asks again with the same key, and uses the token once.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from skep.compute import enrolled_config
 from skep.compute.identity import IDENTITY_FILE, HostIdentity, keep_cell_key, load, load_or_mint
 from skep.compute.whole_file import write_whole
 from skep.domain.errors import Misconfigured
@@ -80,6 +80,8 @@ def request_body(identity: HostIdentity) -> dict[str, Any]:
 def complete(state: Path, enrolment: Enrolment, config: Path) -> Path:
     """Write down what was answered; return the directory of the host. It may be repeated.
 
+    What an operator has added to the configuration file stays.
+
     Raises Misconfigured when the configuration file is somebody else's, the directory another host's, or the host is of
     another cell.
     """
@@ -94,6 +96,7 @@ def complete(state: Path, enrolment: Enrolment, config: Path) -> Path:
                 f"cell {enrolment.cell.name}: see that it has no guests, move that directory away, and enrol it again"
             )
     try:
+        said = _configuration(state, directory, enrolment, config)
         directory.mkdir(parents=True, exist_ok=True)
         if load(directory) is None:
             (pending / IDENTITY_FILE).replace(directory / IDENTITY_FILE)
@@ -104,7 +107,7 @@ def complete(state: Path, enrolment: Enrolment, config: Path) -> Path:
             _write(state / CA_FILE, enrolment.messaging.ca)
         if enrolment.messaging.credentials:
             _write(directory / CREDENTIALS_FILE, enrolment.messaging.credentials)
-        _write(config, _configuration(state, directory, enrolment))
+        _write(config, said)
     except OSError as error:
         raise Misconfigured(f"{error.filename or state} cannot be written: {error.strerror}") from error
     return directory
@@ -116,22 +119,25 @@ def refuse_foreign(config: Path) -> None:
         raise Misconfigured(f"{config} is there and was not written by `skep enrol`: name another file (--output)")
 
 
-def _configuration(state: Path, directory: Path, enrolment: Enrolment) -> str:
+def _configuration(state: Path, directory: Path, enrolment: Enrolment, config: Path) -> str:
+    """Return what the configuration file becomes. Raises Misconfigured, OSError."""
     cell, messaging = enrolment.cell, enrolment.messaging
-    more = [("ca_file", str(state.absolute() / CA_FILE))] if messaging.ca else []
-    if messaging.credentials:
-        more.append(("credentials_file", str(directory.absolute() / CREDENTIALS_FILE)))
-    if messaging.inbox:
-        more.append(("inbox", messaging.inbox))
-    sections = {
-        "state": [("directory", str(state.absolute()))],
-        "transport": [("kind", "nats"), ("url", messaging.url), ("prefix", messaging.prefix), *more],
-        "compute": [("cell", cell.uuid), ("cell_name", cell.name), ("host", enrolment.host)],
+    said: enrolled_config.Sections = {
+        "state": {"directory": str(state.absolute())},
+        "transport": {
+            "kind": "nats",
+            "url": messaging.url,
+            "prefix": messaging.prefix,
+            "ca_file": str(state.absolute() / CA_FILE) if messaging.ca else None,
+            "credentials_file": str(directory.absolute() / CREDENTIALS_FILE) if messaging.credentials else None,
+            "inbox": messaging.inbox or None,
+        },
+        "compute": {"cell": cell.uuid, "cell_name": cell.name, "host": enrolment.host},
     }
-    lines = [f"{MARK}: the agent of host {enrolment.host} in cell {cell.name}. Keep it to yourself."]
-    for name, keys in sections.items():
-        lines += ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in keys)]
-    return "\n".join([*lines, ""])
+    mark = f"{MARK}: the agent of host {enrolment.host} in cell {cell.name}. Keep it to yourself."
+    if not config.exists():
+        return enrolled_config.fresh(mark, said)
+    return enrolled_config.renewed(config, config.read_text(encoding="utf-8"), mark, said)
 
 
 def _write(path: Path, text: str) -> None:

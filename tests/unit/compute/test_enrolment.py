@@ -6,8 +6,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from skep.compute.enrolled_config import Sections, renewed
 from skep.compute.enrolment import EnrolledCell, Enrolment, Messaging, begin, complete
 from skep.compute.identity import load, load_or_mint
 from skep.config import load as load_config
@@ -61,6 +64,78 @@ def test_the_configuration_says_all_that_the_agent_needs(tmp_path: Path) -> None
     }
     assert (tmp_path / "ca.pem").read_text() == "PEM"
     assert (tmp_path / "compute.toml").stat().st_mode & 0o077 == 0
+
+
+OF_THE_OPERATOR = """
+# The hypervisor of this machine.
+driver = "libvirt"
+driver_options = { virt_type = "kvm", url = "not that of [transport]" }
+cpu_allocation_ratio = 2.0
+
+[compute.images] # by ticket
+by_ticket = true
+
+[[compute.providers]]
+name = "card"
+cell = "none of the enrolment"
+
+[process]
+health_port = 8780
+"""
+
+
+def test_what_an_operator_has_added_stays(tmp_path: Path) -> None:
+    """A host is enrolled again when passwords change, or a database was restored."""
+    config = tmp_path / "compute.toml"
+    begin(tmp_path, "h1")
+    messaging = replace(ANSWER.messaging, credentials="a secret\n", inbox="_INBOX.n")
+    complete(tmp_path, replace(ANSWER, messaging=messaging), config)
+    config.write_text(config.read_text() + OF_THE_OPERATOR)
+    before = tomllib.loads(config.read_text())
+    later = replace(ANSWER, messaging=replace(messaging, url="nats://other:4222", inbox=""))
+    begin(tmp_path, "h1")
+    complete(tmp_path, later, config)
+    after = tomllib.loads(config.read_text())
+    transport = {**before["transport"], "url": "nats://other:4222"}
+    del transport["inbox"]
+    assert after == {**before, "transport": transport}
+    assert OF_THE_OPERATOR in config.read_text(), "with its comments"
+    again = config.read_text()
+    complete(tmp_path, later, config)
+    assert config.read_text() == again
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "labels = '''\nhost = \"h2\"\n'''\n",
+        "no toml\n",
+    ],
+)
+def test_what_cannot_be_changed_line_by_line_is_left_as_it_is(tmp_path: Path, added: str) -> None:
+    config = tmp_path / "compute.toml"
+    begin(tmp_path, "h1")
+    complete(tmp_path, ANSWER, config)
+    config.write_text(config.read_text() + added)
+    before = config.read_text()
+    with pytest.raises(Misconfigured, match=r"compute\.toml is written in a form .*: move it away, enrol again"):
+        complete(tmp_path, replace(ANSWER, messaging=replace(ANSWER.messaging, ca="OTHER")), config)
+    assert config.read_text() == before
+    assert (tmp_path / "ca.pem").read_text() == "PEM", "nothing is half done"
+
+
+@given(st.lists(st.sampled_from([*OF_THE_OPERATOR.splitlines(), "[state]", 'host = "h2"', "[compute]"])))
+def test_what_is_added_is_kept_whole_or_refused(lines: list[str]) -> None:
+    said: Sections = {"compute": {"host": "h1"}, "transport": {"inbox": None, "url": "nats://other"}}
+    before = "\n".join(["# mark", "[compute]", 'host = "h0"', *lines])
+    try:
+        after = tomllib.loads(renewed(Path("compute.toml"), before, "# mark", said))
+    except Misconfigured:
+        return
+    was = tomllib.loads(before)
+    assert (after["compute"].pop("host"), after["transport"].pop("url")) == ("h1", "nats://other")
+    was["compute"].pop("host")
+    assert after == {**was, "transport": was.get("transport", {})}
 
 
 def test_a_host_with_a_nats_user_of_its_own_keeps_its_credentials_to_itself(tmp_path: Path) -> None:
