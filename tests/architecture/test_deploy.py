@@ -17,6 +17,7 @@ from skep.contracts.eventually import PATIENCE
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 CONFIGURATIONS = sorted((DEPLOY / "config").glob("*.toml"))
+PAGE = (DEPLOY.parent / "docs" / "operations.md").read_text(encoding="utf-8")
 PROGRAM = "/opt/skep/.venv/bin/skep"
 
 DEMANDED = {
@@ -89,6 +90,38 @@ def test_an_example_has_known_keys_only_and_reaches_other_processes(file: Path) 
     config = load(file, {}).config
     assert config.transport.kind == "nats"
     assert config.transport.url.startswith("tls://")
+
+
+def paths_in(file: Path) -> set[Path]:
+    """Return the files that the processes of an example open by themselves."""
+    config = load(file, {}).config
+    named = (config.transport.ca_file, config.transport.cert_file, config.synchronizer.ca_file)
+    return {Path(path) for path in named if path}
+
+
+@pytest.mark.parametrize("file", CONFIGURATIONS, ids=lambda file: file.stem)
+def test_a_role_can_open_what_its_example_names(file: Path) -> None:
+    """It runs as a user of its own: the page closes no directory on the way to it, and lets it read the file."""
+    closed: set[Path] = set()
+    readable: set[Path] = set()
+    for line in PAGE.splitlines():
+        for said in line.partition("#")[0].split("&&"):
+            words = shlex.split(said) if said.strip().startswith("install ") else []
+            if "-d" in words and "-m" in words and "-o" not in words and words[words.index("-m") + 1] == "700":
+                closed |= {Path(word) for word in words if word.startswith("/")}
+            if words[1:3] == ["-m", "644"]:
+                readable.add(Path(words[-1]))
+    assert Path("/etc/skep/cells") in closed, "as the page has it"
+    for path in paths_in(file):
+        assert not closed & set(path.parents), path
+        assert path in readable, path
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+@pytest.mark.parametrize("part", ["### A backup must be restored", "### An upgrade"])
+def test_the_checklists_name_each_unit(unit: Path, part: str) -> None:
+    said = PAGE.partition(f"{part}\n")[2].partition("\n### ")[0]
+    assert f"{unit.stem.partition('@')[0]}" in said
 
 
 def test_the_users_of_units_are_made() -> None:

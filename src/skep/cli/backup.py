@@ -16,7 +16,7 @@ from skep.cli.tables import Table
 
 STOP_FIRST = (
     "stop it first: Ctrl-C where `skep up` runs, or `systemctl stop` of each service on this machine (`skep-api`, "
-    "`skep-super-conductor`, `skep-scheduler`, `skep-cell-conductor@CELL`, `skep-compute`)"
+    "`skep-metadata`, `skep-super-conductor`, `skep-scheduler`, `skep-cell-conductor@CELL`, `skep-compute`)"
 )
 TABLE = Table({"name": "Database", "revision": "Revision", "file": "File"})
 

@@ -98,7 +98,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         *("systemctl enable --now skep-scheduler skep-cell-conductor@cell1 skep-super-conductor skep-api",),
         *("systemctl enable --now skep-cell-conductor@cell2", "systemctl enable --now skep-compute"),
         *("systemctl disable --now skep-compute", "systemctl status skep-compute", "systemctl start skep-compute"),
-        *("systemctl status skep-cell-conductor@cell1", "systemctl stop skep-api skep-super-conductor skep-scheduler"),
+        "systemctl status skep-cell-conductor@cell1",
+        "systemctl stop skep-api skep-metadata skep-super-conductor skep-scheduler",
         *(
             "systemctl stop skep-cell-conductor@cell1",
             "systemctl stop skep-compute",
@@ -106,7 +107,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         ),
         *("systemctl start skep-scheduler skep-api skep-super-conductor", "systemctl start skep-cell-conductor@cell1"),
         "systemctl restart skep-compute",
-        *("journalctl -u skep-compute -n 50", "journalctl -u skep-api"),
+        *("journalctl -u skep-compute -n 50", "journalctl -u skep-api", "journalctl -o cat -u 'skep-*'"),
     ),
     "the roles listen on these ports where they are services": (
         "curl -s localhost:8778/readyz; curl -s localhost:8781/readyz; curl -s localhost:8780/readyz",
@@ -117,7 +118,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         *("PYTHON=/usr/bin/python3 scripts/bootstrap run", ".venv/bin/python -m compileall -q src .venv/lib"),
         "install -m 644 deploy/sysusers.d/skep.conf /etc/sysusers.d/ && systemd-sysusers",
         "install -m 644 deploy/systemd/* /etc/systemd/system/ && systemctl daemon-reload",
-        *("install -d -m 700 /etc/skep /etc/skep/cells", "install -d -m 700 -o skep -g skep /var/lib/skep"),
+        "install -d -m 711 /etc/skep && install -d -m 700 /etc/skep/cells",
+        *("install -m 644 ca.pem /etc/skep/ca.pem", "install -d -m 700 -o skep -g skep /var/lib/skep"),
         "install -m 600 deploy/config/above.toml deploy/config/scheduler.toml /etc/skep/",
         "install -m 600 deploy/config/cell.toml /etc/skep/cells/cell1.toml",
         "alias skep=/opt/skep/.venv/bin/skep; export SKEP_CONFIG=/etc/skep/above.toml",
@@ -182,7 +184,7 @@ def test_every_command_is_run_or_listed() -> None:
     assert open_ones == []
     assert sorted(here - set(COMMANDS)) == []
     assert len(RUN) > 60
-    assert len(named) == 75
+    assert len(named) == 77
 
 
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one.startswith("skep ")])
