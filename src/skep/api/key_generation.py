@@ -12,9 +12,11 @@ import msgspec
 
 from skep.api.public_keys import Generated, generate
 from skep.domain.decoding import json_decoder
-from skep.domain.errors import Unavailable
+from skep.domain.errors import TooManyRequests, Unavailable
 from skep.domain.key_pairs import KeyType
 
+MOST_OF_USER = 2
+"""Pairs that one user waits for."""
 MOST_WAITING = 8
 """Requests for which a pair is generated, one after the other; any more are refused."""
 SECONDS = 30.0
@@ -34,18 +36,25 @@ class KeyGenerator:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._waiting: list[str] = []
+        """Users who wait for theirs, each as often."""
 
     async def generate(self, kind: KeyType, user_id: str, now: int) -> Generated:
-        """Return a new pair. Raises Unavailable when too many wait for theirs, or the process failed."""
-        if self._waiting >= MOST_WAITING:
+        """Return a new pair.
+
+        Raises Unavailable when too many wait for theirs, or the process failed; TooManyRequests for a user who waits
+        for a few.
+        """
+        if self._waiting.count(user_id) >= MOST_OF_USER:
+            raise TooManyRequests("Key pairs are being generated for this user. Try again when they are there.")
+        if len(self._waiting) >= MOST_WAITING:
             raise Unavailable("Key pairs are being generated for others. Try again, or import a public key.")
-        self._waiting += 1
+        self._waiting.append(user_id)
         try:
             async with self._turn:
                 return await _in_a_process(WantedPair(kind, user_id, now))
         finally:
-            self._waiting -= 1
+            self._waiting.remove(user_id)
 
 
 async def _in_a_process(wanted: WantedPair) -> Generated:
