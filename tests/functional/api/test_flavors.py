@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from skep.database.api import flavors
 from skep_lab.compute_api.api import OTHER_PROJECT, PROJECT, ApiUnderTest
 
 
@@ -125,6 +126,19 @@ async def test_private_flavors_are_for_those_who_have_access(api: ApiUnderTest) 
     assert revoked == {"flavor_access": []}
     absent = await api.ask("POST", "/flavors/s/action", {"removeTenantAccess": {"tenant": PROJECT}})
     assert absent.status_code == 404
+
+
+async def test_access_to_what_is_deleted_just_then_is_none(api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    await make(api, "secret", id="s", **{"os-flavor-access:is_public": False})
+    write = api.services.database.write
+
+    async def late(*said: Any, **more: Any) -> Any:
+        await write(lambda connection: flavors.remove(connection, "s"))
+        return await write(*said, **more)
+
+    monkeypatch.setattr(api.services.database, "write", late)
+    answer = await api.ask("POST", "/flavors/s/action", {"addTenantAccess": {"tenant": PROJECT}})
+    assert answer.status_code == 404, answer.text
 
 
 async def test_access_to_what_is_public_or_by_nobody_is_refused(api: ApiUnderTest) -> None:

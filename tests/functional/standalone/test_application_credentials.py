@@ -13,6 +13,8 @@ from skep.database.api.application_credentials import ApplicationCredential
 from skep.domain.clock import isoformat_micro
 from skep.domain.errors import Unauthenticated
 from skep.domain.ids import RequestId
+from skep.http.addresses import network_of
+from skep.standalone.identity.turns import Place
 
 SECRET = "the secret of a program"
 LIST = {"service": "compute", "method": "GET", "path": "/v2.1/servers"}
@@ -244,3 +246,44 @@ async def test_signing_in_takes_no_scope_and_no_other_proof(program: Program) ->
     half = await program.client.post("/v3/auth/tokens", json={"auth": {"identity": proof}})
     assert half.status_code == 400
     assert (await program.make()).status_code == 409
+
+
+@pytest.mark.parametrize("undone", ["the user is deleted", "the role is taken", "the token is revoked"])
+async def test_what_ends_while_a_secret_is_hashed_makes_none(
+    cloud: ServedNeighbours, program: Program, monkeypatch: pytest.MonkeyPatch, undone: str
+) -> None:
+    admin = {"X-Auth-Token": await token(program.client, "admin", "admin")}
+    hashed, project = cloud.identity.passwords.hash, cloud.first.project_ids["demo"]
+    shown = await program.client.get("/v3/roles?name=member", headers=admin)
+    [member] = shown.json()["roles"]
+    path, more = {
+        "the user is deleted": (f"/v3/users/{program.user_id}", {}),
+        "the role is taken": (f"/v3/projects/{project}/users/{program.user_id}/roles/{member['id']}", {}),
+        "the token is revoked": ("/v3/auth/tokens", {"X-Subject-Token": program.headers["X-Auth-Token"]}),
+    }[undone]
+
+    async def late(password: str, place: Place) -> str:
+        answer = await program.client.delete(path, headers={**admin, **more})
+        assert answer.status_code == 204, answer.text
+        return await hashed(password, place)
+
+    monkeypatch.setattr(cloud.identity.passwords, "hash", late)
+    assert (await program.make()).status_code == 401
+
+
+async def test_a_user_who_makes_many_waits_in_a_place_of_his_own(
+    cloud: ServedNeighbours, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be made waits nowhere."""
+    hashed = cloud.identity.passwords.hash
+    places: list[Place] = []
+
+    async def noted(password: str, place: Place) -> str:
+        places.append(place)
+        return await hashed(password, place)
+
+    monkeypatch.setattr(cloud.identity.passwords, "hash", noted)
+    await program.made()
+    assert places == [Place(network_of("127.0.0.1"), program.user_id)]
+    assert (await program.make()).status_code == 409
+    assert len(places) == 1

@@ -8,6 +8,7 @@ from skep.api import telling
 from skep.api.handlers.flavors import not_found
 from skep.api.projects import check_project
 from skep.api.requests import Answer, ApiRequest
+from skep.database import Connection
 from skep.database.api import flavors
 from skep.domain.errors import Conflict, NotFound
 from skep.domain.flavors import Flavor
@@ -29,14 +30,18 @@ async def add(request: ApiRequest) -> Answer:
     flavorid = request.params["flavor_id"]
     project = request.body["addTenantAccess"]["tenant"]
     await check_project(request, project)
-    flavor = await request.services.database.read(lambda c: flavors.get(c, flavorid))
-    if flavor is None:
-        raise not_found(flavorid)
-    if request.version >= 7 and flavor.is_public:
-        raise Conflict("Can not add access to a public flavor.")
-    if not await request.services.database.write(lambda c: flavors.grant(c, flavorid, project)):
-        raise Conflict(f"Flavor access already exists for flavor {flavorid} and project {project} combination.")
-    return await _changed(request, flavor)
+
+    def unit(connection: Connection) -> Flavor:
+        flavor = flavors.get(connection, flavorid)
+        if flavor is None:
+            raise not_found(flavorid)
+        if request.version >= 7 and flavor.is_public:
+            raise Conflict("Can not add access to a public flavor.")
+        if not flavors.grant(connection, flavorid, project):
+            raise Conflict(f"Flavor access already exists for flavor {flavorid} and project {project} combination.")
+        return flavor
+
+    return await _changed(request, await request.services.database.write(unit))
 
 
 async def remove(request: ApiRequest) -> Answer:

@@ -36,13 +36,13 @@ class Passwords:
         """How many passwords wait for a thread."""
         return self._turns.waiting
 
-    async def hash(self, password: str) -> str:
-        """Return a hash to store: `$scrypt$ln=..,r=..,p=..$salt$hash`.
+    async def hash(self, password: str, place: Place = OWN) -> str:
+        """Return a hash to store: `$scrypt$ln=..,r=..,p=..$salt$hash`. `place`: where a user waits who may ask often.
 
         Raises Overloaded when too many wait.
         """
         salt = secrets.token_bytes(16)
-        async with self.turn(OWN) as turn:
+        async with self.turn(place) as turn:
             derived = await turn.derive(password, salt, self._cost, BLOCK_SIZE, PARALLELISM)
         return f"$scrypt$ln={self._cost},r={BLOCK_SIZE},p={PARALLELISM}${_b64(salt)}${_b64(derived)}"
 

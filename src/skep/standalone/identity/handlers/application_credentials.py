@@ -15,14 +15,16 @@ from skep.database import Connection
 from skep.database.api import application_credentials, roles
 from skep.database.api.application_credentials import ApplicationCredential, StoredRule
 from skep.domain.clock import parse_iso
-from skep.domain.errors import BadRequest, Forbidden, NotFound
+from skep.domain.errors import BadRequest, Conflict, Forbidden, NotFound, Unauthenticated
+from skep.http.addresses import network_of
 from skep.http.answers import JsonResponse, json_response
 from skep.http.operations import Read, operation, parameter, takes
 from skep.http.urls import base_url
-from skep.standalone.identity import answers, views
-from skep.standalone.identity.callers import allow, caller, unlimited
+from skep.standalone.identity import answers, grants, views
+from skep.standalone.identity.callers import address_of, allow, caller, unlimited
 from skep.standalone.identity.grants import Grant
 from skep.standalone.identity.service import StandaloneIdentity
+from skep.standalone.identity.turns import Place
 from skep.standalone.texts import LINE, NAME, TEXT
 
 MOST_OF_USER = 100
@@ -118,12 +120,16 @@ async def create(
         raise BadRequest("application_credential.project_id: expected the project of the token")
     role_ids, expires_at = _roles(fields, grant), _expires(fields, identity.clock.now())
     secret = fields.secret or secrets.token_urlsafe(64)
-    secret_hash = await identity.passwords.hash(secret)
+    await identity.database.read(lambda connection: _check_free(connection, grant, fields.name))
+    place = Place(network_of(address_of(request)), grant.user.id)
+    secret_hash = await identity.passwords.hash(secret, place)
     now, project_id = identity.clock.now(), grant.project.id
 
     def unit(connection: Connection) -> ApplicationCredential:
-        if len(application_credentials.of_user(connection, grant.user.id)) >= MOST_OF_USER:
-            raise Forbidden(f"A user has at most {MOST_OF_USER} application credentials.")
+        fresh = grants.load(connection, grant.payload)
+        if fresh is None or not role_ids <= {role.id for role in fresh.roles}:
+            raise Unauthenticated("The token is no longer valid.")
+        _check_free(connection, grant, fields.name)
         credential = ApplicationCredential(
             id=uuid.uuid4().hex,
             user_id=grant.user.id,
@@ -144,6 +150,15 @@ async def create(
     names = {role.id: role.name for role in grant.roles}
     shown = views.application_credential(credential, names, base_url(request), secret)
     return json_response({"application_credential": shown}, 201)
+
+
+def _check_free(connection: Connection, grant: Grant, name: str) -> None:
+    """See that a user may have one more, of this name. Raises Forbidden, Conflict."""
+    there = application_credentials.of_user(connection, grant.user.id)
+    if len(there) >= MOST_OF_USER:
+        raise Forbidden(f"A user has at most {MOST_OF_USER} application credentials.")
+    if any(one.name == name for one in there):
+        raise Conflict(f"an application credential named {name!r} exists already")
 
 
 @operation(status=204)
