@@ -11,7 +11,9 @@ import pytest
 
 from skep.cli.benchmarks import process_tree
 
-WAITS = "import subprocess, sys; print(flush=True); sys.stdin.read()"
+WORKS = "while time.process_time() < 0.05: pass"
+"""The kernel tells what a process took in hundredths of a second."""
+WAITS = f"import sys, time\n{WORKS}\nprint(flush=True); sys.stdin.read()"
 STARTS_ONE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WAITS!r}, 'serve', 'compute'])"
 
 
